@@ -1,0 +1,1 @@
+"""The command `deeppruning`: one file a command, loaded only when it is called."""

@@ -1,0 +1,65 @@
+"""The command `deeppruning`: finds the sub-command, loads it, and turns errors into one clear line."""
+
+import importlib
+import sys
+
+import click
+
+from deeppruning.errors import DeepPruningError, unknown
+from deeppruning.version import __version__
+
+# Each command lives in deeppruning.cli.<module> under its own name and is imported only when it is
+# called: `deeppruning --help` must not wait for torch.
+COMMANDS: dict[str, str] = {
+    "train": "Train a network from the zoo or your own.",
+    "evaluate": "Print the test error of a network.",
+    "data": "List the data sets, where they are looked for and how to get them.",
+    "models": "List the networks of the zoo with depth, parameters and FLOPs.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that lists every command without importing any of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"deeppruning.cli.{cmd_name}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise unknown("command", args[0], COMMANDS)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="deeppruning")
+def cli() -> None:
+    """Make a trained convolutional network small enough to deploy.
+
+    \b
+    Example:
+      deeppruning models
+      deeppruning train resnet20 --data digits --epochs 10 --out runs/base
+    """
+
+
+def main() -> None:
+    """Entry point: an error raised on purpose is printed as one message, exit code 1."""
+    try:
+        cli()
+    except DeepPruningError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)

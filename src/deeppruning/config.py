@@ -1,0 +1,183 @@
+"""Every option of a job, checked when it is made; the paper's values are the defaults.
+
+>>> SearchConfig(offspring=4).evaluations
+95
+>>> SearchConfig(mutation=2.0)
+Traceback (most recent call last):
+    ...
+deeppruning.errors.InputError: mutation must lie in [0, 1], got 2.0
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from deeppruning.errors import InputError, unknown
+
+Config = TypeVar("Config", bound="_Checked")
+
+
+def _within(name: str, value: float, low: float, high: float = float("inf")) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        limit = f"lie in [{low}, {high}]" if high != float("inf") else f"be at least {low}"
+        raise InputError(f"{name} must {limit}, got {value!r}")
+
+
+def _whole(name: str, value: int, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise InputError(f"{name} must be a whole number of at least {low}, got {value!r}")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise unknown(name, str(value), allowed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Checked:
+    """What all option sets share: to and from plain tables, with misspelt keys refused."""
+
+    @classmethod
+    def from_table(cls: type[Config], table: Mapping[str, Any]) -> Config:
+        """The options of a TOML table; a key that is not known is an error naming the nearest one."""
+        known = {field.name for field in fields(cls)}
+        for key in table:
+            if key not in known:
+                raise unknown(f"{cls.__name__} option", key, known)
+        return cls(**table)
+
+    def to_table(self) -> dict[str, Any]:
+        """A TOML-ready table that `from_table` reads back; options left at None are absent."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+SCHEDULES = ("constant", "cosine", "onecycle")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(_Checked):
+    """How a network is trained by SGD on labelled images."""
+
+    epochs: int = 30
+    lr: float = 0.1
+    schedule: str = "cosine"
+    batch_size: int = 128
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 5e-4
+    label_smoothing: float = 0.0
+    crop: int = 4  # pixels of zero padding before a random crop; 0 switches it off
+    flip: bool = True
+    cutout: int = 0  # side of the square that is blanked; 0 switches it off
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _whole("epochs", self.epochs, 0)
+        _within("lr", self.lr, 0.0)
+        _one_of("schedule", self.schedule, SCHEDULES)
+        _whole("batch_size", self.batch_size, 1)
+        _within("momentum", self.momentum, 0.0, 1.0)
+        _within("weight_decay", self.weight_decay, 0.0)
+        _within("label_smoothing", self.label_smoothing, 0.0, 1.0)
+        _whole("crop", self.crop, 0)
+        _whole("cutout", self.cutout, 0)
+        _whole("seed", self.seed, 0)
+        if self.nesterov and self.momentum == 0.0:
+            raise InputError("nesterov needs momentum above 0; set nesterov to false or momentum to e.g. 0.9")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig(_Checked):
+    """The evolution strategy and how one candidate is evaluated; the paper's values by default.
+
+    The paper is silent on batch size, momentum, weight decay, augmentation and schedule of the
+    evaluation; the choices here are plain SGD with momentum 0.9 at a constant rate, batches of
+    100 and no augmentation, so that the training error is measured on the images trained on.
+    """
+
+    offspring: int = 20
+    generations: int = 10
+    mutation: float = 0.1
+    selection: str = "plus"
+    parents: int = 1  # rho: how many of the three are recombined for one offspring
+    sample: int = 1000
+    evaluation: str = "finetune"
+    eval_epochs: int = 5
+    eval_lr: float = 0.1
+    eval_schedule: str = "constant"
+    eval_batch_size: int = 100
+    eval_momentum: float = 0.9
+    eval_weight_decay: float = 0.0
+    objective: str = "flops"
+    encoding: str = "paper"  # "paper" leaves alone the layers the paper leaves alone; "full" prunes all
+    min_channels: int = 1
+    round_to: int = 1
+    exclude: tuple[str, ...] = ()
+    threads: int = 1  # torch threads a candidate; part of the result's bits, hence of the options
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _whole("offspring", self.offspring, 1)
+        _whole("generations", self.generations, 1)
+        _within("mutation", self.mutation, 0.0, 1.0)
+        _one_of("selection", self.selection, ("plus", "comma"))
+        if self.selection == "comma" and self.offspring < 3:
+            raise InputError(
+                "comma selection picks three among the offspring: "
+                f"offspring must be at least 3, got {self.offspring}"
+            )
+        _whole("parents", self.parents, 1)
+        if self.parents > 3:
+            raise InputError(f"parents must be 1, 2 or 3 (there are three to pick from), got {self.parents}")
+        _whole("sample", self.sample, 1)
+        _one_of("evaluation", self.evaluation, ("finetune", "recalibrate"))
+        _whole("eval_epochs", self.eval_epochs, 0)
+        _within("eval_lr", self.eval_lr, 0.0)
+        _one_of("eval_schedule", self.eval_schedule, SCHEDULES)
+        _whole("eval_batch_size", self.eval_batch_size, 1)
+        _within("eval_momentum", self.eval_momentum, 0.0, 1.0)
+        _within("eval_weight_decay", self.eval_weight_decay, 0.0)
+        _one_of("objective", self.objective, ("flops", "params", "latency"))
+        _one_of("encoding", self.encoding, ("paper", "full"))
+        _whole("min_channels", self.min_channels, 1)
+        _whole("round_to", self.round_to, 1)
+        object.__setattr__(self, "exclude", tuple(self.exclude))
+        _whole("threads", self.threads, 1)
+        _whole("seed", self.seed, 0)
+
+    @property
+    def evaluations(self) -> int:
+        """Candidates one run evaluates: 3 + offspring at the start, offspring each later generation."""
+        return 3 + self.offspring + (self.generations - 1) * self.offspring
+
+    def training(self, seed: int) -> TrainConfig:
+        """The brief fine-tuning of one candidate as a training job."""
+        return TrainConfig(
+            epochs=self.eval_epochs,
+            lr=self.eval_lr,
+            schedule=self.eval_schedule,
+            batch_size=self.eval_batch_size,
+            momentum=self.eval_momentum,
+            nesterov=False,
+            weight_decay=self.eval_weight_decay,
+            crop=0,
+            flip=False,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneConfig(TrainConfig):
+    """How the three picks are fine-tuned on the whole training set (paper: 50 epochs at 0.01)."""
+
+    epochs: int = 50
+    lr: float = 0.01
+    schedule: str = "constant"
+    distill: float = 0.0  # share of the loss that follows the original network's outputs
+    temperature: float = 4.0
+    from_scratch: bool = False  # weights re-drawn before training, as in the paper's last experiment
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _within("distill", self.distill, 0.0, 1.0)
+        _within("temperature", self.temperature, 0.1)

@@ -1,0 +1,40 @@
+"""The errors a user can meet: each message says what was given, what is wrong and what to do."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class DeepPruningError(Exception):
+    """Base of every error raised on purpose; the command line prints it without a traceback."""
+
+
+class InputError(DeepPruningError, ValueError):
+    """An argument, option or configuration value that cannot be used."""
+
+
+class DataError(DeepPruningError):
+    """A data set that is missing, damaged or not what its name promises."""
+
+
+class WeightsError(DeepPruningError):
+    """A weights file that cannot be read or does not belong to the network."""
+
+
+class GraphError(DeepPruningError):
+    """A network the channel graph cannot follow, or a cut that fails its proof."""
+
+
+class RunError(DeepPruningError):
+    """A run folder that is missing, in use, damaged or of another configuration."""
+
+
+def unknown(kind: str, given: str, known: Iterable[str]) -> InputError:
+    """The error for a misspelt name, offering the nearest known ones.
+
+    >>> str(unknown("model", "resnet57", ["resnet56", "vgg16"]))
+    "unknown model 'resnet57'; did you mean resnet56? Known: resnet56, vgg16"
+    """
+    names = sorted(known)
+    near = get_close_matches(given, names, n=3, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    return InputError(f"unknown {kind} {given!r}{hint} Known: {', '.join(names)}")
