@@ -1,0 +1,148 @@
+"""Batches for the network: gathered, normalised and augmented whole, never image by image.
+
+>>> data = ImageSet(torch.zeros(5, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1, 1]), ("a", "b"))
+>>> [tuple(images.shape) for images, labels in Batches(data, batch_size=2)]
+[(2, 1, 8, 8), (2, 1, 8, 8), (1, 1, 8, 8)]
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deeppruning.data.images import ImageSet, Normalization
+from deeppruning.errors import DataError, InputError
+
+
+def normalize(images: Tensor, normalization: Normalization | None) -> Tensor:
+    """uint8 images as float32 on 0..1, minus the mean, over the deviation; float images as they are."""
+    if images.dtype != torch.uint8:
+        return images.to(torch.float32)
+    if normalization is None:
+        return images.to(torch.float32).div_(255)
+    mean = torch.tensor(normalization.mean, device=images.device).view(-1, 1, 1)
+    std = torch.tensor(normalization.std, device=images.device).view(-1, 1, 1)
+    return images.to(torch.float32).sub_(mean * 255).div_(std * 255)
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Random crop out of a zero border, random left-right flip and a zero square, for whole batches.
+
+    The zeros are those of the batch that is given: `Batches` augments after it has normalised, so
+    that border and square have the value of the mean image, as is customary for CIFAR. Random
+    numbers are drawn only for what is switched on, always in the order crop, flip, cutout.
+    """
+
+    crop: int = 0  # pixels of border on each side
+    flip: bool = False
+    cutout: int = 0  # side of the square; cut off where it reaches over the edge
+
+    def __post_init__(self) -> None:
+        for name in ("crop", "cutout"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} must be at least 0 pixels, got {getattr(self, name)}")
+
+    def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor:
+        """A new batch of the same shape and type; the given one is not changed."""
+        if not (self.crop or self.flip or self.cutout):
+            return batch
+        number, channels, height, width = batch.shape
+
+        def draw(below: int) -> Tensor:
+            drawn = torch.randint(below, (number, 1), generator=generator, device=generator.device)
+            return drawn.to(batch.device)
+
+        # Where each output row and column comes from: one gather then does crop and flip at once.
+        rows = torch.arange(height, device=batch.device).expand(number, height)
+        columns = torch.arange(width, device=batch.device).expand(number, width)
+        if self.crop:
+            rows = rows + (draw(2 * self.crop + 1) - self.crop)
+            columns = columns + (draw(2 * self.crop + 1) - self.crop)
+        if self.flip:
+            columns = torch.where(draw(2).bool(), width - 1 - columns, columns)
+        kept_rows = (rows >= 0) & (rows < height)
+        kept_columns = (columns >= 0) & (columns < width)
+        images = torch.arange(number, device=batch.device).view(-1, 1) * height
+        source = (images + rows.clamp(0, height - 1)).unsqueeze(2) * width
+        source = source + columns.clamp(0, width - 1).unsqueeze(1)
+        pixels = batch.permute(0, 2, 3, 1).reshape(-1, channels)
+        result = pixels[source.view(-1)].view(number, height, width, channels)
+        kept = kept_rows.unsqueeze(2) & kept_columns.unsqueeze(1)
+        if self.cutout:
+            in_rows, in_columns = self._span(draw(height), height), self._span(draw(width), width)
+            kept = kept & ~(in_rows.unsqueeze(2) & in_columns.unsqueeze(1))
+        return result.mul_(kept.unsqueeze(3)).permute(0, 3, 1, 2)
+
+    def _span(self, centre: Tensor, size: int) -> Tensor:
+        start = centre - self.cutout // 2
+        position = torch.arange(size, device=centre.device)
+        return (position >= start) & (position < start + self.cutout)
+
+
+class Batches:
+    """An epoch of (images float32, labels int64) each time it is iterated over.
+
+    The whole epoch's order is drawn at once, then the augmentation batch by batch, both from
+    `generator` (one seeded with 0 if none is given): the same generator state gives the same epoch,
+    and the next iteration goes on from where the generator then stands. On another device than the
+    data's, the images are moved there once, as they are (uint8 takes a quarter of float32's room).
+    """
+
+    def __init__(
+        self,
+        data: ImageSet,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        augment: Augment | None = None,
+        generator: torch.Generator | None = None,
+        device: str | torch.device = "cpu",
+        channels_last: bool = True,
+        drop_last: bool = False,
+    ) -> None:
+        if batch_size < 1:
+            raise InputError(f"batch_size must be at least 1, got {batch_size}")
+        if len(data) == 0:
+            raise InputError("no batches can be made of a data set without images; give at least one image")
+        if drop_last and batch_size > len(data):
+            raise DataError(
+                f"batches of {batch_size} need at least as many images, but there are {len(data)}: "
+                f"every batch would be dropped; set the batch size to at most {len(data)}"
+            )
+        self.data = data
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.augment = augment
+        self.generator = generator if generator is not None else torch.Generator().manual_seed(0)
+        self.drop_last = drop_last
+        self._layout = torch.channels_last if channels_last else torch.contiguous_format
+        self._images = data.images.to(device)
+        self._labels = data.labels.to(device)
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.data), self.batch_size)
+        return whole + (1 if rest and not self.drop_last else 0)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        order = self._order()
+        for number in range(len(self)):
+            start = number * self.batch_size
+            stop = min(start + self.batch_size, len(self.data))
+            if order is None:
+                images, labels = self._images[start:stop], self._labels[start:stop]
+            else:
+                chosen = order[start:stop]
+                images, labels = self._images[chosen], self._labels[chosen]
+            images = normalize(images, self.data.normalization)
+            if self.augment is not None:
+                images = self.augment(images, self.generator)
+            yield images.contiguous(memory_format=self._layout), labels
+
+    def _order(self) -> Tensor | None:
+        if not self.shuffle:
+            return None
+        device = self.generator.device
+        order = torch.randperm(len(self.data), generator=self.generator, device=device)
+        return order.to(self._images.device)

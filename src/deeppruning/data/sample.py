@@ -1,0 +1,39 @@
+"""A small sample with every class equally present, the same for the same seed.
+
+>>> data = ImageSet(torch.zeros(6, 1, 2, 2), torch.tensor([0, 0, 0, 1, 1, 1]), ("a", "b"))
+>>> balanced_sample(data, 4, seed=0).labels.bincount().tolist()
+[2, 2]
+"""
+
+import torch
+
+from deeppruning.data.images import ImageSet
+from deeppruning.errors import InputError
+
+
+def balanced_sample(data: ImageSet, size: int, seed: int) -> ImageSet:
+    """`size` images without repetition, the same number for each class.
+
+    Where the classes do not divide `size`, some classes give one image more; the seed decides which.
+    Images come in the order in which they stand in `data`.
+    """
+    if size < 1:
+        raise InputError(f"a sample must hold at least 1 image, got {size}")
+    generator = torch.Generator().manual_seed(seed)
+    base, extra = divmod(size, data.num_classes)
+    wanted = torch.full((data.num_classes,), base)
+    wanted[torch.randperm(data.num_classes, generator=generator)[:extra]] += 1
+    available = torch.bincount(data.labels, minlength=data.num_classes)
+    for index in (wanted > available).nonzero().flatten().tolist():
+        most = int(available.min()) * data.num_classes
+        raise InputError(
+            f"a balanced sample of {size} needs {int(wanted[index])} images of class "
+            f"{data.classes[index]!r}, which has {int(available[index])}; "
+            + (f"ask for at most {most}" if most else "give every class at least one image")
+        )
+    chosen = []
+    for index in range(data.num_classes):
+        members = (data.labels == index).nonzero().flatten()
+        picks = torch.randperm(len(members), generator=generator)[: int(wanted[index])]
+        chosen.append(members[picks])
+    return data.subset(torch.cat(chosen).sort().values)
