@@ -64,16 +64,14 @@ class Augment:
             columns = torch.where(draw(2).bool(), width - 1 - columns, columns)
         kept_rows = (rows >= 0) & (rows < height)
         kept_columns = (columns >= 0) & (columns < width)
-        images = torch.arange(number, device=batch.device).view(-1, 1) * height
-        source = (images + rows.clamp(0, height - 1)).unsqueeze(2) * width
-        source = source + columns.clamp(0, width - 1).unsqueeze(1)
-        pixels = batch.permute(0, 2, 3, 1).reshape(-1, channels)
-        result = pixels[source.view(-1)].view(number, height, width, channels)
+        source = rows.clamp(0, height - 1).unsqueeze(2) * width + columns.clamp(0, width - 1).unsqueeze(1)
+        source = source.view(number, 1, -1).expand(number, channels, height * width)
+        result = batch.reshape(number, channels, -1).gather(2, source).view_as(batch)
         kept = kept_rows.unsqueeze(2) & kept_columns.unsqueeze(1)
         if self.cutout:
             in_rows, in_columns = self._span(draw(height), height), self._span(draw(width), width)
             kept = kept & ~(in_rows.unsqueeze(2) & in_columns.unsqueeze(1))
-        return result.mul_(kept.unsqueeze(3)).permute(0, 3, 1, 2)
+        return result.mul_(kept.unsqueeze(1))
 
     def _span(self, centre: Tensor, size: int) -> Tensor:
         start = centre - self.cutout // 2
