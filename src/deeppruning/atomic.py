@@ -30,7 +30,8 @@ def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
     A reader sees the old file or the new one, never a part. If anything fails, the old file is left as
     it was and the temporary one is removed; a failure of the disk is raised as RunError, any other
-    error of `write` as it is.
+    error of `write` as it is (libraries that hide the disk's errors do better to hand their bytes to
+    `write_atomically`).
     """
     # Same folder, because a rename is atomic only within one file system.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")

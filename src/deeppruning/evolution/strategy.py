@@ -1,0 +1,168 @@
+"""The evolution strategy as ask and tell: it proposes genomes and learns their objectives.
+
+>>> strategy = EvolutionStrategy(8, offspring=5, generations=3, seed=1)
+>>> while not strategy.done:
+...     genomes = strategy.ask()
+...     kept = genomes.mean(axis=1)
+...     strategy.tell(np.stack([1 - kept, kept], axis=1))
+>>> strategy.evaluations
+18
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeppruning.errors import InputError, unknown
+from deeppruning.evolution.selection import Picks, select
+from deeppruning.evolution.variation import Genomes, flip, recombine
+
+Repair = Callable[[Genomes], Genomes]
+
+
+@dataclass(frozen=True, eq=False)
+class Individual:
+    """An evaluated genome; `id` counts the proposals from 0, `generation` from 1."""
+
+    id: int
+    generation: int
+    genome: Genomes
+    objectives: tuple[float, float]
+
+
+class EvolutionStrategy:
+    """(3/rho + lambda) or (3/rho, lambda) strategy on bit strings with knee and boundary selection.
+
+    The first generation is 3 + offspring copies of the full network with bits flipped; every later one
+    is `offspring` genomes bred from the three picks. "plus" selects among the picks and the offspring,
+    "comma" among the offspring only. Picks keep their objectives and are not asked again.
+
+    The random numbers of a generation depend on `seed` and the generation alone, so telling the same
+    objectives again leads through the same genomes: that is how a run is resumed. `repair` must be
+    deterministic; it is applied before genomes are returned, so what is reported is what was evaluated.
+    """
+
+    def __init__(
+        self,
+        num_genes: int,
+        *,
+        offspring: int = 20,
+        generations: int = 10,
+        mutation: float = 0.1,
+        selection: str = "plus",
+        parents: int = 1,
+        seed: int = 0,
+        repair: Repair | None = None,
+    ) -> None:
+        if selection not in ("plus", "comma"):
+            raise unknown("selection", selection, ("plus", "comma"))
+        fewest = 3 if selection == "comma" else 1
+        for name, value, low in (
+            ("num_genes", num_genes, 1),
+            ("offspring", offspring, fewest),
+            ("generations", generations, 1),
+            ("parents", parents, 1),
+            ("seed", seed, 0),
+        ):
+            if value < low:
+                raise InputError(f"{name} must be at least {low}, got {value}")
+        if parents > 3:
+            raise InputError(f"parents must be 1, 2 or 3 (there are three to pick from), got {parents}")
+        if not 0.0 <= mutation <= 1.0:
+            raise InputError(f"mutation must lie in [0, 1], got {mutation}")
+        self.num_genes = num_genes
+        self.offspring = offspring
+        self.generations = generations
+        self.mutation = mutation
+        self.selection = selection
+        self.parents = parents
+        self.seed = seed
+        self._repair = repair
+        self._told = 0
+        self._next_id = 0
+        self._batch: Genomes | None = None
+        self._population: tuple[Individual, ...] = ()
+        self._picks: Picks[Individual] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the last generation has been told."""
+        return self._told == self.generations
+
+    @property
+    def generation(self) -> int:
+        """The generation under way, from 1; it stays at the last one when done."""
+        return min(self._told + 1, self.generations)
+
+    @property
+    def evaluations(self) -> int:
+        """How many genomes a whole run asks for: 203 with the defaults."""
+        return 3 + self.offspring * self.generations
+
+    @property
+    def ids(self) -> range:
+        """The ids of the genomes that `ask` returns, in their order."""
+        size = 0 if self.done else self.offspring + (0 if self._told else 3)
+        return range(self._next_id, self._next_id + size)
+
+    @property
+    def picks(self) -> Picks[Individual]:
+        """Knee, heavy and light of the last generation told."""
+        if self._picks is None:
+            raise InputError("there are no picks before the first generation is told: call ask, then tell")
+        return self._picks
+
+    @property
+    def population(self) -> tuple[Individual, ...]:
+        """All among which the picks were selected, by id; empty before the first generation is told."""
+        return self._population
+
+    def ask(self) -> Genomes:
+        """The genomes (k, num_genes) to evaluate in this generation; the same ones until `tell`."""
+        if self.done:
+            raise InputError(f"the search is over after {self.generations} generations: nothing left to ask")
+        if self._batch is None:
+            self._batch = self._propose()
+        return self._batch.copy()
+
+    def tell(self, objectives: NDArray[np.float64]) -> None:
+        """Learn error and cost (k, 2) of the genomes asked for, in their order, and select the three."""
+        if self._batch is None:
+            raise InputError("tell needs genomes that were asked for: call ask first")
+        values = np.asarray(objectives, dtype=np.float64)
+        if values.shape != (len(self._batch), 2):
+            raise InputError(
+                f"objectives must have shape {(len(self._batch), 2)}, one row of error and cost for each "
+                f"genome asked for, got {values.shape}"
+            )
+        newcomers = [
+            Individual(number, self.generation, genome, (float(error), float(cost)))
+            for number, genome, (error, cost) in zip(self.ids, self._batch, values, strict=True)
+        ]
+        survivors = set(self._picks or ()) if self.selection == "plus" else set()
+        # By id, so that a tie goes to the individual that was there first.
+        population = sorted([*survivors, *newcomers], key=lambda individual: individual.id)
+        chosen = select(np.array([individual.objectives for individual in population]))
+        self._picks = Picks(*(population[row] for row in chosen))
+        self._population = tuple(population)
+        self._next_id = self.ids.stop
+        self._told += 1
+        self._batch = None
+
+    def _propose(self) -> Genomes:
+        rng = np.random.default_rng([self.seed, self.generation])
+        origin: Genomes
+        if self._picks is None:
+            origin = np.ones((3 + self.offspring, self.num_genes), dtype=np.bool_)
+        else:
+            three = np.stack([individual.genome for individual in self._picks])
+            origin = recombine(three, self.parents, self.offspring, rng)
+        genomes = flip(origin, self.mutation, rng)
+        if self._repair is None:
+            return genomes
+        repaired = np.array(self._repair(genomes.copy()), dtype=np.bool_)
+        if repaired.shape != genomes.shape:
+            raise InputError(f"repair must keep the shape {genomes.shape}, but returned {repaired.shape}")
+        return repaired
