@@ -6,11 +6,12 @@
 """
 
 from dataclasses import dataclass, replace
+from math import isfinite
 
 import torch
 from torch import Tensor
 
-from deeppruning.errors import DataError
+from deeppruning.errors import DataError, InputError
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,17 @@ class Normalization:
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.mean) != len(self.std) or not self.mean:
+            raise InputError(
+                f"a normalisation needs one mean and one deviation a channel, "
+                f"got {len(self.mean)} and {len(self.std)}"
+            )
+        if not all(isfinite(mean) for mean in self.mean):
+            raise InputError(f"the means of a normalisation must be finite, got {self.mean}")
+        if not all(isfinite(std) and std > 0 for std in self.std):
+            raise InputError(f"the deviations of a normalisation must be above 0, got {self.std}")
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,9 @@ class ImageSet:
                 f"labels must lie in 0..{len(self.classes) - 1} for {len(self.classes)} classes, "
                 f"got {int(self.labels.min())}..{int(self.labels.max())}"
             )
+        channels = len(self.normalization.mean) if self.normalization else self.images.shape[1]
+        if channels not in (1, self.images.shape[1]):
+            raise DataError(f"images of {self.images.shape[1]} channels cannot be normalised with {channels}")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -65,3 +80,30 @@ class ImageSet:
     def subset(self, indices: Tensor) -> "ImageSet":
         """The images at these indices, in this order."""
         return replace(self, images=self.images[indices], labels=self.labels[indices])
+
+    def share_memory_(self) -> "ImageSet":
+        """Move both tensors to shared memory, where worker processes use them without a copy."""
+        self.images.share_memory_()  # type: ignore[no-untyped-call]
+        self.labels.share_memory_()  # type: ignore[no-untyped-call]
+        return self
+
+
+def measure_normalization(images: Tensor) -> Normalization | None:
+    """Mean and deviation of uint8 images on 0..1 per channel, to 4 digits; None for float images.
+
+    >>> measure_normalization(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))
+    Normalization(mean=(0.5,), std=(0.5,))
+    """
+    if images.dtype != torch.uint8:
+        return None
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    means, deviations = [], []
+    for channel in images.unbind(1):
+        # 256 counts hold all there is to know: exact, and no float copy of the whole set.
+        share = torch.bincount(channel.flatten(), minlength=256).double() / max(1, channel.numel())
+        mean = float((share * levels).sum())
+        means.append(round(mean, 4))
+        deviation = float((share * (levels - mean) ** 2).sum().sqrt())
+        # A channel that never changes carries nothing; 1 keeps it finite.
+        deviations.append(round(deviation, 4) or 1.0)
+    return Normalization(tuple(means), tuple(deviations))

@@ -1,0 +1,102 @@
+"""Read a pickle that holds plain values and byte arrays, and refuse any other without running it.
+
+CIFAR's "python version" is a pickle, and a pickle may name any function to be called. Here only the
+four names that a byte array needs are known, and each stands for a harmless class or function of this
+file: not even numpy's own are called.
+
+>>> load_plain(pickle.dumps({"labels": [1, 2]}), "example")
+{'labels': [1, 2]}
+>>> load_plain(pickle.dumps(print), "example")
+Traceback (most recent call last):
+    ...
+deeppruning.errors.DataError: example asks for builtins.print, which no data file needs; it may be \
+hostile, nothing of it was run; get the file from its official site
+"""
+
+import io
+import pickle
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deeppruning.errors import DataError
+
+
+class _Dtype:
+    """Stands in for numpy.dtype: keeps the code, ignores the rest of the state."""
+
+    def __init__(self, code: Any = None, *_: Any) -> None:
+        self.code = code.decode("latin1") if isinstance(code, bytes) else code
+
+    def __setstate__(self, state: Any) -> None:
+        """Byte order and flags mean nothing for bytes."""
+
+
+class _ByteArray:
+    """Stands in for an array under reconstruction: keeps shape and bytes."""
+
+    array: npt.NDArray[np.uint8]
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, raw = state
+        if not isinstance(dtype, _Dtype) or dtype.code != "u1" or fortran or not isinstance(raw, bytes):
+            raise pickle.UnpicklingError("an array that does not hold bytes in C order")
+        self.array = np.frombuffer(raw, np.uint8).reshape(shape)
+
+
+class _NdarrayName:
+    """Stands in for numpy.ndarray, which the file only mentions as an argument."""
+
+
+def _reconstruct(*_: Any) -> _ByteArray:
+    return _ByteArray()
+
+
+def _encode(text: str, encoding: str = "latin1") -> bytes:
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"bytes in the encoding {encoding!r}")
+    return text.encode("latin1")
+
+
+_KNOWN: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy", "ndarray"): _NdarrayName,
+    ("numpy", "dtype"): _Dtype,
+    ("_codecs", "encode"): _encode,
+}
+
+
+class _Refused(Exception):
+    """A name outside of the list above."""
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _KNOWN:
+            raise _Refused(f"{module}.{name}")
+        return _KNOWN[module, name]
+
+
+def load_plain(raw: bytes, source: str) -> Any:
+    """The value in a pickle; byte arrays at the top level of a dictionary become numpy arrays.
+
+    Strings of Python 2 are read as bytes. `source` names the file in errors.
+    """
+    try:
+        value = _PlainUnpickler(io.BytesIO(raw), encoding="bytes").load()
+    except _Refused as refused:
+        raise DataError(
+            f"{source} asks for {refused}, which no data file needs; it may be hostile, nothing of it was "
+            "run; get the file from its official site"
+        ) from None
+    except Exception as error:
+        # A damaged pickle can raise nearly anything; whatever it is, the file is of no use.
+        raise DataError(
+            f"{source} ({len(raw)} bytes) is not a whole data file: {error or type(error).__name__}; "
+            "it may be cut short; get it again"
+        ) from error
+    if isinstance(value, dict):
+        return {key: item.array if isinstance(item, _ByteArray) else item for key, item in value.items()}
+    return value

@@ -1,0 +1,103 @@
+"""A data set in two parts, for training and for testing, that agree in classes and image shape.
+
+>>> data = ImageSet(torch.zeros(10, 1, 2, 2), torch.arange(10) % 2, ("a", "b"))
+>>> train, test = stratified_split(data, test_share=0.2, seed=0)
+>>> len(train), test.labels.bincount().tolist()
+(8, [1, 1])
+"""
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+import torch
+from torch.nn.functional import interpolate
+
+from deeppruning.data.images import ImageSet, Normalization
+from deeppruning.errors import DataError, InputError
+
+
+@dataclass(frozen=True)
+class DataSplits:
+    """Images to train on and images to test on, of one data set."""
+
+    name: str
+    train: ImageSet
+    test: ImageSet
+
+    def __post_init__(self) -> None:
+        for part, data in (("training", self.train), ("test", self.test)):
+            if len(data) == 0:
+                raise DataError(f"data set {self.name!r} has no {part} images; give at least one")
+        if self.train.classes != self.test.classes:
+            raise DataError(
+                f"data set {self.name!r}: training and test images must have the same classes, got "
+                f"{self.train.num_classes} ({_few(self.train.classes)}) and "
+                f"{self.test.num_classes} ({_few(self.test.classes)})"
+            )
+        if self.train.image_shape != self.test.image_shape:
+            raise DataError(
+                f"data set {self.name!r}: training and test images must have the same shape, got "
+                f"{self.train.image_shape} and {self.test.image_shape}; give an image size to resize both"
+            )
+
+    def with_normalization(self, normalization: Normalization | None) -> "DataSplits":
+        """The same images, normalised otherwise in both parts."""
+        return replace(
+            self,
+            train=replace(self.train, normalization=normalization),
+            test=replace(self.test, normalization=normalization),
+        )
+
+    def resized(self, height: int, width: int) -> "DataSplits":
+        """The same data with every image at this size; nothing is copied if it is theirs already."""
+        return replace(self, train=_resize(self.train, height, width), test=_resize(self.test, height, width))
+
+    def share_memory_(self) -> "DataSplits":
+        """Move all tensors to shared memory, where worker processes use them without a copy."""
+        self.train.share_memory_()
+        self.test.share_memory_()
+        return self
+
+
+def stratified_split(data: ImageSet, test_share: float, seed: int) -> tuple[ImageSet, ImageSet]:
+    """Part the images at random, every class in the same proportion, at least one a class on each side.
+
+    The test part holds `test_share` of all images, rounded up; what the classes' own shares leave
+    over goes to those that lost most by rounding down. Order within each part is that of `data`.
+    """
+    if not 0.0 < test_share < 1.0:
+        raise InputError(f"test_share must lie between 0 and 1, got {test_share}")
+    counts = torch.bincount(data.labels, minlength=data.num_classes).tolist()
+    for name, count in zip(data.classes, counts, strict=True):
+        if count < 2:
+            raise DataError(
+                f"class {name!r} has {count} image(s), and a split needs at least 2: one to train on, one to "
+                "test on; add images or give separate training and test parts"
+            )
+    shares = [round(count * test_share, 9) for count in counts]
+    wanted = [int(share) for share in shares]
+    left = ceil(round(len(data) * test_share, 9)) - sum(wanted)
+    by_loss = sorted(range(len(shares)), key=lambda index: wanted[index] - shares[index])
+    for index in by_loss[:left]:
+        wanted[index] += 1
+    generator = torch.Generator().manual_seed(seed)
+    in_test = torch.zeros(len(data), dtype=torch.bool)
+    for index, count in enumerate(counts):
+        members = (data.labels == index).nonzero().flatten()
+        order = torch.randperm(count, generator=generator)
+        in_test[members[order[: min(max(wanted[index], 1), count - 1)]]] = True
+    return data.subset((~in_test).nonzero().flatten()), data.subset(in_test.nonzero().flatten())
+
+
+def _resize(data: ImageSet, height: int, width: int) -> ImageSet:
+    if data.image_shape[1:] == (height, width):
+        return data
+    parts = [
+        interpolate(part, size=(height, width), mode="bilinear", antialias=True)
+        for part in torch.split(data.images, 1000)
+    ]
+    return replace(data, images=torch.cat(parts))
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
