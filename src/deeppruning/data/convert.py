@@ -16,6 +16,7 @@ from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.errors import DataError
 
 CHANNELS = (1, 3, 4)  # sizes that tell a channel dimension from height and width
+MOST_CLASSES = 100_000  # beyond this, labels are not indices but numbers of another kind
 
 
 def as_image_set(
@@ -37,8 +38,8 @@ def as_image_set(
         classes = classes or _class_names(obj)
     else:
         raise DataError(
-            f"cannot take images from {type(obj).__name__}; give an ImageSet, a pair (images, labels) of arrays "
-            "or tensors, or a torch Dataset of (image, label) with a length"
+            f"cannot take images from {type(obj).__name__}; give an ImageSet, a pair (images, labels) of "
+            "arrays or tensors, or a torch Dataset of (image, label) with a length"
         )
     indices = _as_labels(labels)
     if classes is None:
@@ -86,8 +87,11 @@ def _as_labels(labels: Any) -> Tensor:
         raise DataError(f"labels must be whole-number class indices, got {tensor.dtype}")
     if tensor.ndim == 2 and tensor.shape[1] == 1:
         tensor = tensor.squeeze(1)
-    if len(tensor) and int(tensor.min()) < 0:
-        raise DataError(f"labels must be class indices from 0 on, got {int(tensor.min())}")
+    if tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) < MOST_CLASSES:
+        raise DataError(
+            f"labels must be class indices in 0..{MOST_CLASSES - 1}, "
+            f"got {int(tensor.min())}..{int(tensor.max())}"
+        )
     return tensor.to(torch.int64)
 
 
@@ -102,8 +106,9 @@ def _stack(dataset: Any) -> tuple[Tensor, list[int]]:
         tensor = _one_image(image, index)
         if images and (tensor.shape, tensor.dtype) != (images[0].shape, images[0].dtype):
             raise DataError(
-                f"item {index} of the Dataset is an image of shape {tuple(tensor.shape)}, {tensor.dtype}, but item 0 "
-                f"has {tuple(images[0].shape)}, {images[0].dtype}; bring all to one shape and type first"
+                f"item {index} of the Dataset is an image of shape {tuple(tensor.shape)}, {tensor.dtype}, "
+                f"but item 0 has {tuple(images[0].shape)}, {images[0].dtype}; "
+                "bring all to one shape and type first"
             )
         images.append(tensor)
         labels.append(_one_label(label, index))

@@ -42,8 +42,8 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     start = 4 + 4 * dimensions
     if len(raw) < start or raw[:4] != bytes((0, 0, _BYTES, dimensions)):
         raise DataError(
-            f"{path} is not an IDX file of bytes in {dimensions} dimension(s): it begins with {raw[:4].hex()}, "
-            f"not {bytes((0, 0, _BYTES, dimensions)).hex()}"
+            f"{path} is not an IDX file of bytes in {dimensions} dimension(s): it begins with "
+            f"{raw[:4].hex()}, not {bytes((0, 0, _BYTES, dimensions)).hex()}"
         )
     shape = struct.unpack(f">{dimensions}I", raw[4:start])
     expected = start + int(np.prod(shape, dtype=object))

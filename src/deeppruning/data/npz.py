@@ -1,6 +1,7 @@
 """Data from a .npz file of numpy arrays: images and labels, or four arrays already split."""
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         with np.load(path, allow_pickle=False) as stored:
             if not isinstance(stored, np.lib.npyio.NpzFile):
-                raise DataError(
-                    f"{path} is a single array; save both with numpy.savez(images=..., labels=...)"
-                )
+                raise DataError(f"{path} is one array; save both by numpy.savez(images=..., labels=...)")
             keys = SPLIT if set(SPLIT) <= set(stored.files) else WHOLE
             if not set(keys) <= set(stored.files):
                 raise DataError(
@@ -46,5 +45,5 @@ def _read(path: Path) -> dict[str, Any]:
                     f"found {', '.join(stored.files) or 'none'}"
                 )
             return {key: stored[key] for key in keys}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} cannot be read as plain numpy arrays: {error}") from error

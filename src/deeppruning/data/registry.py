@@ -1,0 +1,230 @@
+"""Data by name, folder, file or function: one call that finds it, checks it and splits it.
+
+>>> len(load_data("digits").train)
+1437
+>>> load_data("cifar11")
+Traceback (most recent call last):
+    ...
+deeppruning.errors.InputError: unknown data set 'cifar11'; did you mean cifar10 or cifar100? \
+Known: cifar10, cifar100, digits, fashion-mnist, mnist
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from deeppruning.data.cifar import CIFAR10, CIFAR100, Cifar, find_cifar, load_cifar
+from deeppruning.data.custom import load_custom
+from deeppruning.data.digits import FILE as DIGITS_FILE
+from deeppruning.data.digits import load_digits
+from deeppruning.data.download import SITE, Say, download_cifar
+from deeppruning.data.folders import load_folder
+from deeppruning.data.idx import FASHION_CLASSES, MNIST_CLASSES, find_idx, load_idx
+from deeppruning.data.npz import load_npz
+from deeppruning.data.splits import DataSplits
+from deeppruning.errors import DataError, InputError, unknown
+
+ENVIRONMENT = "DEEPPRUNING_DATA"
+DEBIAN_FASHION = Path("/usr/share/dataset-fashion-mnist")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a data set lies, and the call that loads it from there."""
+
+    path: Path
+    load: Callable[[], DataSplits]
+
+
+@dataclass(frozen=True)
+class KnownData:
+    """A data set with a name: how it is found in one data folder, and how it is got."""
+
+    name: str
+    about: str
+    looked_for: str
+    how_to_get: str
+    find: Callable[[Path], Found | None]
+    elsewhere: tuple[Path, ...] = ()  # folders looked in after the user's
+    downloads: bool = False
+
+
+@dataclass(frozen=True)
+class DataStatus:
+    """Whether a named data set is at hand, and where it was looked for."""
+
+    name: str
+    about: str
+    found: Path | None
+    looked: tuple[Path, ...]
+    looked_for: str
+    how_to_get: str
+
+
+def _cifar(kind: Cifar, about: str) -> KnownData:
+    def find(folder: Path) -> Found | None:
+        place = find_cifar(kind, folder)
+        return Found(place[0], partial(load_cifar, kind, *place)) if place else None
+
+    return KnownData(
+        name=kind.name,
+        about=about,
+        looked_for=", ".join(name for layout in kind.layouts for name in (layout.folder, layout.archive)),
+        how_to_get=f"--download, or put {SITE}{kind.layouts[0].archive} into the data folder",
+        find=find,
+        downloads=True,
+    )
+
+
+def _idx(name: str, about: str, folders: tuple[str, ...], classes: tuple[str, ...], url: str) -> KnownData:
+    def find(folder: Path) -> Found | None:
+        inside = [folder / one for one in folders]
+        # Both sets use the same file names: only the folder's own name can tell them apart.
+        if ("fashion" in folder.name.lower()) == ("fashion" in name):
+            inside.append(folder)
+        path = find_idx(inside)
+        return Found(path, partial(load_idx, name, path, classes)) if path else None
+
+    return KnownData(
+        name=name,
+        about=about,
+        looked_for=f"train-images-idx3-ubyte[.gz] and the other three in {' or '.join(folders)}",
+        how_to_get=f"put the four IDX files from {url} into the data folder under {folders[0]}",
+        find=find,
+    )
+
+
+def _known() -> dict[str, KnownData]:
+    digits = KnownData(
+        name="digits",
+        about="1,797 handwritten digits, 8x8, gray, 10 classes",
+        looked_for=DIGITS_FILE.name,
+        how_to_get="comes with the package",
+        find=lambda folder: Found(DIGITS_FILE, load_digits),
+        elsewhere=(DIGITS_FILE.parent,),
+    )
+    fashion = _idx(
+        "fashion-mnist",
+        "70,000 pieces of clothing, 28x28, gray, 10 classes",
+        ("fashion-mnist", "FashionMNIST/raw"),
+        FASHION_CLASSES,
+        "https://github.com/zalandoresearch/fashion-mnist",
+    )
+    fashion = replace(
+        fashion,
+        how_to_get=f"{fashion.how_to_get}; on Debian: apt install dataset-fashion-mnist",
+        elsewhere=(DEBIAN_FASHION,),
+    )
+    mnist = _idx(
+        "mnist",
+        "70,000 handwritten digits, 28x28, gray, 10 classes",
+        ("mnist", "MNIST/raw"),
+        MNIST_CLASSES,
+        "http://yann.lecun.com/exdb/mnist",
+    )
+    cifar10 = _cifar(CIFAR10, "60,000 photographs, 32x32, colour, 10 classes")
+    cifar100 = _cifar(CIFAR100, "60,000 photographs, 32x32, colour, 100 classes")
+    return {one.name: one for one in (digits, cifar10, cifar100, mnist, fashion)}
+
+
+KNOWN = _known()
+
+
+def data_folders(data_dir: Path | str | None = None) -> tuple[Path, ...]:
+    """Where named data is looked for: `data_dir`, or $DEEPPRUNING_DATA, or ./data and the user's cache."""
+    if data_dir is not None:
+        return (Path(data_dir),)
+    if os.environ.get(ENVIRONMENT):
+        return (Path(os.environ[ENVIRONMENT]),)
+    return (Path("data"), Path.home() / ".cache" / "deeppruning")
+
+
+def list_data(data_dir: Path | str | None = None) -> list[DataStatus]:
+    """Every named data set with where it is, or where it was looked for and how to get it."""
+    return [data_status(name, data_dir) for name in KNOWN]
+
+
+def data_status(name: str, data_dir: Path | str | None = None) -> DataStatus:
+    """The same for one name."""
+    if name not in KNOWN:
+        raise unknown("data set", name, KNOWN)
+    known = KNOWN[name]
+    folders = data_folders(data_dir) + known.elsewhere
+    found = _find(known, data_dir)
+    return DataStatus(
+        name, known.about, found.path if found else None, folders, known.looked_for, known.how_to_get
+    )
+
+
+def load_data(
+    spec: str,
+    *,
+    data_dir: Path | str | None = None,
+    download: bool = False,
+    test_share: float = 0.2,
+    seed: int = 0,
+    image_size: int | tuple[int, int] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> DataSplits:
+    """Training and test images of `spec`.
+
+    `spec` is, in this order, a name (see `list_data`), `package.module:function` or `file.py:function`
+    (see `custom.load_custom`), a `.npz` file, or a folder of class folders. `test_share` and `seed`
+    part those that come in one piece. `image_size` (a side, or height and width) resizes all images.
+    `say` is told of downloads.
+    """
+    size = _size(image_size)
+    path = Path(spec)
+    if spec in KNOWN:
+        splits = _load_known(KNOWN[spec], data_dir, download, say or (lambda message: None))
+    elif ":" in spec and not path.exists():
+        splits = load_custom(spec)
+    elif path.is_dir():
+        return load_folder(path, image_size=size, test_share=test_share, seed=seed)
+    elif path.suffix == ".npz" and path.is_file():
+        splits = load_npz(path, test_share=test_share, seed=seed)
+    elif path.exists():
+        raise DataError(f"{spec} is a file that is not .npz; give a folder of class folders or a .npz file")
+    elif path.suffix == ".npz" or len(path.parts) > 1:
+        raise DataError(f"there is no folder or file {spec}; known names are {', '.join(sorted(KNOWN))}")
+    else:
+        raise unknown("data set", spec, KNOWN)
+    return splits.resized(*size) if size else splits
+
+
+def _load_known(known: KnownData, data_dir: Path | str | None, download: bool, say: Say) -> DataSplits:
+    found = _find(known, data_dir)
+    if found is None and download and known.downloads:
+        folders = data_folders(data_dir)
+        # The first folder, unless it is only the customary ./data that this user does not have.
+        target = folders[0] if len(folders) == 1 or folders[0].is_dir() else folders[-1]
+        download_cifar(known.name, target, say)
+        found = _find(known, target)
+    if found is None:
+        looked = " and ".join(str(folder) for folder in data_folders(data_dir) + known.elsewhere)
+        raise DataError(
+            f"data set {known.name!r} is not at hand: looked in {looked} for {known.looked_for}. "
+            f"To get it: {known.how_to_get}. Another folder is given with --data-dir or ${ENVIRONMENT}"
+        )
+    return found.load()
+
+
+def _find(known: KnownData, data_dir: Path | str | None) -> Found | None:
+    for folder in data_folders(data_dir) + known.elsewhere:
+        found = known.find(folder)
+        if found is not None:
+            return found
+    return None
+
+
+def _size(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    if image_size is None:
+        return None
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    if len(size) != 2 or min(size) < 1:
+        raise InputError(
+            f"image_size must be a side or (height, width) of at least 1 pixel, got {image_size}"
+        )
+    return size
