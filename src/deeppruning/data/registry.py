@@ -122,7 +122,7 @@ def _known() -> dict[str, KnownData]:
         "70,000 handwritten digits, 28x28, gray, 10 classes",
         ("mnist", "MNIST/raw"),
         MNIST_CLASSES,
-        "http://yann.lecun.com/exdb/mnist",
+        "https://ossci-datasets.s3.amazonaws.com/mnist",
     )
     cifar10 = _cifar(CIFAR10, "60,000 photographs, 32x32, colour, 10 classes")
     cifar100 = _cifar(CIFAR100, "60,000 photographs, 32x32, colour, 100 classes")
