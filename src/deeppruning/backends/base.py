@@ -1,0 +1,98 @@
+"""What every backend promises, and the few lines that all of them share."""
+
+import os
+import socket
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+Context = TypeVar("Context")
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+Key = TypeVar("Key", bound=Hashable)
+Opened = TypeVar("Opened", bound="Session[Any, Any]")
+
+DEATHS_ALLOWED = 3
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Key, Value]):
+    """What became of one item: a value, or the text of a failure."""
+
+    key: Key
+    value: Value | None
+    failure: str | None
+    seconds: float  # spent in the function, in the attempt that settled it
+    worker: str  # host:pid of the process that ran it
+    attempts: int  # 1 unless a worker died over it
+
+
+class Session(ABC, Generic[Item, Value]):
+    """A function and its context, ready to be mapped over items; closed by leaving its `with` block."""
+
+    @abstractmethod
+    def map(self, items: Iterable[tuple[Key, Item]]) -> Iterator[Outcome[Key, Value]]:
+        """Run the function on every item and yield each outcome as it completes, in any order.
+
+        May be called again once exhausted; two maps of one session must not run at the same time.
+        Items are taken from the iterable as workers become free, not all at once. Leaving the
+        iterator early abandons what is still running.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop everything at once, including what is still running; further calls do nothing."""
+
+    def __enter__(self: Opened) -> Opened:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Backend(ABC):
+    """A place where a function can be mapped over items. The contract, which one test class checks:
+
+    - `function(context, item)` is called once for each item, and each key yields exactly one Outcome.
+    - The context reaches every worker once, however many items there are. It belongs to the function
+      for reading: a change to it may be seen by later items or not, depending on the backend.
+    - An exception inside the function becomes the failure of that item, with the traceback as text. It
+      is not tried again, because it would only fail again. KeyboardInterrupt is not caught.
+    - A worker that dies is replaced and its item tried again; an item over which three workers died
+      fails with "worker died 3 times" and the manner of the last death.
+    - The number of torch threads during a call is the backend's `threads`, here or in a worker, so the
+      same function gives the same bits on any number of workers.
+    - What cannot be sent to a worker is an InputError when the session opens or the item is due.
+    - An interrupt closes everything within seconds, and workers end by themselves when the process
+      that started them is killed.
+    """
+
+    @abstractmethod
+    def open(self, function: Callable[[Context, Item], Value], context: Context) -> Session[Item, Value]:
+        """Prepare to map `function` with `context`; use the session in a `with` block."""
+
+
+def attempt(
+    function: Callable[[Context, Item], Value], context: Context, item: Item
+) -> tuple[Value | None, str | None, float]:
+    """Call the function once: its value or the text of its failure, and the seconds it took."""
+    started = time.perf_counter()
+    value, failure = None, None
+    try:
+        value = function(context, item)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # also SystemExit: an item must not be able to end the run
+        failure = traceback.format_exc()
+    return value, failure, time.perf_counter() - started
+
+
+def worker_name(pid: int | None = None) -> str:
+    """How outcomes name a process, here or the one given: host:pid."""
+    return f"{socket.gethostname()}:{os.getpid() if pid is None else pid}"

@@ -1,0 +1,66 @@
+"""The simplest backend: calls the function here, one item after the other.
+
+>>> with InProcessBackend().open(lambda base, item: base + item, 10) as session:
+...     [outcome.value for outcome in session.map([("a", 1), ("b", 2)])]
+[11, 12]
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from deeppruning.backends.base import (
+    Backend,
+    Context,
+    Item,
+    Key,
+    Outcome,
+    Session,
+    Value,
+    attempt,
+    worker_name,
+)
+from deeppruning.errors import InputError
+
+
+class InProcessBackend(Backend):
+    """Runs items in this process with `threads` torch threads; a crash of the function is a crash here."""
+
+    def __init__(self, *, threads: int = 1) -> None:
+        if threads < 1:
+            raise InputError(f"threads must be at least 1, got {threads}")
+        self.threads = threads
+
+    def open(self, function: Callable[[Context, Item], Value], context: Context) -> Session[Item, Value]:
+        """A session that needs no preparation."""
+        return _InProcessSession(lambda item: attempt(function, context, item), self.threads)
+
+
+class _InProcessSession(Session[Item, Value]):
+    def __init__(self, call: Callable[[Item], tuple[Value | None, str | None, float]], threads: int) -> None:
+        self._call = call
+        self._threads = threads
+        self._closed = False
+
+    def map(self, items: Iterable[tuple[Key, Item]]) -> Iterator[Outcome[Key, Value]]:
+        name = worker_name()
+        for key, item in items:
+            if self._closed:
+                raise InputError("this session is closed; open another one from the backend")
+            with _torch_threads(self._threads):
+                value, failure, seconds = self._call(item)
+            yield Outcome(key, value, failure, seconds, name, attempts=1)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+@contextmanager
+def _torch_threads(threads: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,283 @@
+"""The contract of backends, checked by one class for every backend, and what only the pool can show."""
+
+import copy
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from deeppruning.backends import InProcessBackend, PoolBackend
+from deeppruning.errors import DeepPruningError, InputError
+
+# A new backend is added here and thereby tested.
+BACKENDS = {
+    "in process": lambda: InProcessBackend(threads=1),
+    "pool": lambda: PoolBackend(workers=2, threads=1),
+}
+
+
+def make_context():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(32, 3, 16, 16, generator=generator)
+    model = torch.nn.Conv2d(3, 4, 3)
+    for parameter in model.parameters():
+        torch.nn.init.constant_(parameter, 0.1)
+    return {
+        "images": images,
+        "channels last": images.to(memory_format=torch.channels_last),
+        "second": images[1],
+        "model": model,
+        "empty": torch.empty(0, 5),
+    }
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def session(request):
+    """One session for many tests, because starting workers is slow: items are functions of the context."""
+    with BACKENDS[request.param]().open(lambda context, item: item(context), make_context()) as session:
+        yield session
+
+
+def collect(session, items):
+    """Outcomes by key; a key that comes twice is an error."""
+    found = list(session.map(items))
+    assert len({outcome.key for outcome in found}) == len(found)
+    return {outcome.key: outcome for outcome in found}
+
+
+def run(backend, function, context, items):
+    with backend.open(function, context) as session:
+        return collect(session, items)
+
+
+class TestContract:
+    """What every backend promises."""
+
+    def test_every_key_gets_its_value(self, session):
+        found = collect(session, [(f"k{i}", lambda _, i=i: 3 * i) for i in range(7)])
+        assert {key: outcome.value for key, outcome in found.items()} == {f"k{i}": 3 * i for i in range(7)}
+        assert {(outcome.failure, outcome.attempts) for outcome in found.values()} == {(None, 1)}
+
+    def test_an_exception_fails_its_item_alone(self, session):
+        def divide(_):
+            return 1 / 0
+
+        found = collect(session, [(0, lambda _: 12), (1, divide), (2, lambda _: sys.exit("leaving"))])
+        assert [found[key].value for key in range(3)] == [12, None, None]
+        assert "ZeroDivisionError" in found[1].failure and "in divide" in found[1].failure
+        assert "SystemExit: leaving" in found[2].failure
+        assert found[1].attempts == 1
+
+    def test_items_may_be_none_or_few_or_a_generator(self, session):
+        assert list(session.map([])) == []
+        assert [outcome.value for outcome in session.map([("a", lambda _: 8)])] == [8]
+        assert set(collect(session, ((i, lambda _: 0) for i in range(5)))) == set(range(5))
+
+    def test_leaving_early_leaves_the_session_usable(self, session):
+        taken = []
+
+        def items():
+            for number in range(100):
+                taken.append(number)
+                yield number, lambda _: time.sleep(0.05)
+
+        next(outcomes := session.map(items()))
+        outcomes.close()
+        assert len(taken) <= 4  # items are taken as workers become free
+        assert [outcome.value for outcome in session.map([("x", lambda _: 5)])] == [5]
+
+    def test_tensors_arrive_with_layout_aliases_and_parameters(self, session):
+        def look(context):
+            weight = context["model"].weight
+            return {
+                "sum": context["images"].double().sum().item(),
+                "strides": context["channels last"].stride(),
+                "alias": context["second"].data_ptr() - context["images"].data_ptr(),
+                "parameter": (type(weight) is torch.nn.Parameter, weight.requires_grad, weight.sum().item()),
+                "empty": tuple(context["empty"].shape),
+            }
+
+        value = collect(session, [(0, look)])[0].value
+        assert value == look(make_context())
+        assert value["alias"] == 3 * 16 * 16 * 4
+
+    def test_the_same_bits_on_every_backend(self, session):
+        def train(context, seed):
+            torch.manual_seed(seed)
+            network = copy.deepcopy(context["model"])
+            optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+            for _ in range(3):
+                optimizer.zero_grad()
+                (network(context["images"] + torch.randn(1)) ** 2).mean().backward()
+                optimizer.step()
+            return torch.get_num_threads(), network.weight.detach().flatten().tolist()
+
+        items = [(seed, lambda context, seed=seed: train(context, seed)) for seed in range(3)]
+        expected = run(
+            InProcessBackend(threads=1), lambda context, item: item(context), make_context(), items
+        )
+        found = collect(session, items)
+        assert [found[seed].value for seed in range(3)] == [expected[seed].value for seed in range(3)]
+        assert found[0].value[0] == 1
+
+    @pytest.mark.parametrize("name", BACKENDS)
+    def test_a_closed_session_says_so(self, name):
+        with BACKENDS[name]().open(lambda context, item: item, None) as session:
+            pass
+        session.close()
+        with pytest.raises(InputError, match="closed"):
+            list(session.map([(0, 0)]))
+
+
+def test_in_process_restores_the_number_of_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with InProcessBackend(threads=1).open(lambda _, item: torch.get_num_threads(), None) as session:
+            for outcome in session.map([(0, 0)]):
+                assert outcome.value == 1 and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def alive(pid):
+    """Whether a process exists and is not a zombie waiting to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def eventually(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+class TestPool:
+    """Deaths, interrupts and sharing: what happens between processes."""
+
+    def test_workers_share_pages_and_an_interrupt_leaves_no_process(self, tmp_path):
+        def write(data, item):
+            if item == "sleep":
+                time.sleep(600)
+            (tmp_path / str(item)).touch()
+            while len(list(tmp_path.iterdir())) < 2:  # so that each worker gets one of the two items
+                time.sleep(0.05)
+            before = int(data.sum())
+            regions = Path("/proc/self/smaps").read_text().split("VmFlags")
+            region = next(text for text in regions if "memfd:deeppruning" in text)
+            copied = [line.split()[1] for line in region.splitlines() if line.startswith("Anonymous:")]
+            data[:4096] = 1
+            return os.getpid(), before, copied
+
+        data = torch.zeros(1 << 20, dtype=torch.uint8)
+        with PoolBackend(workers=2).open(write, data) as session:
+            values = [outcome.value for outcome in session.map([(0, 0), (1, 1)])]
+            pids = {value[0] for value in values}
+            assert len(pids) == 2 and os.getpid() not in pids
+            assert [value[1:] for value in values] == [(0, ["0"])] * 2  # nothing written, no kB copied
+            assert int(data.sum()) == 0
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt):
+                list(session.map([(0, "sleep"), (1, "sleep")]))
+        assert [alive(pid) for pid in pids] == [False, False]
+
+    def test_deaths_cost_a_retry_and_three_of_them_the_item(self, tmp_path):
+        def deadly(folder, item):
+            with (folder / str(item)).open("a") as log:
+                log.write("x")
+            if item == 0 or (item == 1 and (folder / "1").stat().st_size == 1):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return item * 10
+
+        found = run(PoolBackend(workers=2), deadly, tmp_path, [(i, i) for i in range(4)])
+        assert found[0].failure == "worker died 3 times (last: signal 9)"
+        assert [found[key].value for key in range(4)] == [None, 10, 20, 30]
+        assert [found[key].attempts for key in range(4)] == [3, 2, 1, 1]
+        assert [(tmp_path / str(key)).stat().st_size for key in range(4)] == [3, 2, 1, 1]
+
+    def test_what_cannot_be_sent_is_explained(self):
+        with pytest.raises(InputError, match="use workers=1"):
+            PoolBackend().open(lambda context, item: item, threading.Lock())
+        with (
+            PoolBackend(workers=1).open(lambda context, item: item, None) as session,
+            pytest.raises(InputError, match="item 'bad' cannot be sent"),
+        ):
+            list(session.map([("bad", threading.Lock())]))
+
+    def test_workers_that_cannot_rebuild_the_context_are_explained(self):
+        class Stubborn:
+            def __reduce__(self):
+                return (int, ("not a number",))
+
+        with (
+            PoolBackend(workers=1).open(lambda context, item: item, Stubborn()) as session,
+            pytest.raises(InputError, match=r"could not rebuild(.|\n)*ValueError"),
+        ):
+            list(session.map([(0, 0)]))
+
+    def test_workers_that_die_while_starting_are_explained(self, monkeypatch, capfd):
+        monkeypatch.setenv("PYTHONHOME", "/nowhere")
+        with (
+            PoolBackend(workers=1).open(lambda context, item: item, None) as session,
+            pytest.raises(DeepPruningError, match=r"3 worker processes in a row died .*\(exit code 1\)"),
+        ):
+            list(session.map([(0, 0)]))
+
+    def test_a_class_from_a_file_goes_along_and_a_lock_does_not_come_back(self, tmp_path):
+        source = tmp_path / "a_users_file.py"
+        source.write_text("class Box:\n    def __init__(self, n):\n        self.n = n\n")
+        spec = importlib.util.spec_from_file_location("a_users_file", source)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["a_users_file"] = module
+        try:
+            spec.loader.exec_module(module)
+            box = module.Box
+
+            def fill(context, item):
+                return box(context.n + item) if item else threading.Lock()
+
+            found = run(PoolBackend(workers=1), fill, box(40), [(0, 2), (1, 0)])
+        finally:
+            del sys.modules["a_users_file"]
+        assert type(found[0].value) is box and found[0].value.n == 42
+        assert "cannot pickle" in found[1].failure
+
+    def test_a_script_needs_no_main_guard_and_its_workers_end_when_it_is_killed(self, tmp_path):
+        script = tmp_path / "script.py"
+        script.write_text(
+            textwrap.dedent(
+                """
+                import os, sys, time
+                from deeppruning.backends import PoolBackend
+                class Adder:
+                    def __init__(self, n): self.n = n
+                def add(context, item):
+                    if item == "stay":
+                        print("pid", os.getpid(), flush=True)
+                        time.sleep(600)
+                    return Adder(context.n + item)
+                with PoolBackend(workers=2).open(add, Adder(1)) as session:
+                    values = sorted(outcome.value.n for outcome in session.map((i, i) for i in range(3)))
+                    print("values", values, flush=True)
+                    list(session.map([(0, "stay"), (1, "stay")]))
+                """
+            )
+        )
+        with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+            lines = [parent.stdout.readline().split(maxsplit=1) for _ in range(3)]
+            pids = [int(rest) for word, rest in lines if word == "pid"]
+            assert lines[0] == ["values", "[1, 2, 3]\n"] and len(pids) == 2
+            assert [alive(pid) for pid in pids] == [True, True]
+            parent.kill()
+        assert eventually(lambda: not any(alive(pid) for pid in pids))
