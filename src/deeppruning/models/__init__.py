@@ -1,0 +1,25 @@
+"""The model zoo: networks by name, and the way to a user's own.
+
+>>> create_model("resnet20", num_classes=10, shortcut="pad").linear
+Linear(in_features=64, out_features=10, bias=True)
+"""
+
+from deeppruning.models import densenet as densenet
+from deeppruning.models import efficientnet as efficientnet
+from deeppruning.models import googlenet as googlenet
+from deeppruning.models import mobilenet as mobilenet
+from deeppruning.models import resnet as resnet
+from deeppruning.models import squeezenet as squeezenet
+from deeppruning.models import vgg as vgg
+from deeppruning.models.registry import create_model, list_models, register_model
+from deeppruning.models.resolve import resolve_model
+from deeppruning.models.summary import ModelSummary, describe_model
+
+__all__ = [
+    "ModelSummary",
+    "create_model",
+    "describe_model",
+    "list_models",
+    "register_model",
+    "resolve_model",
+]

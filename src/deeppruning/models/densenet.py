@@ -1,0 +1,108 @@
+"""DenseNet-BC for small images (Huang et al., 2017), growth 12, maps halved in width at each transition.
+
+Layers bear the names of the public CIFAR checkpoints of this form, which therefore load as they are.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from deeppruning.models.layers import GlobalMean, draw_weights
+from deeppruning.models.registry import register_model
+
+GROWTH = 12
+BOTTLENECK = 4 * GROWTH
+
+
+class DenseLayer(nn.Module):
+    """A 1x1 bottleneck and a 3x3 convolution whose few maps are set behind those that came in."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.relu1 = nn.ReLU(inplace=True)
+        self.conv1 = nn.Conv2d(inputs, BOTTLENECK, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(BOTTLENECK)
+        self.relu2 = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(BOTTLENECK, GROWTH, 3, padding=1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.conv1(self.relu1(self.bn1(x)))
+        out = self.conv2(self.relu2(self.bn2(out)))
+        return torch.cat([x, out], 1)
+
+
+class DenseBlock(nn.Module):
+    """Layers that each read everything made before them in the block."""
+
+    def __init__(self, depth: int, inputs: int) -> None:
+        super().__init__()
+        self.layer = nn.Sequential(*(DenseLayer(inputs + index * GROWTH) for index in range(depth)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(x)
+        return out
+
+
+class Transition(nn.Module):
+    """Halves the number of maps by a 1x1 convolution and their side by a mean pool."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv1 = nn.Conv2d(inputs, outputs, 1, bias=False)
+        self.pool = nn.AvgPool2d(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.pool(self.conv1(self.relu(self.bn1(x))))
+        return out
+
+
+class DenseNet(nn.Module):
+    """A 3x3 convolution, three dense blocks with transitions between, the mean of the map, a linear layer."""
+
+    # The paper's genome holds the 1x1 bottlenecks and the 3x3 layers of the blocks, nothing else.
+    paper_excludes: ClassVar[tuple[str, ...]] = ("conv1", "trans*.conv1")
+
+    def __init__(self, depths: Sequence[int], num_classes: int, in_channels: int) -> None:
+        super().__init__()
+        first, second, third = depths
+        width = 2 * GROWTH
+        self.conv1 = nn.Conv2d(in_channels, width, 3, padding=1, bias=False)
+        self.block1 = DenseBlock(first, width)
+        width += first * GROWTH
+        self.trans1 = Transition(width, width // 2)
+        width //= 2
+        self.block2 = DenseBlock(second, width)
+        width += second * GROWTH
+        self.trans2 = Transition(width, width // 2)
+        width //= 2
+        self.block3 = DenseBlock(third, width)
+        width += third * GROWTH
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.pool = GlobalMean()
+        self.fc = nn.Linear(width, num_classes)
+        draw_weights(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.trans1(self.block1(self.conv1(x)))
+        x = self.trans2(self.block2(x))
+        x = self.relu(self.bn1(self.block3(x)))
+        logits: Tensor = self.fc(self.pool(x))
+        return logits
+
+
+@register_model
+def densenet50(num_classes: int, in_channels: int) -> DenseNet:
+    """DenseNet-BC, blocks of 7-7-7"""
+    return DenseNet((7, 7, 7), num_classes, in_channels)
+
+
+@register_model
+def densenet100(num_classes: int, in_channels: int) -> DenseNet:
+    """DenseNet-BC, blocks of 16-16-16"""
+    return DenseNet((16, 16, 16), num_classes, in_channels)
