@@ -1,0 +1,1 @@
+"""Training and measuring networks on labelled images: loop, schedules, checkpoints, evaluation, devices."""
