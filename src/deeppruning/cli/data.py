@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -110,14 +111,14 @@ def _splits_record(splits: DataSplits) -> dict[str, Any]:
 def _print_splits(console: Console, splits: DataSplits) -> None:
     channels, height, width = splits.train.image_shape
     normalization = splits.train.normalization
-    console.print(
-        f"[bold]{escape(splits.name)}[/bold] loads: {len(splits.train)} training, {len(splits.test)} test images"
-    )
+    counted = f"{len(splits.train)} training, {len(splits.test)} test images"
+    console.print(f"[bold]{escape(splits.name)}[/bold] loads: {counted}")
     console.print(f"images: {channels} channel(s), {height} x {width} pixels, {splits.train.images.dtype}")
     if normalization:
         console.print(f"normalisation: mean {normalization.mean}, std {normalization.std}")
     else:
-        console.print("normalisation: none, images are used as they are")
+        scaled = "only scaled to 0..1" if splits.train.images.dtype == torch.uint8 else "used as they are"
+        console.print(f"normalisation: none, images are {scaled}")
     table = Table()
     table.add_column("class")
     table.add_column("training", justify="right")
