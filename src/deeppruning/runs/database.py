@@ -1,0 +1,126 @@
+"""Open a run's SQLite file safely: versions, migrations, and errors a user can act on.
+
+A rollback journal rather than a write-ahead log: the history stays one file that can be copied and also
+works on network drives, and a process killed at any instant leaves at most a journal, which the next one
+to open the file rolls back. Writes are few, so their price does not matter.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deeppruning.errors import RunError
+
+_VERSION_1 = (
+    """CREATE TABLE evaluations (
+        genome BLOB PRIMARY KEY, num_genes INTEGER NOT NULL, error REAL NOT NULL, cost REAL NOT NULL,
+        flops INTEGER NOT NULL, params INTEGER NOT NULL, seconds REAL NOT NULL, worker TEXT NOT NULL,
+        status TEXT NOT NULL, detail TEXT NOT NULL, finished_at TEXT NOT NULL)""",
+    """CREATE TABLE candidates (
+        id INTEGER PRIMARY KEY, generation INTEGER NOT NULL, genome BLOB NOT NULL,
+        num_genes INTEGER NOT NULL)""",
+    """CREATE TABLE picks (
+        generation INTEGER NOT NULL, role TEXT NOT NULL, candidate_id INTEGER NOT NULL,
+        PRIMARY KEY (generation, role))""",
+    """CREATE TABLE epochs (
+        solution TEXT NOT NULL, epoch INTEGER NOT NULL, train_loss REAL, train_error REAL,
+        test_error REAL, lr REAL NOT NULL, seconds REAL NOT NULL, PRIMARY KEY (solution, epoch))""",
+    "CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+)
+
+# Statements that lead to each version from the one before; a new version is added, never edited.
+MIGRATIONS: dict[int, tuple[str, ...]] = {1: _VERSION_1}
+CURRENT_VERSION = max(MIGRATIONS)
+
+_BUSY_SECONDS = 30.0
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection to the history at `path`, made or brought up to the current version as needed."""
+    if read_only and not path.is_file():
+        raise RunError(f"{path} does not exist; this run has not evaluated anything yet")
+    with readable_errors(path):
+        # Readers too open for writing where they may: that lets them roll back what a killed writer left.
+        mode = "rw" if read_only else "rwc"
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None
+        )
+    try:
+        with readable_errors(path):
+            _prepare(connection, path, read_only)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
+    connection.execute("PRAGMA synchronous = EXTRA")
+    (problem,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if problem != "ok":
+        raise sqlite3.DatabaseError(f"malformed: {problem}")
+    if read_only:
+        connection.execute("PRAGMA query_only = ON")
+        version = _version(connection, path)
+        if version < CURRENT_VERSION:
+            raise RunError(f"{path} has old format {version}; resume the run to bring it up to date")
+        return
+    with transaction(connection):
+        version = _version(connection, path)
+        for step in range(version + 1, CURRENT_VERSION + 1):
+            for statement in MIGRATIONS[step]:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {step}")
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > CURRENT_VERSION:
+        raise RunError(
+            f"{path} has format {version}, this program reads up to {CURRENT_VERSION}; "
+            "upgrade deeppruning to open this run"
+        )
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if version == 0 and tables:
+        raise RunError(f"{path} is a database, but not the history of a run; choose another folder")
+    return version
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All statements inside take effect together or not at all."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk may have rolled back already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def readable_errors(path: Path) -> Iterator[None]:
+    """Turn what SQLite raises into a RunError that says what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        text = str(error)
+        for sign, advice in _ADVICE.items():
+            if sign in text:
+                raise RunError(f"{path}: {advice} ({text})") from error
+        raise RunError(f"{path}: the history cannot be used ({text})") from error
+
+
+_ADVICE = {
+    "disk is full": "the disk is full; free some space and resume the run, nothing recorded so far is lost",
+    "disk I/O error": "the disk refused to write or read; check its space, limits and health, then resume "
+    "the run, nothing recorded so far is lost",
+    "not a database": "the history is damaged or not a database; restore it from a copy or start a new run",
+    "malformed": "the history is damaged; restore it from a copy or start a new run",
+    "locked": "another process keeps the history busy; wait for it or stop it",
+    "readonly": "the history cannot be written; check the permissions of the file and its folder",
+    "unable to open": "the history cannot be opened; check the permissions of the file and its folder",
+}

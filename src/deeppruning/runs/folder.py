@@ -1,0 +1,151 @@
+"""The folder of a run: options in config.toml, the history, and the solutions as safetensors.
+
+>>> import tempfile
+>>> with RunFolder.create(Path(tempfile.mkdtemp()) / "mine", {"search": {"offspring": 4}}) as run:
+...     run.config["search"]
+{'offspring': 4}
+"""
+
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import tomli_w
+
+from deeppruning.atomic import write_atomically
+from deeppruning.errors import RunError
+from deeppruning.runs.history import History
+from deeppruning.runs.lock import RunLock
+from deeppruning.version import __version__
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+FORMAT = 1
+CONFIG, HISTORY, LOCK = "config.toml", "history.sqlite", "run.lock"
+
+Opened = TypeVar("Opened", bound="RunFolder")
+
+
+class RunFolder:
+    """A run on disk; made by `create` or `open`, closed by leaving its `with` block.
+
+    `config` holds the tables the run was created with, `version` the package version that made it.
+    """
+
+    def __init__(self, path: Path, config: dict[str, Any], version: str, lock: RunLock | None) -> None:
+        self.path = path
+        self.config = config
+        self.version = version
+        self._lock = lock
+
+    @classmethod
+    def create(cls: type[Opened], path: Path | str, config: Mapping[str, Any]) -> Opened:
+        """Start a run in a new or empty folder and lock it; options left at None are absent."""
+        path = Path(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{path} cannot be made ({error.strerror}); choose another folder") from error
+        _refuse_occupied(path)
+        lock = RunLock(path / LOCK)
+        try:
+            _refuse_occupied(path)  # another process may have been quicker between the look and the lock
+            header = {"format": FORMAT, "version": __version__}
+            write_atomically(path / CONFIG, _to_toml(header, config).encode())
+            return cls(path, _read_config(path)[0], __version__, lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def open(cls: type[Opened], path: Path | str, *, read_only: bool = False) -> Opened:
+        """Open a run to go on with it, locked; or, read-only, to look at it while another process works."""
+        path = Path(path)
+        config, version = _read_config(path)
+        return cls(path, config, version, None if read_only else RunLock(path / LOCK))
+
+    @cached_property
+    def history(self) -> History:
+        """The run's history, opened when first needed and as the run was: to write, or to read only."""
+        return History(self.path / HISTORY, read_only=self._lock is None)
+
+    def solution(self, role: str) -> Path:
+        """Where the solution of this name is saved, whether or not it has been."""
+        return self.path / f"{role}.safetensors"
+
+    def close(self) -> None:
+        """Close the history and release the lock; further calls do nothing."""
+        if "history" in self.__dict__:
+            self.history.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self: Opened) -> Opened:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _refuse_occupied(path: Path) -> None:
+    if (path / CONFIG).exists():
+        raise RunError(
+            f"{path} already holds a run; continue it with `deeppruning resume {path}` "
+            "or choose another folder"
+        )
+    strangers = sorted(entry.name for entry in path.iterdir() if not _is_leftover(entry.name))
+    if strangers:
+        raise RunError(f"{path} is not empty (it holds {strangers[0]}) and not a run; choose another folder")
+
+
+def _is_leftover(name: str) -> bool:
+    """Whether a file may remain from a run that was killed while it was being created."""
+    return name == LOCK or (name.startswith(f".{CONFIG}.") and name.endswith(".partial"))
+
+
+def _to_toml(header: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    clash = sorted(header.keys() & config.keys())
+    if clash:
+        raise RunError(f"the option table {clash[0]!r} has a reserved name; choose another")
+    try:
+        return tomli_w.dumps({**header, **_without_none(config)})
+    except TypeError as error:
+        raise RunError(f"the options cannot be written as TOML: {error}") from error
+
+
+def _without_none(value: Any) -> Any:
+    # TOML has no null: an option that is absent reads back as its default, which is None.
+    if isinstance(value, Mapping):
+        return {key: _without_none(entry) for key, entry in value.items() if entry is not None}
+    return value
+
+
+def _read_config(path: Path) -> tuple[dict[str, Any], str]:
+    """The tables of a run's config.toml and the version that wrote them."""
+    file = path / CONFIG
+    if not file.is_file():
+        what = "has no config.toml, so it is not a run" if path.is_dir() else "is not a folder"
+        raise RunError(f"{path} {what}; give the folder that `deeppruning prune --out` made")
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RunError(
+            f"{file} cannot be read ({error}); restore it from a copy or start a new run"
+        ) from error
+    format_, version = tables.pop("format", None), tables.pop("version", None)
+    if type(format_) is not int or not isinstance(version, str):
+        raise RunError(f"{file} lacks format and version, so it is not a run's; give another folder")
+    if format_ > FORMAT:
+        raise RunError(
+            f"{file} has format {format_} (deeppruning {version}), this program reads up to {FORMAT}; "
+            "upgrade deeppruning to open this run"
+        )
+    return tables, version

@@ -1,0 +1,196 @@
+"""Everything that happened in a run, committed as it happens, so that a killed run can go on.
+
+>>> import tempfile
+>>> with History(Path(tempfile.mkdtemp()) / "history.sqlite") as history:
+...     history.set_fact("original_flops", 125_000_000)
+...     history.get_fact("original_flops")
+125000000
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeppruning.errors import InputError, RunError
+from deeppruning.runs.database import connect, readable_errors, transaction
+from deeppruning.runs.genomes import pack_genome, unpack_genome
+from deeppruning.runs.records import CandidateRow, EpochRow, Evaluation, PickRow
+
+Genome = NDArray[np.bool_]
+Opened = TypeVar("Opened", bound="History")
+
+_EVALUATION = "num_genes, error, cost, flops, params, seconds, worker, status, detail, finished_at"
+_EPOCH = "solution, epoch, train_loss, train_error, test_error, lr, seconds"
+
+
+class History:
+    """The history of one run. Every `record_` call is on the disk when it returns, whole or not at all.
+
+    One process writes (the run folder's lock sees to that); any number may read at the same time with
+    `read_only`. An instance belongs to the thread that made it.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = Path(path)
+        self._connection = connect(self.path, read_only=read_only)
+
+    def close(self) -> None:
+        """Close the file; further calls do nothing."""
+        self._connection.close()
+
+    def __enter__(self: Opened) -> Opened:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def record_evaluation(self, evaluation: Evaluation) -> None:
+        """Keep what a genome came to; a second evaluation of the same genome changes nothing."""
+        row = (
+            pack_genome(evaluation.genome),
+            len(evaluation.genome),
+            float(evaluation.error),
+            float(evaluation.cost),
+            int(evaluation.flops),
+            int(evaluation.params),
+            float(evaluation.seconds),
+            evaluation.worker,
+            evaluation.status,
+            evaluation.detail,
+            evaluation.finished_at,
+        )
+        self._write(
+            f"INSERT INTO evaluations (genome, {_EVALUATION}) VALUES ({_marks(row)}) "
+            "ON CONFLICT (genome) DO NOTHING",
+            [row],
+        )
+
+    def evaluation(self, genome: Genome) -> Evaluation | None:
+        """What this genome came to, if it has been evaluated."""
+        sql = f"SELECT {_EVALUATION} FROM evaluations WHERE genome = ?"
+        rows = self._read(sql, (pack_genome(genome),))
+        return _evaluation(genome, rows[0]) if rows else None
+
+    def record_generation(self, generation: int, candidates: Iterable[tuple[int, Genome]]) -> None:
+        """Keep ids and genomes proposed in a generation; repeating it is allowed, changing it is not."""
+        rows = [(int(id_), int(generation), pack_genome(genome), len(genome)) for id_, genome in candidates]
+        known = {
+            row[0]: row for row in self._read("SELECT id, generation, genome, num_genes FROM candidates")
+        }
+        for row in rows:
+            if known.get(row[0], row) != row:
+                raise RunError(
+                    f"{self.path}: candidate {row[0]} of generation {generation} is not the one recorded; "
+                    "the run was made with other options, another network or another version: start a new one"
+                )
+        self._write(
+            "INSERT INTO candidates (id, generation, genome, num_genes) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (id) DO NOTHING",
+            rows,
+        )
+
+    def record_picks(self, generation: int, picks: Mapping[str, int]) -> None:
+        """Keep which candidate holds which role after a generation."""
+        rows = [(int(generation), role, int(id_)) for role, id_ in picks.items()]
+        self._write("INSERT OR REPLACE INTO picks (generation, role, candidate_id) VALUES (?, ?, ?)", rows)
+
+    def record_epoch(self, epoch: EpochRow) -> None:
+        """Keep one epoch of fine-tuning; an epoch that is run again replaces the earlier one."""
+        row = astuple(epoch)
+        self._write(f"INSERT OR REPLACE INTO epochs ({_EPOCH}) VALUES ({_marks(row)})", [row])
+
+    def set_fact(self, key: str, value: Any) -> None:
+        """Keep any JSON value under a name, replacing the earlier one."""
+        try:
+            text = json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"fact {key!r} must be a JSON value, got {value!r} ({error})") from error
+        self._write("INSERT OR REPLACE INTO facts (key, value) VALUES (?, ?)", [(key, text)])
+
+    def get_fact(self, key: str, default: Any = None) -> Any:
+        """The value kept under a name."""
+        rows = self._read("SELECT value FROM facts WHERE key = ?", (key,))
+        return json.loads(rows[0][0]) if rows else default
+
+    def facts(self) -> dict[str, Any]:
+        """All facts by name."""
+        rows = self._read("SELECT key, value FROM facts ORDER BY key")
+        return {key: json.loads(value) for key, value in rows}
+
+    def candidates(self) -> list[CandidateRow]:
+        """Every candidate by id, with its evaluation if there is one."""
+        columns = ", ".join(f"evaluations.{name}" for name in _EVALUATION.split(", "))
+        rows = self._read(
+            f"SELECT candidates.id, generation, candidates.genome, candidates.num_genes, {columns} "
+            "FROM candidates LEFT JOIN evaluations USING (genome) ORDER BY candidates.id"
+        )
+        found = []
+        for id_, generation, packed, num_genes, *rest in rows:
+            genome = unpack_genome(packed, num_genes)
+            evaluation = _evaluation(genome, rest) if rest[0] else None
+            found.append(CandidateRow(id_, generation, genome, evaluation))
+        return found
+
+    def picks(self) -> list[PickRow]:
+        """All picks by generation and role."""
+        sql = "SELECT generation, role, candidate_id FROM picks ORDER BY generation, role"
+        return [PickRow(*row) for row in self._read(sql)]
+
+    def epochs(self, solution: str | None = None) -> list[EpochRow]:
+        """The epochs of one solution, or of all, in order."""
+        sql = f"SELECT {_EPOCH} FROM epochs WHERE ?1 IS NULL OR solution = ?1 ORDER BY solution, epoch"
+        return [EpochRow(*row) for row in self._read(sql, (solution,))]
+
+    def snapshot(self) -> dict[str, Any]:
+        """All of the history at one instant as JSON values; genomes are hexadecimal, see `unpack_genome`."""
+        with readable_errors(self.path):
+            # A deferred transaction makes all reads see the same state without stopping the writer's work.
+            self._connection.execute("BEGIN DEFERRED")
+            try:
+                return {
+                    "candidates": [_plain(row) for row in self.candidates()],
+                    "picks": [asdict(row) for row in self.picks()],
+                    "epochs": [asdict(row) for row in self.epochs()],
+                    "facts": self.facts(),
+                }
+            finally:
+                self._connection.execute("ROLLBACK")
+
+    def _read(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with readable_errors(self.path):
+            return self._connection.execute(sql, values).fetchall()
+
+    def _write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        with readable_errors(self.path), transaction(self._connection):
+            self._connection.executemany(sql, rows)
+
+
+def _marks(row: Sequence[Any]) -> str:
+    return ", ".join("?" * len(row))
+
+
+def _evaluation(genome: Genome, row: Sequence[Any]) -> Evaluation:
+    names = _EVALUATION.split(", ")[1:]
+    return Evaluation(genome=genome, **dict(zip(names, row[1:], strict=True)))
+
+
+def _plain(row: CandidateRow) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "id": row.id,
+        "generation": row.generation,
+        "num_genes": len(row.genome),
+        "kept": int(row.genome.sum()),
+        "genome": pack_genome(row.genome).hex(),
+    }
+    if row.evaluation is None:
+        return plain | {"status": "waiting"}
+    values = {name: getattr(row.evaluation, name) for name in _EVALUATION.split(", ")[1:]}
+    return plain | values
