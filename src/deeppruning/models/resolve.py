@@ -84,7 +84,11 @@ def _import_module(name: str) -> ModuleType:
 
 
 def _load_file(path: Path) -> ModuleType:
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    if not found:
         raise InputError(f"there is no file {path} to take a model from (looked in {Path.cwd()})")
     path = path.resolve()
     _make_importable(path.parent)

@@ -97,9 +97,9 @@ def normalization_for(path: str | Path) -> Normalization | None:
 
 
 def _checked(path: Path) -> Path:
-    if path.is_dir():
-        raise WeightsError(f"{path} is a folder; name the weights file inside it")
     try:
+        if path.is_dir():
+            raise WeightsError(f"{path} is a folder; name the weights file inside it")
         with path.open("rb") as file:
             empty = not file.read(1)
     except FileNotFoundError:
