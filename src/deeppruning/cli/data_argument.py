@@ -89,9 +89,12 @@ def load_from_options(
     image_size: tuple[int, int] | None = None,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
-    seed: int = 0,
 ) -> DataSplits:
-    """The data that the options name, normalised as they say; downloads are told on the error stream."""
+    """The data that the options name, normalised as they say; downloads are told on the error stream.
+
+    A set that comes in one piece is always parted the same way, whatever a command's own seed: a network
+    trained with one seed must not meet its training images when it is tested with another.
+    """
     if (mean is None) != (std is None):
         raise InputError("--mean and --std go together; give both or none")
     splits = load_data(
@@ -99,7 +102,6 @@ def load_from_options(
         data_dir=data_dir,
         download=download,
         image_size=image_size,
-        seed=seed,
         say=lambda message: click.echo(message, err=True),
     )
     if mean is None or std is None:

