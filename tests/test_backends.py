@@ -187,8 +187,8 @@ class TestPool:
             assert len(pids) == 2 and os.getpid() not in pids
             assert [value[1:] for value in values] == [(0, ["0"])] * 2  # nothing written, no kB copied
             assert int(data.sum()) == 0
-            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
             with pytest.raises(KeyboardInterrupt):
+                threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
                 list(session.map([(0, "sleep"), (1, "sleep")]))
         assert [alive(pid) for pid in pids] == [False, False]
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -230,6 +231,37 @@ class TestHistory:
             history.set_fact("after", 2)
         with History(path) as history:
             assert history.facts() == {"after": 2, "small": 1}
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A real file system of 300 kB."""
+    command = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(tmp_path)]
+    if not shutil.which("mount") or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("mounting a tiny disk needs root")
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_run_on_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room(tiny_disk):
+    ballast = tiny_disk / "ballast"
+    ballast.write_bytes(b"x" * 150_000)
+    with RunFolder.create(tiny_disk / "run", {"model": {"name": "vgg16"}}) as run:
+        kept = 0
+        with pytest.raises(RunError, match="the disk is full; free some space and resume"):
+            while True:
+                run.history.set_fact(f"fact {kept}", "x" * 5000)
+                kept += 1
+        assert kept > 0 and len(run.history.facts()) == kept
+        with pytest.raises(RunError, match=r"the disk is full.*previous file is untouched"):
+            write_atomically(run.path / "config.toml", b"x" * 200_000)
+    with pytest.raises(RunError, match="the disk is full"):
+        RunFolder.create(tiny_disk / "other", {"model": {"name": "x" * 200_000}})
+    ballast.unlink()
+    with RunFolder.open(tiny_disk / "run") as run:
+        assert run.config == {"model": {"name": "vgg16"}}
+        run.history.set_fact("more", "x" * 5000)
+        assert len(run.history.facts()) == kept + 1
 
 
 class limited_file_size:

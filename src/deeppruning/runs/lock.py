@@ -3,6 +3,7 @@
 import fcntl
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from deeppruning.errors import RunError
@@ -26,9 +27,10 @@ class RunLock:
             raise RunError(
                 f"{path.parent} is in use by {holder}; wait until it is done, or stop it and try again"
             ) from error
-        self._file.truncate(0)
-        self._file.write(f"process {os.getpid()} on {socket.gethostname()} since {now()}\n")
-        self._file.flush()
+        with suppress(OSError):  # the lock holds even where a full disk leaves no room for the note
+            self._file.truncate(0)
+            note = f"process {os.getpid()} on {socket.gethostname()} since {now()}\n"
+            os.write(self._file.fileno(), note.encode())
 
     def release(self) -> None:
         """Let others have it; the file stays, because removing it would let two in at once."""
