@@ -1,0 +1,55 @@
+"""Pick the device to compute on, and say clearly when the one asked for is not there.
+
+>>> choose_device("cpu")
+device(type='cpu')
+"""
+
+import os
+
+import torch
+
+from deeppruning.errors import InputError
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """The device of this name; "auto" takes a GPU where there is one, else the processor."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"unknown device {name!r}; use auto, cpu, cuda, cuda:1 or mps") from None
+    reason = _why_absent(device)
+    if reason:
+        raise InputError(f"device {name!r} cannot be used: {reason}; use --device cpu or auto")
+    return device
+
+
+def _why_absent(device: torch.device) -> str:
+    """Why this machine cannot compute on the device; empty when it can."""
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            built = torch.version.cuda or torch.version.hip
+            return "no GPU was found" if built else "this build of torch has no CUDA support"
+        count = torch.cuda.device_count()
+        if device.index is not None and device.index >= count:
+            return f"there {'is one GPU' if count == 1 else f'are {count} GPUs'}, numbered from 0"
+        return ""
+    if device.type == "mps":
+        return (
+            "" if torch.backends.mps.is_available() else "this machine or build of torch has no MPS support"
+        )
+    try:
+        torch.empty(1, device=device).item()
+    except (RuntimeError, NotImplementedError, AssertionError):
+        return f"torch cannot hold numbers on a device of type {device.type!r} here"
+    return ""
+
+
+def available_threads() -> int:
+    """The processor cores this process may use, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,104 @@
+"""Measure a network on labelled images, and re-estimate its batch-norm statistics on them."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from deeppruning.data.batches import Batches
+from deeppruning.data.images import ImageSet
+from deeppruning.errors import InputError
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a network does on a data set: share of wrong answers, mean cross-entropy, speed."""
+
+    error: float
+    loss: float
+    images_per_second: float
+    count: int
+
+
+@contextmanager
+def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+    """The model in training or evaluation mode for a while; each module's own mode comes back."""
+    before = [(module, module.training) for module in model.modules()]
+    model.train(training)
+    try:
+        yield
+    finally:
+        for module, was_training in before:
+            module.training = was_training
+
+
+def evaluate(
+    model: nn.Module, data: ImageSet, *, batch_size: int = 250, device: str | torch.device = "cpu"
+) -> Evaluation:
+    """Error and loss of `model`, in evaluation mode, on every image of `data`.
+
+    The model is moved to `device` and stays there; its mode is as before afterwards.
+    """
+    model.to(device)
+    wrong = torch.zeros((), dtype=torch.int64, device=device)
+    # Single precision is enough for one batch's loss, and not every device has double: sum on the host.
+    loss = 0.0
+    start = time.perf_counter()
+    with mode(model, training=False), torch.inference_mode():
+        for images, labels in Batches(data, batch_size, device=device):
+            outputs = model(images)
+            check_outputs(outputs, len(labels), data.num_classes)
+            wrong += (outputs.argmax(dim=1) != labels).sum()
+            loss += F.cross_entropy(outputs.float(), labels, reduction="sum").item()
+    seconds = time.perf_counter() - start
+    count = len(data)
+    return Evaluation(int(wrong) / count, loss / count, count / seconds, count)
+
+
+def check_outputs(outputs: object, batch: int, classes: int) -> None:
+    """Refuse outputs that are not one score for each class of the data (more are let pass)."""
+    if not isinstance(outputs, torch.Tensor) or outputs.ndim != 2 or len(outputs) != batch:
+        given = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+        raise InputError(
+            f"the model must return class scores of shape ({batch}, classes), got {given}"
+        )
+    if outputs.shape[1] < classes:
+        raise InputError(
+            f"the model has {outputs.shape[1]} outputs but the data has {classes} classes; "
+            f"build it with num_classes={classes}"
+        )
+
+
+def recalibrate(
+    model: nn.Module, data: ImageSet, *, batch_size: int = 250, device: str | torch.device = "cpu"
+) -> None:
+    """Replace running mean and variance of every batch norm by those of `data`; weights stay.
+
+    All batches count alike (cumulative average). Only the batch norms run in training mode, so that
+    dropout stays off. A model without batch norms, or with such as keep no statistics, is left alone.
+    """
+    model.to(device)
+    norms = [
+        module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats
+    ]
+    if not norms:
+        return
+    momenta = [norm.momentum for norm in norms]
+    # A last batch of one image would give a variance of one value; it weighs nothing among the rest.
+    lone = len(data) > batch_size and len(data) % batch_size == 1
+    try:
+        with mode(model, training=False), torch.no_grad():
+            for norm in norms:
+                norm.reset_running_stats()
+                norm.momentum = None
+                norm.train()
+            for images, _ in Batches(data, batch_size, device=device, drop_last=lone):
+                model(images)
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum

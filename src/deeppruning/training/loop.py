@@ -1,0 +1,237 @@
+"""Train a network by SGD: one function, repeatable to the bit and able to go on where it was stopped.
+
+>>> from deeppruning.data.images import ImageSet
+>>> data = ImageSet(torch.zeros(8, 1, 4, 4), torch.zeros(8, dtype=torch.int64), ("a", "b"))
+>>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+>>> [report.epoch for report in fit(model, data, TrainConfig(epochs=2, crop=0))]
+[1, 2]
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from deeppruning.config import TrainConfig
+from deeppruning.data.batches import Augment, Batches
+from deeppruning.data.images import ImageSet
+from deeppruning.errors import DeepPruningError, InputError
+from deeppruning.training.checkpoint import load_checkpoint, save_checkpoint
+from deeppruning.training.evaluate import check_outputs, evaluate, mode
+from deeppruning.training.losses import Loss
+from deeppruning.training.reports import BatchReport, EpochReport
+from deeppruning.training.schedule import rate
+
+__all__ = ["BatchReport", "Diverged", "EpochReport", "fit"]
+
+# How often the loss is looked at for overflow: each look makes a GPU wait for its queue to run dry.
+_CHECK_EVERY = 16
+
+
+class Diverged(DeepPruningError):
+    """The loss became infinite or not a number: the weights are of no use any more."""
+
+
+def fit(
+    model: nn.Module,
+    train: ImageSet,
+    config: TrainConfig,
+    *,
+    test: ImageSet | None = None,
+    device: str | torch.device = "cpu",
+    checkpoint: Path | None = None,
+    resume: bool = True,
+    teacher: nn.Module | None = None,
+    distill: float = 0.0,
+    temperature: float = 4.0,
+    on_epoch: Callable[[EpochReport], None] | None = None,
+    on_batch: Callable[[BatchReport], None] | None = None,
+    evaluate_every: int = 1,
+) -> list[EpochReport]:
+    """Train `model` in place and return one report for each epoch, those before a resume included.
+
+    Everything random follows from `config.seed` and the epoch's number; the caller's random state is
+    left as it was. With `checkpoint`, the state is written after every epoch (before `on_epoch` is
+    called), and a later call with the same options goes on from it: on a processor, with the same
+    number of threads, to weights equal bit for bit to those of a run never stopped. The model is moved
+    to `device` and stays there; teacher likewise. Raises Diverged when the loss overflows.
+    """
+    if evaluate_every < 1:
+        raise InputError(f"evaluate_every must be at least 1, got {evaluate_every}")
+    device = torch.device(device)
+    model.to(device)
+    if teacher is not None:
+        teacher.to(device)
+    optimizer = _optimizer(model, config, device)
+    loss = Loss(config.label_smoothing, teacher, distill, temperature)
+    job = _job(train, config, loss)
+    history: list[EpochReport] = []
+    if checkpoint is not None and resume and checkpoint.exists():
+        history = load_checkpoint(checkpoint, model, optimizer, job)
+    runner = _Epoch(model, optimizer, loss, train, config, device, on_batch)
+    teacher_mode = mode(teacher, training=False) if teacher is not None else nullcontext()
+    with teacher_mode:
+        for epoch in range(len(history) + 1, config.epochs + 1):
+            tested = test if epoch % evaluate_every == 0 or epoch == config.epochs else None
+            history.append(runner.run(epoch, tested))
+            if checkpoint is not None:
+                save_checkpoint(checkpoint, model, optimizer, job, history)
+            if on_epoch is not None:
+                on_epoch(history[-1])
+    return history
+
+
+def _optimizer(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.SGD:
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise InputError("the model has no parameters to train; set requires_grad on some of them")
+    optimizer = torch.optim.SGD(
+        trained,
+        lr=config.lr,
+        momentum=config.momentum,
+        nesterov=config.nesterov,
+        weight_decay=config.weight_decay,
+        fused=True if device.type in ("cpu", "cuda") else None,
+    )
+    # SGD makes its momentum at the first step, and the fused form only for all parameters at once: a
+    # layer skipped in that step (stochastic depth) would break it. Zeros give the same first step.
+    for parameter in trained:
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
+
+
+def _job(train: ImageSet, config: TrainConfig, loss: Loss) -> dict[str, Any]:
+    """What decides the result beside the network, in JSON's types: a checkpoint belongs to one of these."""
+    data = {
+        "train_images": len(train),
+        "image_shape": list(train.image_shape),
+        "classes": list(train.classes),
+    }
+    distilled = loss.teacher is not None and loss.distill > 0.0
+    teaching = {"distill": loss.distill, "temperature": loss.temperature} if distilled else {}
+    return {**config.to_table(), **teaching, **data}
+
+
+def derived_seed(seed: int, epoch: int, purpose: str) -> int:
+    """A seed of 63 bits for one purpose in one epoch, unrelated to those of its neighbours."""
+    digest = hashlib.sha256(f"{seed}/{epoch}/{purpose}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+@dataclass
+class _Epoch:
+    """What stays the same from epoch to epoch, and the way through one of them."""
+
+    model: nn.Module
+    optimizer: torch.optim.SGD
+    loss: Loss
+    train: ImageSet
+    config: TrainConfig
+    device: torch.device
+    on_batch: Callable[[BatchReport], None] | None
+
+    def run(self, epoch: int, test: ImageSet | None) -> EpochReport:
+        start = time.perf_counter()
+        # Dropout and its like draw from the global generator: seeded here, given back afterwards.
+        with _forked_random_state(self.device), mode(self.model, training=True):
+            torch.manual_seed(derived_seed(self.config.seed, epoch, "layers"))
+            report = self._train(epoch, start)
+        trained = time.perf_counter() - start
+        test_error = None if test is None else evaluate(self.model, test, device=self.device).error
+        return EpochReport(
+            epoch=epoch,
+            train_loss=report.train_loss,
+            train_error=report.train_error,
+            test_error=test_error,
+            lr=report.lr,
+            images_per_second=len(self.train) / trained,
+            seconds=time.perf_counter() - start,
+        )
+
+    def _train(self, epoch: int, start: float) -> BatchReport:
+        batches = self._batches(epoch)
+        autocast = _autocast(self.device)
+        losses = torch.zeros((), device=self.device)
+        wrong = torch.zeros((), dtype=torch.int64, device=self.device)
+        seen = 0
+        for number, (images, labels) in enumerate(batches, start=1):
+            lr = self._set_rate((epoch - 1) * len(batches) + number - 1, len(batches))
+            with autocast:
+                outputs = self.model(images)
+                if number == 1:
+                    check_outputs(outputs, len(labels), self.train.num_classes)
+                loss = self.loss(images, outputs, labels)
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss)
+            self.optimizer.step()
+            losses += loss.detach() * len(labels)
+            wrong += (outputs.detach().argmax(dim=1) != labels).sum()
+            seen += len(labels)
+            last = number == len(batches)
+            if last or self.on_batch is not None or number % _CHECK_EVERY == 0:
+                report = self._report(epoch, number, len(batches), losses, wrong, seen, lr, start)
+                if self.on_batch is not None:
+                    self.on_batch(report)
+        return report
+
+    def _batches(self, epoch: int) -> Batches:
+        config = self.config
+        generator = torch.Generator().manual_seed(derived_seed(config.seed, epoch, "batches"))
+        # A last batch of a single image has no variance for batch norm to work with.
+        lone = len(self.train) > config.batch_size and len(self.train) % config.batch_size == 1
+        return Batches(
+            self.train,
+            config.batch_size,
+            shuffle=True,
+            augment=Augment(crop=config.crop, flip=config.flip, cutout=config.cutout),
+            generator=generator,
+            device=self.device,
+            drop_last=lone and config.batch_size > 1,
+        )
+
+    def _set_rate(self, step: int, steps_per_epoch: int) -> float:
+        lr = rate(self.config.schedule, self.config.lr, step, self.config.epochs * steps_per_epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        return lr
+
+    def _report(
+        self,
+        epoch: int,
+        batch: int,
+        batches: int,
+        losses: Tensor,
+        wrong: Tensor,
+        seen: int,
+        lr: float,
+        start: float,
+    ) -> BatchReport:
+        train_loss = float(losses) / seen
+        if not math.isfinite(train_loss):
+            raise Diverged(
+                f"training diverged in epoch {epoch}: the loss is {train_loss}; "
+                f"lower the learning rate (it was {lr:g}) or check the data for values out of range"
+            )
+        speed = seen / (time.perf_counter() - start)
+        return BatchReport(epoch, batch, batches, train_loss, int(wrong) / seen, lr, speed)
+
+
+def _forked_random_state(device: torch.device) -> AbstractContextManager[None]:
+    if device.type == "cpu":
+        return torch.random.fork_rng(devices=[])
+    index = device.index if device.index is not None else 0
+    return torch.random.fork_rng(devices=[index], device_type=device.type)
+
+
+def _autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Mixed precision where it pays and needs no loss scaling: bfloat16 on GPUs that have it."""
+    if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+        return torch.autocast("cuda", dtype=torch.bfloat16)
+    return nullcontext()
