@@ -1,0 +1,177 @@
+"""Assembling a plan from a finished atom table: classes become genes, bound dimensions become axes."""
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+
+from deeppruning.graph.atoms import AtomTable, Ids
+from deeppruning.graph.plan import Genes, LayerFilters, Plan
+from deeppruning.graph.trace import Trace
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    """What a user may choose about a channel graph."""
+
+    exclude: tuple[str, ...] = ()  # name patterns of layers that keep all filters
+    exclude_types: tuple[type[nn.Module], ...] = ()
+    min_channels: int = 1
+    round_to: int = 1
+    prune_linear: bool = False
+
+
+def assemble(
+    model: nn.Module, table: AtomTable, traces: Mapping[str, Trace], options: GraphOptions, *, batch: int
+) -> tuple[Plan, Ids, Ids]:
+    """The plan, the class of each atom, and the gene of each class (-1 where it always stays)."""
+    _freeze_excluded(model, table, options)
+    classes = table.classes()
+    reasons = table.reasons(classes)
+    gene_of_class = _number_genes(table, classes, reasons, options)
+    genes = gene_of_class[classes]
+    axes = _AxisPool()
+    parameters: dict[str, list[tuple[int, int]]] = {}
+    detached_axes: dict[str, int] = {}
+    names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
+    for (name, dimension), ids in table.axes.items():
+        if name not in names:  # the input or output of a detached module
+            detached_axes[name] = axes.add(genes[ids])
+        elif (genes[ids] >= 0).any():
+            parameters.setdefault(name, []).append((dimension, axes.add(genes[ids])))
+    norms: dict[str, list[tuple[int, int]]] = {}
+    for (layer, dimension), ids in table.norms.items():
+        if (genes[ids] >= 0).any():
+            norms.setdefault(layer, []).append((dimension, axes.add(genes[ids])))
+    layers = tuple(_layers(model, table, classes, genes, reasons))
+    trace = traces["eval"]
+    plan = Plan(
+        num_genes=int(gene_of_class.max(initial=-1)) + 1,
+        axes=tuple(axes.axes),
+        parameters={name: tuple(cuts) for name, cuts in parameters.items()},
+        aliases=_aliases(model),
+        shapes={n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())},
+        trainable=frozenset(name for name, _ in model.named_parameters()),
+        uses=trace.multiply_adds,
+        fixed_multiply_adds=trace.other_multiply_adds,
+        batch=batch,
+        layers=layers,
+        pieces=tuple(_pieces(traces, genes, layers)),
+        detached=_detached(table, detached_axes, axes),
+        grouped=dict(table.grouped),
+        norms={layer: tuple(cuts) for layer, cuts in norms.items()},
+        min_channels=options.min_channels,
+        round_to=options.round_to,
+    )
+    return plan, classes, gene_of_class
+
+
+class _AxisPool:
+    """Equal axes are kept once: most parameters of a network share theirs with others."""
+
+    def __init__(self) -> None:
+        self.axes: list[Genes] = []
+        self.places: dict[bytes, int] = {}
+
+    def add(self, genes: Genes) -> int:
+        place = self.places.setdefault(genes.tobytes(), len(self.axes))
+        if place == len(self.axes):
+            self.axes.append(genes)
+        return place
+
+
+def _freeze_excluded(model: nn.Module, table: AtomTable, options: GraphOptions) -> None:
+    modules = dict(model.named_modules())
+    for issue in table.issues.values():
+        if issue.kind not in ("conv", "linear"):
+            continue
+        for pattern in options.exclude:
+            if fnmatch.fnmatchcase(issue.layer, pattern):
+                table.freeze(issue.ids, f"excluded by pattern {pattern!r}")
+        if options.exclude_types and isinstance(modules.get(issue.layer), options.exclude_types):
+            table.freeze(issue.ids, f"excluded by type {type(modules[issue.layer]).__name__}")
+
+
+def _number_genes(
+    table: AtomTable, classes: Ids, reasons: Mapping[int, list[str]], options: GraphOptions
+) -> Ids:
+    """Genes in the order in which the network runs its layers, filter by filter."""
+    gene_of_class = np.full(table.size, -1, dtype=np.int64)
+    kinds = ("conv", "linear") if options.prune_linear else ("conv",)
+    count = 0
+    for issue in table.issues.values():
+        if issue.kind not in kinds:
+            continue
+        for label in classes[issue.ids].tolist():
+            if label not in reasons and gene_of_class[label] < 0:
+                gene_of_class[label] = count
+                count += 1
+    return gene_of_class
+
+
+def _layers(
+    model: nn.Module, table: AtomTable, classes: Ids, genes: Genes, reasons: Mapping[int, list[str]]
+) -> list[LayerFilters]:
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.named_parameters()}
+    found = []
+    for owner, issue in table.issues.items():
+        if issue.kind in ("conv", "linear"):
+            own = genes[issue.ids]
+            labels = np.unique(classes[issue.ids][own < 0]).tolist()
+            why = tuple(dict.fromkeys(reason for label in labels for reason in reasons.get(label, ())))
+            kernel = shapes[str(owner[0])][2:] if isinstance(owner, tuple) else ()
+            if issue.kind == "conv" or (own >= 0).any():
+                found.append(LayerFilters(issue.layer, kernel, own, why))
+    return found
+
+
+def _pieces(traces: Mapping[str, Trace], genes: Genes, layers: tuple[LayerFilters, ...]) -> list[Genes]:
+    """Runs of channels that exist at some point of the run and could lose all they have.
+
+    A run that holds all filters of some layer cannot: the layer itself keeps at least one.
+    """
+    whole = {frozenset(layer.genes.tolist()) for layer in layers}
+    by_gene: dict[int, list[frozenset[int]]] = {}
+    for members in whole:
+        by_gene.setdefault(min(members), []).append(members)
+    seen: set[bytes] = set()
+    pieces = []
+    for trace in traces.values():
+        for record in trace.records:
+            for channels in record.outputs:
+                if channels is None:
+                    continue
+                own = genes[channels.ids]
+                if (own < 0).any() or own.tobytes() in seen:
+                    continue
+                seen.add(own.tobytes())
+                members = frozenset(own.tolist())
+                if not any(inner <= members for gene in members for inner in by_gene.get(gene, ())):
+                    pieces.append(own)
+    return pieces
+
+
+def _detached(
+    table: AtomTable, places: Mapping[str, int], axes: _AxisPool
+) -> dict[str, tuple[int | None, int]]:
+    """Only modules at whose input or output something can be cut need their wrapper."""
+    found: dict[str, tuple[int | None, int]] = {}
+    modules = [issue.layer for issue in table.issues.values() if issue.kind == "module"]
+    for name in modules:
+        inward, outward = places.get(f"{name}.input"), places[f"{name}.output"]
+        cut_in = inward is not None and (axes.axes[inward] >= 0).any()
+        if cut_in or (axes.axes[outward] >= 0).any():
+            found[name] = (inward, outward)
+    return found
+
+
+def _aliases(model: nn.Module) -> dict[str, str]:
+    """Other names of parameters that several modules share."""
+    first: dict[int, str] = {}
+    aliases = {}
+    for name, tensor in model.named_parameters(remove_duplicate=False):
+        if first.setdefault(id(tensor), name) != name:
+            aliases[name] = first[id(tensor)]
+    return aliases

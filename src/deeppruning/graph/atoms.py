@@ -1,0 +1,111 @@
+"""Atoms: one number for each channel any layer produces, and which of them go or stay together.
+
+A convolution with 16 filters issues 16 atoms. Adding two activations ties their atoms; an operation
+that is not understood freezes them. What is left after the run are classes of tied atoms.
+
+>>> table = AtomTable()
+>>> a = table.issue("conv1", 2, kind="conv", layer="conv1")
+>>> b = table.issue("conv2", 2, kind="conv", layer="conv2")
+>>> table.tie(a, b)
+>>> bool(table.classes()[a[0]] == table.classes()[b[0]])
+True
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Issue:
+    """A run of atoms that came into being together: the filters of one layer, or padding zeros."""
+
+    start: int
+    size: int
+    kind: str  # "conv", "linear", "constant", "fixed" or "module"
+    layer: str
+
+    @property
+    def ids(self) -> Ids:
+        """The atoms, in the order of the channels."""
+        return np.arange(self.start, self.start + self.size, dtype=np.int64)
+
+
+@dataclass
+class AtomTable:
+    """All atoms of one network with their ties, frozen ones and the parameter dimensions they index.
+
+    Atom 0 does not exist: in label tensors 0 stands for a constant that belongs to no channel.
+    """
+
+    issues: dict[Hashable, Issue] = field(default_factory=dict)
+    axes: dict[tuple[str, int], Ids] = field(default_factory=dict)  # (parameter, dimension) -> atoms
+    frozen: list[tuple[Ids, str]] = field(default_factory=list)
+    grouped: dict[str, int] = field(default_factory=dict)  # weight whose groups go whole -> rows a group
+    norms: dict[tuple[str, int], Ids] = field(default_factory=dict)  # (norm layer, dimension) -> atoms
+    size: int = 1
+    sealed: bool = False  # a second run over the same network must repeat labels, not add to them
+    _ties: list[tuple[Ids, Ids]] = field(default_factory=list)
+
+    def issue(self, owner: Hashable, size: int, *, kind: str, layer: str) -> Ids:
+        """The atoms of this owner: new the first time, the same ones ever after."""
+        if owner not in self.issues:
+            self.issues[owner] = Issue(self.size, size, kind, layer)
+            self.size += size
+        return self.issues[owner].ids
+
+    def tie(self, first: Ids, second: Ids) -> None:
+        """These pairs of atoms go or stay together."""
+        if not self.sealed and first is not second:
+            self._ties.append((first, second))
+
+    def freeze(self, ids: Ids, reason: str) -> None:
+        """These atoms always stay, for this reason."""
+        if not self.sealed and len(ids):
+            self.frozen.append((np.unique(ids), reason))
+
+    def bind(self, parameter: str, dimension: int, ids: Ids) -> None:
+        """This dimension of the parameter is indexed by these atoms; bound twice, both are tied."""
+        known = self.axes.setdefault((parameter, dimension), ids)
+        self.tie(known, ids)
+
+    def classes(self) -> Ids:
+        """For each atom the smallest atom it is tied to, directly or through others."""
+        if not self._ties:
+            return np.arange(self.size, dtype=np.int64)
+        first, second = (np.concatenate(side) for side in zip(*self._ties, strict=True))
+        return _components(self.size, first, second)
+
+    def reasons(self, classes: Ids) -> dict[int, list[str]]:
+        """Class -> why it is frozen; classes that are free do not appear."""
+        found: dict[int, list[str]] = {}
+        for ids, reason in self.frozen:
+            for label in np.unique(classes[ids]).tolist():
+                known = found.setdefault(label, [])
+                if reason not in known:
+                    known.append(reason)
+        return found
+
+
+def _components(size: int, first: Ids, second: Ids) -> Ids:
+    """Connected components: each node gets the smallest number of its component.
+
+    Hooking and pointer jumping over arrays: a few sweeps even for chains of a thousand layers.
+    """
+    label: Ids = np.arange(size, dtype=np.int64)
+    while True:
+        left, right = label[first], label[second]
+        if np.array_equal(left, right):
+            return label
+        low = np.minimum(left, right)
+        np.minimum.at(label, left, low)
+        np.minimum.at(label, right, low)
+        while True:
+            jumped = label[label]
+            if np.array_equal(jumped, label):
+                break
+            label = jumped

@@ -1,0 +1,103 @@
+"""One operation of the traced run, as the rules see it: its arguments by name, its results, where it ran."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from deeppruning.graph.atoms import AtomTable, Ids
+from deeppruning.graph.labels import Channels, Constant, Fixed, Origin, Payload
+
+
+@dataclass
+class Call:
+    """A call of an aten operation while the network runs on labels."""
+
+    name: str  # without overload and without the trailing underscore of in-place forms
+    function: Any
+    args: dict[str, Any]
+    outputs: list[Tensor]
+    table: AtomTable
+    lookup: Callable[[Tensor], Payload]
+    layer: str
+    module: nn.Module | None
+    owner: tuple[object, ...]
+
+    def payload(self, name: str) -> Payload | None:
+        """The payload of a tensor argument, None where it was not given."""
+        value = self.args.get(name)
+        return self.lookup(value) if isinstance(value, Tensor) else None
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Every tensor among the arguments, those in lists too."""
+        for value in self.args.values():
+            if isinstance(value, Tensor):
+                yield value
+            elif isinstance(value, (list, tuple)):
+                yield from (item for item in value if isinstance(item, Tensor))
+
+    def inputs(self) -> list[Channels]:
+        """The payloads of the arguments that carry channels."""
+        payloads = (self.lookup(tensor) for tensor in self.tensors())
+        return [payload for payload in payloads if isinstance(payload, Channels)]
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the operation writes into its first argument."""
+        return bool(self.function._schema.is_mutable) and self.function._schema.name.endswith("_")
+
+    @property
+    def place(self) -> str:
+        """The operation and the layer it ran in, for people."""
+        return f"{self.name} in {self.layer}" if self.layer else f"{self.name} in the network's forward"
+
+    def freeze_inputs(self, reason: str) -> list[Payload]:
+        """All channels that come in must stay; what comes out keeps its size."""
+        for channels in self.inputs():
+            self.table.freeze(channels.ids, reason)
+        return [Fixed(reason)] * len(self.outputs)
+
+    def unmoved(self, name: str) -> Origin | None:
+        """The argument as a whole parameter in its own shape, None where it is anything else."""
+        payload = self.payload(name)
+        return payload if isinstance(payload, Origin) and payload.index is None else None
+
+    def bind_along(self, tensor: Tensor, dimension: int, ids: Ids) -> None:
+        """A tensor met these channels along a dimension: index its parameter by them, or freeze them.
+
+        Where it has a single position there it is broadcast, and where it is a constant made in the
+        forward code it takes whatever size comes; neither says anything about the channels.
+        """
+        payload = self.lookup(tensor)
+        if tensor.shape[dimension] == 1 and len(ids) > 1:
+            return
+        if isinstance(payload, Fixed):
+            if len(ids) > 1:
+                self.table.freeze(ids, payload.reason)
+        elif isinstance(payload, Origin):
+            found = payload.axis_along(dimension)
+            if found is None:
+                if len(ids) > 1:
+                    self.table.freeze(ids, f"{payload.name} is not indexed by channel at {self.place}")
+                return
+            axis, positions = found
+            by_position = _arrange(ids, positions, payload.shape[axis])
+            if by_position is None:
+                self.table.freeze(ids, f"only a part of {payload.name} is used at {self.place}")
+                return
+            self.table.tie(by_position[positions], ids)
+            self.table.bind(payload.name, axis, by_position)
+
+
+def _arrange(ids: Ids, positions: Ids, size: int) -> Ids | None:
+    """The ids by position in the parameter; None when some position has none."""
+    by_position = np.zeros(size, dtype=np.int64)
+    by_position[positions] = ids
+    return by_position if by_position.all() else None
+
+
+def is_constant(payload: Payload | None) -> bool:
+    """True for what is made in the forward code, alike for every channel."""
+    return payload is None or isinstance(payload, Constant)

@@ -1,0 +1,168 @@
+"""`ChannelGraph`: the public face of the channel graph."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from deeppruning.errors import GraphError, InputError
+from deeppruning.graph.assemble import GraphOptions
+from deeppruning.graph.build import Builder
+from deeppruning.graph.cut import cut
+from deeppruning.graph.groups import Group, make_groups
+from deeppruning.graph.plan import Bits
+from deeppruning.graph.repair import Repair
+from deeppruning.graph.table import render
+from deeppruning.graph.verify import Proof, prove
+
+
+class ChannelGraph:
+    """Which filters of a network can be removed together, how to cut it, and what is left to pay.
+
+    >>> from torch import nn, zeros
+    >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3))
+    >>> graph = ChannelGraph(net, zeros(1, 3, 8, 8))
+    >>> graph.num_genes                       # the second layer is the network's output: it stays
+    4
+    >>> thin = graph.prune([1, 0, 0, 1])
+    >>> thin[0].weight.shape[0], thin[2].weight.shape[1]
+    (2, 2)
+    >>> graph.flops([1, 0, 0, 1]) == 6 * 6 * 27 * 2 + 4 * 4 * 18 * 2
+    True
+
+    The network is run on copies and never changed. `example_input` is a tensor, a tuple of
+    positional or a dict of keyword arguments. Layers can be left alone by name (`exclude`, with
+    wildcards) or type. Cuts are made from the weights the network has at the time of the cut.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        example_input: Any,
+        *,
+        exclude: Sequence[str] = (),
+        exclude_types: Sequence[type[nn.Module]] = (),
+        min_channels: int = 1,
+        round_to: int = 1,
+        prune_linear: bool = False,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+        for name, value in (("min_channels", min_channels), ("round_to", round_to)):
+            if not isinstance(value, int) or value < 1:
+                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        self._model = model
+        self._args, self._kwargs = _as_call(example_input)
+        options = GraphOptions(tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear)
+        self._built = Builder(model, self._args, self._kwargs, options).build()
+        self._plan = self._built.plan
+        if not self._plan.layers:
+            raise GraphError(
+                f"{type(model).__name__} runs no convolution on this input: there are no filters to remove"
+            )
+        self._repair = Repair(
+            num_genes=self._plan.num_genes,
+            layers=[layer.genes for layer in self._plan.layers],
+            pieces=self._plan.pieces,
+            min_channels=min_channels,
+            round_to=round_to,
+        )
+        self.groups: list[Group] = make_groups(self._plan)
+
+    @property
+    def num_genes(self) -> int:
+        """Bits in a genome."""
+        return self._plan.num_genes
+
+    @property
+    def notes(self) -> list[str]:
+        """What could not be looked at, for people."""
+        return list(self._built.notes)
+
+    def full_genome(self) -> Bits:
+        """The genome of the original network: all bits on."""
+        return np.ones(self.num_genes, dtype=np.bool_)
+
+    def repair(self, genome: Any) -> Bits:
+        """The genome (or population) as it is used: every layer keeps the filters it must."""
+        population, single = self._population(genome)
+        repaired = self._repair(population)
+        return repaired[0] if single else repaired
+
+    def prune(self, genome: Any, *, verify: bool = False) -> nn.Module:
+        """A new, thinner network: same forward, same names. With `verify` the proof must hold first."""
+        repaired = self._one(genome)
+        if verify:
+            proof = self.verify(repaired)
+            if not proof.holds:
+                raise GraphError(
+                    f"the cut is not equal to silence (relative difference {proof.difference:.2e}); "
+                    "please report this network"
+                )
+        return cut(self._model, self._plan, repaired)
+
+    def verify(self, genome: Any) -> Proof:
+        """Compare the thin network with the full one whose removed channels are held at zero."""
+        return prove(self._model, self._built, self._one(genome), self._args, self._kwargs)
+
+    def flops(self, genome: Any) -> Any:
+        """Multiply-adds of convolutions and linear layers for one input; an array for a population."""
+        population, single = self._population(genome)
+        counts = self._plan.flops(self._repair(population))
+        return int(counts[0]) if single else counts
+
+    def params(self, genome: Any) -> Any:
+        """Parameters; an array for a population."""
+        population, single = self._population(genome)
+        counts = self._plan.params(self._repair(population))
+        return int(counts[0]) if single else counts
+
+    def widths(self, genome: Any) -> dict[str, tuple[int, int]]:
+        """Layer -> (filters kept, filters of the original)."""
+        extended = np.append(self._one(genome), True)
+        return {
+            layer.name: (int(extended[layer.genes].sum()), len(layer.genes)) for layer in self._plan.layers
+        }
+
+    def __str__(self) -> str:
+        full = self.full_genome()
+        name = type(self._model).__name__
+        return render(name, self._plan, self.groups, self.flops(full), self.params(full), self.notes)
+
+    def __repr__(self) -> str:
+        return f"ChannelGraph({type(self._model).__name__}, {self.num_genes} genes)"
+
+    def _one(self, genome: Any) -> Bits:
+        population, single = self._population(genome)
+        if not single:
+            raise InputError(f"one genome is needed here, got a population of shape {population.shape}")
+        return np.asarray(self._repair(population)[0])
+
+    def _population(self, genome: Any) -> tuple[Bits, bool]:
+        """The genome or population as a 2-D array of bits, and whether it was a single one."""
+        array: NDArray[Any] = np.asarray(genome.cpu() if isinstance(genome, Tensor) else genome)
+        if array.ndim not in (1, 2) or array.shape[-1] != self.num_genes:
+            raise InputError(
+                f"a genome of this network has {self.num_genes} bits (a population: one row each), "
+                f"got shape {array.shape}"
+            )
+        if array.dtype != np.bool_:
+            numeric = np.issubdtype(array.dtype, np.number)
+            if not numeric or not np.isin(array, (0, 1)).all():
+                raise InputError(f"a genome holds only 0 and 1 (or booleans), got {array.dtype} values")
+        return np.atleast_2d(array).astype(np.bool_), array.ndim == 1
+
+
+def _as_call(example_input: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    if isinstance(example_input, Tensor):
+        return (example_input,), {}
+    if isinstance(example_input, (tuple, list)):
+        return tuple(example_input), {}
+    if isinstance(example_input, Mapping):
+        return (), dict(example_input)
+    raise InputError(
+        "example_input must be a tensor, a tuple of arguments or a dict of keyword arguments, "
+        f"got {type(example_input).__name__}"
+    )

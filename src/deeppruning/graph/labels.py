@@ -1,0 +1,131 @@
+"""What a tensor carries beside its values while the network runs on labels.
+
+Four kinds of payload: `Channels` (one axis is made of atoms), `Origin` (elements of one parameter),
+`Constant` (made in the forward code, the same for every channel) and `Fixed` (everything else: it
+must keep its size, for the reason it names).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deeppruning.graph.atoms import AtomTable, Ids
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Position i along `axis` belongs to atom `ids[i]`; all other axes are free of channels."""
+
+    axis: int
+    ids: Ids
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The elements of a parameter, moved about: `index` holds flat positions, None where unmoved."""
+
+    name: str
+    shape: tuple[int, ...]
+    index: Tensor | None = None
+
+    def flat(self) -> Tensor:
+        """For each element its flat position in the parameter."""
+        if self.index is not None:
+            return self.index
+        return torch.arange(int(np.prod(self.shape)), dtype=torch.float64).reshape(self.shape)
+
+    def axis_along(self, dimension: int) -> tuple[int, Ids] | None:
+        """Which axis of the parameter runs along this dimension of the tensor, and its positions.
+
+        None when no single axis does: the parameter is then no per-channel quantity there.
+        """
+        if self.index is None:
+            return dimension, np.arange(self.shape[dimension], dtype=np.int64)
+        moved = np.moveaxis(self.index.numpy().astype(np.int64), dimension, 0)
+        moved = moved.reshape(moved.shape[0], -1)
+        stride = int(np.prod(self.shape))
+        for axis, size in enumerate(self.shape):
+            stride //= size
+            positions = (moved // stride) % size
+            if size > 1 and (positions == positions[:, :1]).all() and len(np.unique(positions[:, 0])) > 1:
+                return axis, positions[:, 0]
+        return None
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Zeros, ones or noise made in the forward code: they take whatever size the code gives them."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Data that must keep its size: the network's input, or what came out of an unknown operation."""
+
+    reason: str
+
+
+Payload = Channels | Origin | Constant | Fixed
+
+
+def spread(payload: Payload, tensor: Tensor, table: AtomTable, owner: object) -> Tensor:
+    """The label of every element, as doubles (exact up to 2**53, and every operation accepts them)."""
+    if isinstance(payload, Channels):
+        shape = [1] * tensor.ndim
+        shape[payload.axis] = -1
+        return torch.from_numpy(payload.ids.astype(np.float64)).reshape(shape).expand(tensor.shape)
+    if isinstance(payload, Constant):
+        return torch.zeros((), dtype=torch.float64).expand(tensor.shape)
+    reason = payload.reason if isinstance(payload, Fixed) else f"joined with parameter {payload.name}"
+    atom = table.issue(owner, 1, kind="fixed", layer="")
+    table.freeze(atom, reason)
+    return torch.full((), float(atom[0]), dtype=torch.float64).expand(tensor.shape)
+
+
+def gather(labels: Tensor, table: AtomTable, owner: object, layer: str) -> Payload:
+    """The payload that these element labels amount to.
+
+    Where labels differ along several axes (a view that splits channels into groups), the thin tensor
+    can only be a box if one axis is cut and the positions along the others are tied: the longest
+    axis stays free. Positions that only hold constants become atoms of their own.
+    """
+    array = labels.numpy().astype(np.int64)
+    if not array.size or not array.any():
+        return Constant()
+    axis = _free_axis(array)
+    others = tuple(i for i in range(array.ndim) if i != axis)
+    ids = array.max(axis=others)
+    shape = [1] * array.ndim
+    shape[axis] = -1
+    wide = np.broadcast_to(ids.reshape(shape), array.shape)
+    apart = (array != wide) & (array != 0)
+    if apart.any():
+        pairs = np.unique(np.stack([array[apart], wide[apart]]), axis=1)
+        table.tie(pairs[0], pairs[1])
+    blank = ids == 0
+    if blank.any():
+        ids[blank] = table.issue(owner, int(blank.sum()), kind="constant", layer=layer)
+    return Channels(axis, ids)
+
+
+def _free_axis(array: Ids) -> int:
+    """The axis along which channels run: the only one that varies, or the longest of those that do."""
+    varying = [
+        axis
+        for axis, size in enumerate(array.shape)
+        if size > 1 and (array != array.take([0], axis=axis)).any()
+    ]
+    # Zero padding of a map makes labels differ from 0 along its spatial axes; that is no channel.
+    if len(varying) > 1:
+        filled = [axis for axis in varying if _differ_beyond_zeros(array, axis)]
+        varying = filled or varying
+    if varying:
+        return max(varying, key=lambda axis: array.shape[axis])
+    preferred = [1, *range(array.ndim)] if array.ndim > 1 else [0]
+    return next((axis for axis in preferred if array.shape[axis] == 1), preferred[0])
+
+
+def _differ_beyond_zeros(array: Ids, axis: int) -> bool:
+    highest = array.max(axis=axis, keepdims=True)
+    return bool(((array != highest) & (array != 0)).any())

@@ -1,0 +1,58 @@
+"""The aten operations the channel graph knows, by what they do to channels; all others freeze them."""
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Operations that only move elements: the same operation is run on the labels.
+MOVES = _names(
+    """
+    view _unsafe_view reshape _reshape_alias permute transpose t slice select split split_with_sizes
+    unbind chunk cat stack expand unsqueeze squeeze clone alias detach contiguous index_select index
+    flip roll repeat repeat_interleave pixel_shuffle pixel_unshuffle channel_shuffle
+    native_channel_shuffle unfold im2col narrow movedim diagonal lift_fresh constant_pad_nd
+    reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
+    replication_pad3d upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d gather
+    """
+)
+
+# Operations that treat each channel's map by itself and keep the channel axis where it is.
+SPATIAL_PREFIXES = (
+    "max_pool",
+    "avg_pool",
+    "adaptive_avg_pool",
+    "_adaptive_avg_pool",
+    "adaptive_max_pool",
+    "fractional_max_pool",
+    "upsample_",
+    "_upsample_",
+)
+
+# Operations along given dimensions: harmless to channels that run along another one.
+ALONG = _names(
+    """
+    mean sum amax amin max min var std var_mean std_mean logsumexp linalg_vector_norm norm prod
+    _softmax _log_softmax cumsum cumprod argmax argmin any all sort topk median
+    """
+)
+
+# Tensors made in the forward code whose values are alike for every channel.
+FACTORIES = _names(
+    """
+    zeros ones full empty rand randn zeros_like ones_like full_like empty_like rand_like randn_like
+    new_zeros new_ones new_full new_empty empty_strided new_empty_strided
+    """
+)
+
+# Element-wise operations that torch does not tag as such, in-place fillings among them.
+ELEMENTWISE = _names(
+    """
+    native_dropout _to_copy _prelu_kernel masked_fill lerp where copy
+    bernoulli uniform normal exponential fill zero
+    """
+)
+
+# Operations that depend on memory layout, not on the network: a thin copy may need more or fewer.
+LAYOUT = _names("clone contiguous alias detach _to_copy lift_fresh empty _reshape_alias")

@@ -1,0 +1,183 @@
+"""What layers with weights do to labels: read their input's channels and issue their own."""
+
+import numpy as np
+from torch import Tensor
+
+from deeppruning.graph.atoms import AtomTable, Ids
+from deeppruning.graph.call import Call
+from deeppruning.graph.labels import Channels, Constant, Fixed, Origin, Payload
+
+
+def convolution(call: Call) -> list[Payload]:
+    """Any convolution: 1-D to 3-D, dilated, transposed, grouped."""
+    weight = call.unmoved("weight")
+    if weight is None:
+        return call.freeze_inputs(f"{call.place} computes its weights in the forward code")
+    groups, transposed = call.args["groups"], call.args["transposed"]
+    incoming = call.payload("input")
+    if isinstance(incoming, Channels) and incoming.axis != 1:
+        return call.freeze_inputs(f"{call.place} reads channels along another axis")
+    input_dim, output_dim = (0, 1) if transposed else (1, 0)
+    tensor = call.args["input"]
+    if groups > 1:
+        ids = _grouped(call, weight, incoming, groups, transposed)
+    else:
+        _read(call, weight.name, input_dim, incoming, tensor.shape[1])
+        ids = _own(call, weight, output_dim)
+    if isinstance(call.args.get("bias"), Tensor):
+        call.bind_along(call.args["bias"], 0, ids)
+    return [Channels(1, ids)]
+
+
+def _own(call: Call, weight: Origin, dimension: int, kind: str = "conv") -> Ids:
+    """The atoms of a layer's own outputs, bound to the dimension of its weight that makes them."""
+    name = weight.name.removesuffix(".weight")
+    ids = call.table.issue((weight.name, dimension), weight.shape[dimension], kind=kind, layer=name)
+    call.table.bind(weight.name, dimension, ids)
+    return ids
+
+
+def _read(call: Call, name: str, dimension: int, incoming: Payload | None, size: int) -> None:
+    """A layer reads its input: the slices of its weight belong to the channels that come in."""
+    if isinstance(incoming, Channels):
+        call.table.bind(name, dimension, incoming.ids)
+        return
+    reason = incoming.reason if isinstance(incoming, Fixed) else f"{call.place} reads constants"
+    fixed = call.table.issue((name, dimension, "fixed"), size, kind="fixed", layer=name)
+    call.table.freeze(fixed, reason)
+    call.table.bind(name, dimension, fixed)
+
+
+def _grouped(call: Call, weight: Origin, incoming: Payload | None, groups: int, transposed: bool) -> Ids:
+    """Grouped convolution: whole groups go, or the same positions in every group, whichever is finer."""
+    per_in = call.args["input"].shape[1] // groups
+    per_out = weight.shape[1] if transposed else weight.shape[0] // groups
+    by_group = groups >= max(per_in, per_out)
+    inward = incoming.ids if isinstance(incoming, Channels) else None
+    if inward is not None:
+        _tie_blocks(call.table, inward, groups, whole=by_group)
+    if by_group:
+        outward = call.table.issue(
+            (weight.name, 0), groups * per_out, kind="conv", layer=weight.name.removesuffix(".weight")
+        )
+        _tie_blocks(call.table, outward, groups, whole=True)
+        call.table.grouped[weight.name] = per_in if transposed else per_out
+        if inward is None:
+            reason = incoming.reason if isinstance(incoming, Fixed) else f"{call.place} reads constants"
+            call.table.freeze(outward, reason)
+            return outward
+        call.table.tie(inward[::per_in], outward[::per_out])
+        call.table.bind(weight.name, 0, inward if transposed else outward)
+        return outward
+    own = _own(call, weight, 1 if transposed else 0)
+    slices: Payload | None = incoming
+    if inward is not None and not transposed:
+        slices = Channels(1, inward[:per_in])
+    _read(call, weight.name, 0 if transposed else 1, slices, weight.shape[0 if transposed else 1])
+    if transposed:
+        return np.tile(own, groups)
+    _tie_blocks(call.table, own, groups, whole=False)
+    return own
+
+
+def _tie_blocks(table: AtomTable, ids: Ids, groups: int, *, whole: bool) -> None:
+    """Tie the channels of each group to one another, or those at the same position in every group."""
+    blocks = ids.reshape(groups, -1)
+    keepers = np.repeat(blocks[:, 0], blocks.shape[1]) if whole else np.tile(blocks[0], groups)
+    table.tie(ids, keepers)
+
+
+def matmul(call: Call) -> list[Payload]:
+    """A linear layer (mm, addmm, bmm with a parameter on the right); products of activations freeze."""
+    left, right = _factors(call)
+    source, weight = call.lookup(left), call.lookup(right)
+    if not isinstance(weight, Origin) or len(weight.shape) != 2:
+        return call.freeze_inputs(f"{call.place} multiplies activations")
+    inner, outer = weight.axis_along(right.ndim - 2), weight.axis_along(right.ndim - 1)
+    whole = right.shape[-2:] in (weight.shape, weight.shape[::-1])
+    if inner is None or outer is None or not whole:
+        single = 1 in weight.shape
+        if not single or not whole:
+            return call.freeze_inputs(f"{call.place} uses a part of {weight.name}")
+        inner_axis = 1 if right.shape[-2] == weight.shape[1] else 0
+    else:
+        inner_axis = inner[0]
+    if isinstance(source, Channels) and source.axis != left.ndim - 1:
+        return call.freeze_inputs(f"{call.place} reads channels along another axis")
+    _read(call, weight.name, inner_axis, source, left.shape[-1])
+    ids = _own(call, weight, 1 - inner_axis, kind="linear")
+    bias = call.args.get("self") if call.name in ("addmm", "baddbmm") else call.args.get("bias")
+    if isinstance(bias, Tensor):
+        call.bind_along(bias, bias.ndim - 1, ids)
+    return [Channels(call.outputs[0].ndim - 1, ids)]
+
+
+def _factors(call: Call) -> tuple[Tensor, Tensor]:
+    tensors = list(call.tensors())
+    pair = tensors[1:3] if call.name in ("addmm", "baddbmm") else tensors[:2]
+    return pair[0], pair[1]
+
+
+def batch_norm(call: Call) -> list[Payload]:
+    """Batch norm, and instance norm which torch runs through it: each channel by itself."""
+    incoming = call.lookup(next(call.tensors()))
+    rest: list[Payload] = [Constant()] * (len(call.outputs) - 1)
+    if not isinstance(incoming, Channels):
+        return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
+    if incoming.axis != 1:
+        return call.freeze_inputs(f"{call.place} normalises along another axis")
+    for tensor in list(call.tensors())[1:]:
+        if tensor.numel():
+            call.bind_along(tensor, 0, incoming.ids)
+    _note_norm(call, incoming)
+    return [incoming, *rest]
+
+
+def layer_norm(call: Call) -> list[Payload]:
+    """Layer norm: across channels its statistics are those of the channels that stay."""
+    tensor = call.args["input"]
+    incoming = call.lookup(tensor)
+    rest: list[Payload] = [Constant()] * (len(call.outputs) - 1)
+    if not isinstance(incoming, Channels):
+        return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
+    dimension = incoming.axis - (tensor.ndim - len(call.args["normalized_shape"]))
+    if dimension >= 0:
+        for name in ("weight", "bias"):
+            if isinstance(call.args.get(name), Tensor):
+                call.bind_along(call.args[name], dimension, incoming.ids)
+        if call.module is not None:
+            call.table.norms[(call.layer, dimension)] = incoming.ids
+    return [incoming, *rest]
+
+
+def group_norm(call: Call) -> list[Payload]:
+    """Group norm: whole groups go, or the same positions in every group, whichever is finer."""
+    incoming = call.payload("input")
+    rest: list[Payload] = [Constant()] * (len(call.outputs) - 1)
+    if not isinstance(incoming, Channels):
+        return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
+    if incoming.axis != 1:
+        return call.freeze_inputs(f"{call.place} normalises along another axis")
+    groups = call.args["group"]
+    whole = whole_groups_go(groups, len(incoming.ids))
+    _tie_blocks(call.table, incoming.ids, groups, whole=whole)
+    if whole:
+        call.table.grouped[f"{call.layer}.weight"] = len(incoming.ids) // groups
+    for name in ("weight", "bias"):
+        if isinstance(call.args.get(name), Tensor):
+            call.bind_along(call.args[name], 0, incoming.ids)
+    _note_norm(call, incoming)
+    return [incoming, *rest]
+
+
+def whole_groups_go(groups: int, channels: int) -> bool:
+    """Whether a group norm is thinned by whole groups (as many groups as channels in one, or more)."""
+    return groups > 1 and groups >= channels // groups
+
+
+def _note_norm(call: Call, incoming: Channels) -> None:
+    """Norm layers without parameters still hold a width: remember which channels it counts."""
+    if call.module is not None and len(incoming.ids) == getattr(
+        call.module, "num_features", getattr(call.module, "num_channels", -1)
+    ):
+        call.table.norms[(call.layer, 0)] = incoming.ids

@@ -1,0 +1,99 @@
+"""Copies of a network to experiment on: double precision, random weights, random state set aside."""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from deeppruning.errors import GraphError
+
+
+def probe_copy(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """A copy with random weights and inputs: zeros and symmetries in real ones hide mistakes."""
+    try:
+        twin = copy.deepcopy(model)
+    except Exception as error:
+        raise GraphError(f"the network cannot be copied (copy.deepcopy failed: {error})") from error
+    twin.eval()
+    try:
+        with seeded():
+            twin(*args, **kwargs)
+    except Exception as error:
+        raise GraphError(
+            f"running the network once on the example input failed: {type(error).__name__}: {error}"
+        ) from error
+    randomize(twin)
+    twin, args, kwargs = as_double(twin, args, kwargs)
+    return twin, randomized_inputs(args), randomized_inputs(kwargs)
+
+
+def as_double(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """The network and its inputs in double precision, or as they are if the forward insists on its own."""
+    double = copy.deepcopy(model).double()
+    wide = _map_floats((args, kwargs), lambda tensor: tensor.detach().double())
+    try:
+        with seeded():
+            double(*wide[0], **wide[1])
+    except Exception:
+        return model, args, kwargs
+    return double, wide[0], wide[1]
+
+
+def randomize(model: nn.Module) -> None:
+    """Random weights at a scale that keeps activations tame, in place."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for tensor in model.parameters():
+            if tensor.is_floating_point():
+                values = torch.randn(tensor.shape, generator=generator)
+                spread_out = tensor.ndim > 1
+                shift, scale = (0.0, max(1, tensor[0].numel()) ** -0.5) if spread_out else (0.7, 0.2)
+                tensor.copy_(values * scale + shift)
+        for name, buffer in model.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.copy_(torch.randn(buffer.shape, generator=generator) * 0.1)
+            elif name.endswith("running_var"):
+                buffer.copy_(torch.rand(buffer.shape, generator=generator) + 0.5)
+
+
+def randomized_inputs(tree: Any) -> Any:
+    """Inputs of the same shapes, normally distributed."""
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(tensor: Tensor) -> Tensor:
+        return torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor)
+
+    return _map_floats(tree, draw)
+
+
+def doubled(tree: Any) -> Any:
+    """The same inputs twice in one batch."""
+    return tree_map(lambda x: torch.cat([x, x]) if isinstance(x, Tensor) and x.ndim else x, tree)
+
+
+def batch_size(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """The batch size of the example input."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor) and value.ndim:
+            return value.shape[0]
+    return 1
+
+
+@contextmanager
+def seeded(seed: int = 0) -> Iterator[None]:
+    """Random numbers from this seed, without gradients; the caller's random state is put back after."""
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(seed)
+        yield
+
+
+def _map_floats(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    return tree_map(lambda x: change(x) if isinstance(x, Tensor) and x.is_floating_point() else x, tree)
