@@ -64,14 +64,14 @@ def check_dropout(dropout: float) -> float:
 
 
 def draw_weights(model: nn.Module) -> None:
-    """Draw every weight afresh, in place, by He's normal distribution; batch norm starts as the identity.
+    """Draw every weight afresh, in place; batch norm starts as the identity.
 
-    The deviation follows the fan-in, which alone is right for depthwise convolutions and output layers too.
+    Convolutions follow He's normal distribution by fan-in, which alone is right for depthwise ones too.
+    Linear layers, and convolutions with a bias, have no batch norm behind them to tame their output:
+    they get torch's own smaller draw, with which VGG's head learns visibly faster at a high rate.
     """
     for module in model.modules():
-        if isinstance(module, (nn.Conv2d, nn.Linear)):
+        if isinstance(module, nn.Conv2d) and module.bias is None:
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.BatchNorm2d):
+        elif isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d)):
             module.reset_parameters()
