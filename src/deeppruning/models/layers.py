@@ -68,7 +68,7 @@ def draw_weights(model: nn.Module) -> None:
 
     Convolutions follow He's normal distribution by fan-in, which alone is right for depthwise ones too.
     Linear layers, and convolutions with a bias, have no batch norm behind them to tame their output:
-    they get torch's own smaller draw, with which VGG's head learns visibly faster at a high rate.
+    they get torch's own smaller draw, so that the first loss is that of guessing (He's puts VGG16 above).
     """
     for module in model.modules():
         if isinstance(module, nn.Conv2d) and module.bias is None:
