@@ -70,6 +70,11 @@ def load_checkpoint(
     return history
 
 
+def read_history(path: Path) -> list[EpochReport]:
+    """The epochs a checkpoint has behind it; none if there is no checkpoint yet."""
+    return _read(path)[2] if path.exists() else []
+
+
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[EpochReport]]:
     advice = "delete it to start again, or choose another folder"
     try:

@@ -1,0 +1,102 @@
+"""The folder a training job writes: its options, checkpoint, history and, at the end, the network.
+
+train.toml, checkpoint.safetensors, history.json (after every epoch) and model.safetensors.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from torch import nn
+
+from deeppruning.atomic import write_atomically
+from deeppruning.data.images import ImageSet
+from deeppruning.errors import RunError
+from deeppruning.training.checkpoint import write_tensors
+from deeppruning.training.reports import EpochReport
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+
+@dataclass(frozen=True)
+class TrainFolder:
+    """Paths and contents of one training job's folder."""
+
+    path: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        """The state after the last finished epoch."""
+        return self.path / "checkpoint.safetensors"
+
+    @property
+    def model(self) -> Path:
+        """The trained network's weights."""
+        return self.path / "model.safetensors"
+
+    def create(self) -> None:
+        """Make the folder, with those above it, unless it is there."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(
+                f"cannot make the folder {self.path}: {error.strerror}; choose another with --out"
+            ) from error
+
+    def claim(self, options: Mapping[str, Any]) -> None:
+        """Write down the options of the job, or check that they are those written before."""
+        file = self.path / "train.toml"
+        if not file.exists():
+            write_atomically(file, tomli_w.dumps(options).encode())
+            return
+        try:
+            written = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{file} is damaged ({error}); delete the folder to start again or choose another with --out"
+            ) from error
+        differences = [
+            f"{name} is {_shown(written.get(name))} there and {_shown(options.get(name))} now"
+            for name in {**written, **options}
+            if written.get(name) != options.get(name)
+        ]
+        if differences:
+            raise RunError(
+                f"{self.path} holds a training with other options: {', '.join(differences)}; "
+                "use the same to go on with it, or choose another folder with --out"
+            )
+
+    def write_history(self, history: Sequence[EpochReport]) -> None:
+        """All epochs so far, as JSON."""
+        text = json.dumps([asdict(report) for report in history], indent=2)
+        write_atomically(self.path / "history.json", text.encode())
+
+
+def save_model(
+    path: Path, model: nn.Module, data: ImageSet, *, spec: str = "", options: Mapping[str, Any] | None = None
+) -> None:
+    """Write the weights with what is needed to use them again, as metadata.
+
+    model and model_options name the network; classes, image_shape and normalization (where images are
+    normalised by the package) tell what it was trained on.
+    """
+    metadata = {
+        "model": spec,
+        "model_options": json.dumps(dict(options or {})),
+        "classes": json.dumps(data.classes),
+        "image_shape": json.dumps(data.image_shape),
+    }
+    if data.normalization is not None:
+        metadata["normalization"] = json.dumps(asdict(data.normalization))
+    write_tensors(path, model.state_dict(), metadata)
+
+
+def _shown(value: Any) -> str:
+    return "not given" if value is None else repr(value)
