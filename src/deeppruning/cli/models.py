@@ -27,7 +27,7 @@ def models(as_json: bool) -> None:
       deeppruning models
       deeppruning models --json
     """
-    # One image is too little work to share: on a busy machine a second thread made this three times slower.
+    # One image is too little work to share: on a busy machine a second thread costs more than it brings.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     summaries = [describe_model(name) for name in list_models()]
