@@ -1,5 +1,48 @@
-"""DeepPruningES: prune trained convolutional networks with a multi-objective evolution strategy."""
+"""DeepPruningES: prune trained convolutional networks with a multi-objective evolution strategy.
+
+>>> import deeppruning as dp
+>>> dp.SearchConfig().evaluations
+203
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from deeppruning.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from deeppruning.api import prune as prune
+    from deeppruning.api import resume as resume
+    from deeppruning.config import FinetuneConfig as FinetuneConfig
+    from deeppruning.config import SearchConfig as SearchConfig
+    from deeppruning.config import TrainConfig as TrainConfig
+    from deeppruning.graph import ChannelGraph as ChannelGraph
+    from deeppruning.search.task import Task as Task
+
+# Imported when first used: `deeppruning --help` must not wait for torch.
+_HOMES = {
+    "ChannelGraph": "deeppruning.graph",
+    "FinetuneConfig": "deeppruning.config",
+    "SearchConfig": "deeppruning.config",
+    "Task": "deeppruning.search.task",
+    "TrainConfig": "deeppruning.config",
+    "prune": "deeppruning.api",
+    "resume": "deeppruning.api",
+}
+
+__all__ = [
+    "ChannelGraph",
+    "FinetuneConfig",
+    "SearchConfig",
+    "Task",
+    "TrainConfig",
+    "__version__",
+    "prune",
+    "resume",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'deeppruning' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -6,9 +6,6 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-
-import torch
 
 from deeppruning.backends.base import (
     Backend,
@@ -21,6 +18,7 @@ from deeppruning.backends.base import (
     attempt,
     worker_name,
 )
+from deeppruning.backends.threads import torch_threads
 from deeppruning.errors import InputError
 
 
@@ -48,19 +46,9 @@ class _InProcessSession(Session[Item, Value]):
         for key, item in items:
             if self._closed:
                 raise InputError("this session is closed; open another one from the backend")
-            with _torch_threads(self._threads):
+            with torch_threads(self._threads):
                 value, failure, seconds = self._call(item)
             yield Outcome(key, value, failure, seconds, name, attempts=1)
 
     def close(self) -> None:
         self._closed = True
-
-
-@contextmanager
-def _torch_threads(threads: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -29,7 +29,21 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     # Serialised in memory first: safetensors reports a full disk as its own error, without the cause.
     # Each tensor is copied, for the format refuses tensors that share memory or are not contiguous.
     plain = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, save(plain, dict(metadata)))
+    write_atomically(path, with_sorted_metadata(save(plain, dict(metadata))))
+
+
+def with_sorted_metadata(content: bytes) -> bytes:
+    """The same safetensors file with its metadata in alphabetical order.
+
+    The library writes them in an order that changes from process to process; equal contents must give
+    equal bytes. The header is padded to 8 bytes, as the format asks for.
+    """
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
+    encoded = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    return len(encoded).to_bytes(8, "little") + encoded + content[end:]
 
 
 def save_checkpoint(

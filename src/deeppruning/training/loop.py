@@ -54,6 +54,7 @@ def fit(
     on_epoch: Callable[[EpochReport], None] | None = None,
     on_batch: Callable[[BatchReport], None] | None = None,
     evaluate_every: int = 1,
+    stop_after: int | None = None,
 ) -> list[EpochReport]:
     """Train `model` in place and return one report for each epoch, those before a resume included.
 
@@ -61,7 +62,8 @@ def fit(
     left as it was. With `checkpoint`, the state is written after every epoch (before `on_epoch` is
     called), and a later call with the same options goes on from it: on a processor, with the same
     number of threads, to weights equal bit for bit to those of a run never stopped. The model is moved
-    to `device` and stays there; teacher likewise. Raises Diverged when the loss overflows.
+    to `device` and stays there; teacher likewise. With `stop_after` this call ends after so many further
+    epochs and a later one goes on. Raises Diverged when the loss overflows.
     """
     if evaluate_every < 1:
         raise InputError(f"evaluate_every must be at least 1, got {evaluate_every}")
@@ -78,7 +80,8 @@ def fit(
     runner = _Epoch(model, optimizer, loss, train, config, device, on_batch)
     teacher_mode = mode(teacher, training=False) if teacher is not None else nullcontext()
     with teacher_mode:
-        for epoch in range(len(history) + 1, config.epochs + 1):
+        last = config.epochs if stop_after is None else min(config.epochs, len(history) + stop_after)
+        for epoch in range(len(history) + 1, last + 1):
             tested = test if epoch % evaluate_every == 0 or epoch == config.epochs else None
             history.append(runner.run(epoch, tested))
             if checkpoint is not None:

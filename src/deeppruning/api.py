@@ -1,0 +1,86 @@
+"""The whole job from Python: `prune` starts it, `resume` goes on with it."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.runs import RunFolder
+from deeppruning.search.job import check_same_network, execute, fingerprint
+from deeppruning.search.result import Result
+from deeppruning.search.setup import Setup
+
+
+def prune(
+    model: nn.Module,
+    train: Any = None,
+    test: Any = None,
+    *,
+    run_dir: str | Path,
+    search: SearchConfig | None = None,
+    finetune: FinetuneConfig | None = None,
+    workers: int | None = None,
+    device: str = "auto",
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
+    **rest: Any,
+) -> Result:
+    """Search for thin versions of `model` and fine-tune the three picks; the model itself stays as it is.
+
+    `train` and `test` are image sets, (images, labels) pairs or torch Datasets. The result does not
+    depend on `workers`. `tables` are further tables for the run's config.toml. The rest is what `Setup`
+    takes: `task` (your own way to train and judge; needs `example_input`), `objective` (a function of
+    the thin network in place of FLOPs), `backend`, `observer`.
+    """
+    setup = Setup(
+        model=model,
+        train=train,
+        test=test,
+        search=search or SearchConfig(),
+        finetune=finetune or FinetuneConfig(),
+        workers=workers or os.cpu_count() or 1,
+        device=device,
+        **rest,
+    )
+    job = setup.job()
+    config = {
+        "search": setup.search.to_table(),
+        "finetune": setup.finetune.to_table(),
+        "run": {"workers": setup.workers, "device": device},
+        **{name: dict(table) for name, table in (tables or {}).items()},
+    }
+    config["model"] = {**config.get("model", {}), "fingerprint": fingerprint(model)}
+    with RunFolder.create(run_dir, config) as run:
+        return execute(job, run)
+
+
+def resume(
+    run_dir: str | Path,
+    model: nn.Module,
+    train: Any = None,
+    test: Any = None,
+    *,
+    workers: int | None = None,
+    device: str | None = None,
+    **rest: Any,
+) -> Result:
+    """Go on with a run that was stopped, to the very result it would have had.
+
+    The options come from its folder; model, data and whatever else is code must be given again.
+    """
+    with RunFolder.open(run_dir) as run:
+        check_same_network(run, model)
+        table = run.config["run"]
+        setup = Setup(
+            model=model,
+            train=train,
+            test=test,
+            search=SearchConfig.from_table(run.config["search"]),
+            finetune=FinetuneConfig.from_table(run.config["finetune"]),
+            workers=workers or table["workers"],
+            device=device or table["device"],
+            **rest,
+        )
+        return execute(setup.job(), run)

@@ -1,0 +1,84 @@
+"""What a run tells whoever watches it: a terminal, a log, a machine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deeppruning.runs.records import Evaluation
+from deeppruning.training.reports import EpochReport
+
+
+@dataclass(frozen=True)
+class Started:
+    """The network is understood and the original measured; the search begins or goes on."""
+
+    run: str
+    genes: int
+    evaluations: int  # of the whole run
+    known: int  # of them, evaluated before this process started
+    original_error: float | None  # on the search's sample, None where the task cannot say
+    original_flops: int
+    original_params: int
+
+
+@dataclass(frozen=True)
+class CandidateDone:
+    """One candidate has its objectives; `fresh` is false where they were known already."""
+
+    id: int
+    generation: int
+    evaluation: Evaluation
+    fresh: bool
+    attempts: int = 1
+
+
+@dataclass(frozen=True)
+class Pick:
+    """One of the three current picks."""
+
+    role: str
+    id: int
+    error: float
+    cost: float
+    flops: int
+    flops_pruned: float  # share of the original's, 0..1
+
+
+@dataclass(frozen=True)
+class GenerationDone:
+    """A generation has been selected from."""
+
+    generation: int
+    generations: int
+    picks: tuple[Pick, ...]
+
+
+@dataclass(frozen=True)
+class EpochDone:
+    """One epoch of fine-tuning one candidate, in the roles it holds."""
+
+    id: int
+    roles: tuple[str, ...]
+    epochs: int
+    report: EpochReport
+
+
+@dataclass(frozen=True)
+class SolutionSaved:
+    """A fine-tuned network is on disk."""
+
+    role: str
+    id: int
+    path: str
+    train_error: float
+    test_error: float | None
+    flops: int
+    flops_pruned: float
+    params: int
+
+
+Event = Started | CandidateDone | GenerationDone | EpochDone | SolutionSaved
+Observer = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """The observer that looks away."""

@@ -1,0 +1,158 @@
+"""Fine-tuning on the whole training set, a round at a time on any backend, each round kept on disk.
+
+Workers hold nothing between rounds: an item carries the state of its candidate in, the outcome carries
+it out, and only the process that owns the run folder writes there.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from deeppruning.atomic import write_atomically
+from deeppruning.backends.base import Backend, Session
+from deeppruning.errors import RunError
+from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.records import EpochRow
+from deeppruning.search.candidate import Context, Genome, candidate_seed
+from deeppruning.search.events import EpochDone, Observer
+from deeppruning.training.reports import EpochReport
+
+FOLDER = "finetune"
+ORIGINAL = -1  # the number of the original network among the candidates
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One round of one candidate, with what the round before it left."""
+
+    genome: Genome
+    number: int
+    state: bytes | None
+    last: bool  # test the network and bring its weights; round 0 does nothing else
+
+
+@dataclass(frozen=True, eq=False)
+class RoundDone:
+    """What a round came to; the last one brings the weights as safetensors, the test error with them."""
+
+    report: EpochReport | None
+    state: bytes | None
+    weights: bytes | None = None
+
+
+def run_round(context: Context, item: Round) -> RoundDone:
+    """Train a candidate for one round, cut anew from the original weights and set to its state."""
+    task = context.task
+    thin = context.graph.prune(item.genome)
+    report = None
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = Path(folder) / "checkpoint"
+        if item.state is not None:
+            checkpoint.write_bytes(item.state)
+        if item.number:
+            seed = candidate_seed(context.seed, item.genome)
+            report = task.finetune(thin, round=item.number, seed=seed, checkpoint=checkpoint)
+        state = checkpoint.read_bytes() if checkpoint.exists() else None
+    if not item.last:
+        return RoundDone(report, state)
+    tensors = {name: tensor.cpu().contiguous().clone() for name, tensor in thin.state_dict().items()}
+    facts = {"test_error": json.dumps(task.test_error(thin))}
+    return RoundDone(report, state, weights=save(tensors, facts))
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """A finished network: its weights and its error on the test set, where there is one."""
+
+    weights: dict[str, Tensor]
+    test_error: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Finetuning:
+    """The fine-tuning of some candidates of a run; what is on disk already is not done again."""
+
+    run: RunFolder
+    context: Context
+    observer: Observer
+
+    def finish(
+        self, backend: Backend, genomes: Mapping[int, Genome], roles: Mapping[int, tuple[str, ...]]
+    ) -> dict[int, Tuned]:
+        """Train every candidate to the end, side by side; the costliest starts each round.
+
+        The original is only tested.
+        """
+        (self.run.path / FOLDER).mkdir(exist_ok=True)
+        order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
+        done = {id_: self._rounds_done(id_) for id_ in order}
+        if any(not self._final(id_).exists() for id_ in order):
+            with backend.open(run_round, self.context) as session:
+                while waiting := [id_ for id_ in order if not self._final(id_).exists()]:
+                    items = [(id_, self._next(genomes[id_], id_, done[id_])) for id_ in waiting]
+                    self._run(session, items, roles)
+                    for id_ in waiting:
+                        done[id_] += 1
+        return {id_: self._read(id_) for id_ in order}
+
+    def _next(self, genome: Genome, id_: int, done: int) -> Round:
+        state = self._state(id_, done).read_bytes() if done and self._state(id_, done).exists() else None
+        rounds = 0 if id_ == ORIGINAL else self.context.task.rounds
+        number = min(done + 1, rounds)
+        return Round(genome, number, state, last=number == rounds)
+
+    def _run(
+        self,
+        session: Session[Round, RoundDone],
+        items: Iterable[tuple[int, Round]],
+        roles: Mapping[int, tuple[str, ...]],
+    ) -> None:
+        numbers = {id_: item.number for id_, item in items}
+        for outcome in session.map(items):
+            if outcome.value is None:
+                raise RunError(f"fine-tuning of candidate {outcome.key} failed:\n{outcome.failure}")
+            self._keep(outcome.key, numbers[outcome.key], outcome.value, roles[outcome.key])
+
+    def _keep(self, id_: int, number: int, done: RoundDone, roles: tuple[str, ...]) -> None:
+        """Epoch first, state second: a kill in between repeats the round and records the same epoch."""
+        if done.report is not None:
+            report = done.report
+            self.run.history.record_epoch(
+                EpochRow(
+                    solution=f"candidate-{id_}",
+                    epoch=report.epoch,
+                    train_loss=report.train_loss,
+                    train_error=report.train_error,
+                    test_error=report.test_error,
+                    lr=report.lr,
+                    seconds=report.seconds,
+                )
+            )
+            self.observer(EpochDone(id_, roles, self.context.task.rounds, report))
+        if done.weights is not None:
+            write_atomically(self._final(id_), done.weights)
+        else:
+            write_atomically(self._state(id_, number), done.state or b"")
+        self._state(id_, number - 1).unlink(missing_ok=True)
+
+    def _read(self, id_: int) -> Tuned:
+        with safe_open(self._final(id_), framework="pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return Tuned(weights, json.loads(file.metadata()["test_error"]))
+
+    def _rounds_done(self, id_: int) -> int:
+        stem = f"candidate-{id_}.round-"
+        found = [path.name.removeprefix(stem) for path in (self.run.path / FOLDER).glob(f"{stem}*")]
+        return max((int(number) for number in found if number.isdigit()), default=0)
+
+    def _state(self, id_: int, number: int) -> Path:
+        return self.run.path / FOLDER / f"candidate-{id_}.round-{number}"
+
+    def _final(self, id_: int) -> Path:
+        return self.run.path / FOLDER / f"candidate-{id_}.safetensors"

@@ -1,0 +1,142 @@
+"""The whole job, step by step: measure the original, search, fine-tune the three, save them."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from torch import nn
+
+from deeppruning.backends.base import Backend
+from deeppruning.backends.threads import torch_threads
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.errors import RunError
+from deeppruning.evolution.selection import Picks
+from deeppruning.evolution.strategy import Individual
+from deeppruning.runs.folder import RunFolder
+from deeppruning.search.candidate import Context
+from deeppruning.search.events import Observer, SolutionSaved, Started, ignore
+from deeppruning.search.finetuning import ORIGINAL, Finetuning, Tuned
+from deeppruning.search.result import Original, Result, Solution, read_candidates
+from deeppruning.search.runner import search
+from deeppruning.search.solution import save_solution
+from deeppruning.search.task import Task
+
+SOLUTION_FACTS = ("id", "train_error", "test_error", "flops", "flops_pruned", "params")
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Everything a run needs; made by the Python interface and by the command line."""
+
+    model: nn.Module
+    context: Context
+    task: Task  # the context's task may be a lighter copy, without the whole training set
+    search: SearchConfig
+    finetune: FinetuneConfig
+    backend: Backend
+    description: Mapping[str, str] = field(default_factory=dict)  # what is written beside a solution
+    observer: Observer = ignore
+
+
+def execute(job: Job, run: RunFolder) -> Result:
+    """Run the job to its end, or go on with it: what is in the run folder is not done again."""
+    _announce(job, run)
+    picks = search(job.context, job.search, run.history, job.backend, job.observer)
+    tuned = _finetune(job, run, picks)
+    original = _keep_original(job, run, tuned[ORIGINAL])
+    solutions = {role: _save(job, run, role, pick, tuned[pick.id], original) for role, pick in picks.items()}
+    run.history.set_fact("finished", True)
+    return Result(
+        original=original,
+        knee=solutions["knee"],
+        heavy=solutions["heavy"],
+        light=solutions["light"],
+        candidates=read_candidates(run.history),
+        run_dir=run.path,
+    )
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A hash of names, shapes and values of a network's state."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def check_same_network(run: RunFolder, model: nn.Module) -> None:
+    """Refuse to go on with another network than the one the run was started with."""
+    expected = run.config.get("model", {}).get("fingerprint")
+    if expected is not None and expected != fingerprint(model):
+        raise RunError(
+            f"{run.path} was started with another network or other weights; "
+            "give the same ones to go on, or start a new run"
+        )
+
+
+def _announce(job: Job, run: RunFolder) -> None:
+    """Say what is about to happen, with the original's error on the sample as a check of data and weights."""
+    graph = job.context.graph
+    full = graph.full_genome()
+    known = run.history.get_fact("original")
+    if known is None:
+        with torch_threads(job.search.threads):
+            error = job.task.untrained_error(graph.prune(full))
+        known = {"train_error": error, "flops": graph.flops(full), "params": graph.params(full)}
+        run.history.set_fact("original", known)
+        run.history.set_fact("layers", {name: width for name, (_, width) in graph.widths(full).items()})
+    job.observer(
+        Started(
+            run=str(run.path),
+            genes=graph.num_genes,
+            evaluations=job.search.evaluations,
+            known=sum(row.evaluation is not None for row in run.history.candidates()),
+            original_error=known["train_error"],
+            original_flops=known["flops"],
+            original_params=known["params"],
+        )
+    )
+
+
+def _finetune(job: Job, run: RunFolder, picks: Picks[Individual]) -> dict[int, Tuned]:
+    """Each picked candidate once, whatever roles it holds, and the original for comparison."""
+    genomes = {pick.id: pick.genome for pick in picks} | {ORIGINAL: job.context.graph.full_genome()}
+    roles: dict[int, tuple[str, ...]] = {ORIGINAL: ("original",)}
+    for role, pick in picks.items():
+        roles[pick.id] = (*roles.get(pick.id, ()), role)
+    context = replace(job.context, task=job.task)
+    return Finetuning(run, context, job.observer).finish(job.backend, genomes, roles)
+
+
+def _keep_original(job: Job, run: RunFolder, tuned: Tuned) -> Original:
+    facts = run.history.get_fact("original") | {"test_error": tuned.test_error}
+    run.history.set_fact("original", facts)
+    return Original(**facts)
+
+
+def _save(
+    job: Job, run: RunFolder, role: str, pick: Individual, tuned: Tuned, original: Original
+) -> Solution:
+    graph = job.context.graph
+    model = graph.prune(pick.genome)
+    model.load_state_dict(tuned.weights)
+    flops = graph.flops(pick.genome)
+    solution = Solution(
+        role=role,
+        id=pick.id,
+        model=model.eval(),
+        genome=pick.genome,
+        train_error=pick.objectives[0],
+        test_error=tuned.test_error,
+        flops=flops,
+        flops_pruned=1.0 - flops / original.flops,
+        params=graph.params(pick.genome),
+        path=run.solution(role),
+    )
+    save_solution(solution, graph, job.description)
+    facts = {name: getattr(solution, name) for name in SOLUTION_FACTS}
+    widths = {layer: kept for layer, (kept, _) in graph.widths(pick.genome).items()}
+    run.history.set_fact(f"solution/{role}", {**facts, "widths": widths})
+    job.observer(SolutionSaved(path=str(solution.path), role=role, **facts))
+    return solution

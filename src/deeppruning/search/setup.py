@@ -1,0 +1,125 @@
+"""From what a user hands over (a model, data or a task, options) to a job that can be executed."""
+
+import json
+import os
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from deeppruning.backends import Backend, InProcessBackend, PoolBackend
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.data.convert import as_image_set
+from deeppruning.data.images import ImageSet, measure_normalization
+from deeppruning.data.sample import balanced_sample
+from deeppruning.errors import InputError
+from deeppruning.graph import ChannelGraph
+from deeppruning.search.candidate import Context, Objective
+from deeppruning.search.events import Observer, ignore
+from deeppruning.search.job import Job, fingerprint
+from deeppruning.search.task import Classification, Task
+from deeppruning.training.device import choose_device
+
+
+@dataclass(kw_only=True)
+class Setup:
+    """What a user says about a run; `job` checks it and makes it ready."""
+
+    model: nn.Module
+    train: Any = None
+    test: Any = None
+    search: SearchConfig = field(default_factory=SearchConfig)
+    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    backend: Backend | None = None
+    device: str = "auto"
+    task: Task | None = None
+    objective: Objective | None = None
+    example_input: Any = None
+    observer: Observer = ignore
+    description: dict[str, str] = field(default_factory=dict)
+
+    def job(self) -> Job:
+        """The job, its network understood and its options checked."""
+        if not isinstance(self.model, nn.Module):
+            raise InputError(f"model must be a torch.nn.Module, got {type(self.model).__name__}")
+        if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1:
+            raise InputError(f"workers must be a whole number of at least 1, got {self.workers!r}")
+        task = self.task if self.task is not None else self._classification()
+        example_input = self._example(task)
+        graph = ChannelGraph(
+            self.model,
+            example_input,
+            exclude=self._excluded(),
+            min_channels=self.search.min_channels,
+            round_to=self.search.round_to,
+        )
+        if graph.num_genes == 0:
+            raise InputError(f"nothing of this network can be pruned:\n{graph}")
+        light = task.for_search() if isinstance(task, Classification) else task
+        objective = self.objective if self.objective is not None else self.search.objective
+        return Job(
+            model=self.model,
+            context=Context(graph, light, objective, example_input, self.search.seed),
+            task=task,
+            search=self.search,
+            finetune=self.finetune,
+            backend=self.backend or self._local_backend(),
+            description={**self._describe(task), **self.description},
+            observer=self.observer,
+        )
+
+    def _classification(self) -> Classification:
+        if self.train is None:
+            raise InputError("training data is needed: pass train, or a task of your own with example_input")
+        train, test = _image_sets(self.train, self.test)
+        size = min(self.search.sample, len(train))
+        return Classification(
+            sample=balanced_sample(train, size, self.search.seed),
+            search=self.search,
+            device=str(choose_device(self.device)),
+            train=train,
+            test=test,
+            tuning=self.finetune,
+            teacher=self.model if self.finetune.distill > 0 else None,
+        )
+
+    def _example(self, task: Task) -> Any:
+        if self.example_input is not None:
+            return self.example_input
+        if isinstance(task, Classification):
+            return torch.zeros(1, *task.sample.image_shape)
+        raise InputError("a task of your own needs example_input: one input the network can be run on")
+
+    def _excluded(self) -> tuple[str, ...]:
+        by_paper = getattr(self.model, "paper_excludes", ()) if self.search.encoding == "paper" else ()
+        return (*by_paper, *self.search.exclude)
+
+    def _local_backend(self) -> Backend:
+        if self.workers == 1:
+            return InProcessBackend(threads=self.search.threads)
+        return PoolBackend(workers=self.workers, threads=self.search.threads)
+
+    def _describe(self, task: Task) -> dict[str, str]:
+        described = {"base": fingerprint(self.model)}
+        if isinstance(task, Classification):
+            described["classes"] = json.dumps(task.sample.classes)
+            described["image_shape"] = json.dumps(task.sample.image_shape)
+            normalization = task.sample.normalization
+            if normalization is not None:
+                described["normalization"] = json.dumps(
+                    {"mean": normalization.mean, "std": normalization.std}
+                )
+        return described
+
+
+def _image_sets(train: Any, test: Any) -> tuple[ImageSet, ImageSet | None]:
+    """Both sets in one form; whole-number pixels without a normalisation get that of the training set."""
+    known = as_image_set(train)
+    if known.normalization is None:
+        known = replace(known, normalization=measure_normalization(known.images))
+    if test is None:
+        return known, None
+    held_out = as_image_set(test, classes=known.classes)
+    return known, replace(held_out, normalization=held_out.normalization or known.normalization)
