@@ -126,6 +126,10 @@ class ChannelGraph:
             layer.name: (int(extended[layer.genes].sum()), len(layer.genes)) for layer in self._plan.layers
         }
 
+    def layer_genes(self) -> dict[str, list[int]]:
+        """Layer -> the gene of each of its filters, -1 for one that always stays."""
+        return {layer.name: layer.genes.tolist() for layer in self._plan.layers}
+
     def __str__(self) -> str:
         full = self.full_genome()
         name = type(self._model).__name__

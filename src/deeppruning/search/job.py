@@ -85,7 +85,7 @@ def _announce(job: Job, run: RunFolder) -> None:
             error = job.task.untrained_error(graph.prune(full))
         known = {"train_error": error, "flops": graph.flops(full), "params": graph.params(full)}
         run.history.set_fact("original", known)
-        run.history.set_fact("layers", {name: width for name, (_, width) in graph.widths(full).items()})
+        run.history.set_fact("layers", graph.layer_genes())
     job.observer(
         Started(
             run=str(run.path),
