@@ -13,6 +13,7 @@ from deeppruning.graph.build import Builder
 from deeppruning.graph.cut import cut
 from deeppruning.graph.groups import Group, make_groups
 from deeppruning.graph.plan import Bits
+from deeppruning.graph.recipe import Recipe
 from deeppruning.graph.repair import Repair
 from deeppruning.graph.table import render
 from deeppruning.graph.verify import Proof, prove
@@ -101,7 +102,11 @@ class ChannelGraph:
                     f"the cut is not equal to silence (relative difference {proof.difference:.2e}); "
                     "please report this network"
                 )
-        return cut(self._model, self._plan, repaired)
+        return cut(self._model, self._plan.recipe(repaired))
+
+    def recipe(self, genome: Any) -> Recipe:
+        """The cut in plain numbers, as it is written beside the weights of a thin network."""
+        return self._plan.recipe(self._one(genome))
 
     def verify(self, genome: Any) -> Proof:
         """Compare the thin network with the full one whose removed channels are held at zero."""

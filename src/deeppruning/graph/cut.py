@@ -1,4 +1,4 @@
-"""Cutting: a thin copy of a network, its parameters sliced as the plan says."""
+"""Cutting: a thin copy of a network, its parameters sliced as a recipe says."""
 
 import copy
 from typing import Any
@@ -7,31 +7,31 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from deeppruning.graph.plan import Bits, Plan
+from deeppruning.graph.recipe import Recipe
 from deeppruning.graph.reindex import Reindexed
 
 CONVOLUTIONS = (nn.modules.conv._ConvNd,)
 
 
-def cut(model: nn.Module, plan: Plan, genome: Bits) -> nn.Module:
+def cut(model: nn.Module, recipe: Recipe) -> nn.Module:
     """A new module with the same forward code and parameter names, and only the channels that stay.
 
     Parameters are sliced first and handed to `deepcopy` as already copied, so that the full weights
     are never duplicated.
     """
-    keeps = [torch.from_numpy(kept) for kept in plan.keeps(genome)]
-    whole = [len(kept) == len(genes) for kept, genes in zip(keeps, plan.axes, strict=True)]
+    keeps = [torch.tensor(kept, dtype=torch.long) for kept in recipe.kept]
+    whole = [len(kept) == width for kept, width in zip(keeps, recipe.widths, strict=True)]
     memo: dict[int, Any] = {}
     with torch.no_grad():
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-            memo[id(tensor)] = _slice(tensor, plan.parameters.get(name, ()), keeps, whole)
+            memo[id(tensor)] = _slice(tensor, recipe.parameters.get(name, ()), keeps, whole)
     thin = copy.deepcopy(model, memo)
     modules = dict(thin.named_modules())
-    for name in _modules_to_refresh(plan):
+    for name in _modules_to_refresh(recipe):
         if name in modules:
-            refresh_sizes(modules[name], name, plan, keeps)
-    for name, (axis_in, axis_out) in plan.detached.items():
-        _wrap(thin, name, plan, keeps, axis_in, axis_out)
+            refresh_sizes(modules[name], name, recipe, keeps)
+    for name, (axis_in, axis_out) in recipe.detached.items():
+        _wrap(thin, name, recipe, keeps, axis_in, axis_out)
     return thin
 
 
@@ -49,18 +49,21 @@ def _slice(
     return sliced
 
 
-def _modules_to_refresh(plan: Plan) -> set[str]:
-    names = [*plan.parameters, *(alias for alias, name in plan.aliases.items() if name in plan.parameters)]
-    return {name.rpartition(".")[0] for name in names} | set(plan.norms)
+def _modules_to_refresh(recipe: Recipe) -> set[str]:
+    names = [
+        *recipe.parameters,
+        *(alias for alias, name in recipe.aliases.items() if name in recipe.parameters),
+    ]
+    return {name.rpartition(".")[0] for name in names} | set(recipe.norms)
 
 
-def refresh_sizes(module: nn.Module, name: str, plan: Plan, keeps: list[Tensor]) -> None:
+def refresh_sizes(module: nn.Module, name: str, recipe: Recipe, keeps: list[Tensor]) -> None:
     """Bring the sizes a standard layer holds as attributes in line with its sliced weights."""
     weight = getattr(module, "weight", None)
     shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
     weight_name = f"{name}.weight"
-    per_group = plan.grouped.get(plan.aliases.get(weight_name, weight_name))
-    widths = {dimension: len(keeps[axis]) for dimension, axis in plan.norms.get(name, ())}
+    per_group = recipe.grouped.get(recipe.aliases.get(weight_name, weight_name))
+    widths = {dimension: len(keeps[axis]) for dimension, axis in recipe.norms.get(name, ())}
     if isinstance(module, CONVOLUTIONS):
         if per_group is not None:
             module.groups = shape[0] // per_group
@@ -85,7 +88,7 @@ def refresh_sizes(module: nn.Module, name: str, plan: Plan, keeps: list[Tensor])
 
 
 def _wrap(
-    thin: nn.Module, name: str, plan: Plan, keeps: list[Tensor], axis_in: int | None, axis_out: int
+    thin: nn.Module, name: str, recipe: Recipe, keeps: list[Tensor], axis_in: int | None, axis_out: int
 ) -> None:
     parent_name, _, child = name.rpartition(".")
     parent = thin.get_submodule(parent_name)
@@ -95,7 +98,7 @@ def _wrap(
     if axis_in is None:
         width_in, kept_in = 0, torch.arange(0)
     else:
-        width_in, kept_in = len(plan.axes[axis_in]), keeps[axis_in]
+        width_in, kept_in = recipe.widths[axis_in], keeps[axis_in]
     if isinstance(inner, Reindexed):  # a network that was thinned before: one wrapper is enough
         kept_before = np.flatnonzero(inner.spread.cpu().numpy() < inner.spread.max().item() + inner.full_in)
         kept_in = torch.from_numpy(kept_before)[kept_in]

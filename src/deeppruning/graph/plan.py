@@ -12,6 +12,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from deeppruning.graph.recipe import Recipe
+
 Bits = NDArray[np.bool_]
 Genes = NDArray[np.int64]  # one gene a position, -1 for a position that always stays
 
@@ -47,10 +49,18 @@ class Plan:
     min_channels: int
     round_to: int
 
-    def keeps(self, genome: Bits) -> list[NDArray[np.int64]]:
-        """For each axis the positions that stay."""
+    def recipe(self, genome: Bits) -> Recipe:
+        """The cut that a (repaired) genome stands for."""
         extended = np.append(genome, True)  # index -1 reads the last entry: always kept
-        return [np.flatnonzero(extended[genes]) for genes in self.axes]
+        return Recipe(
+            kept=tuple(tuple(np.flatnonzero(extended[genes]).tolist()) for genes in self.axes),
+            widths=tuple(len(genes) for genes in self.axes),
+            parameters=self.parameters,
+            aliases=self.aliases,
+            detached=self.detached,
+            grouped=self.grouped,
+            norms=self.norms,
+        )
 
     @cached_property
     def _counting(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:

@@ -1,0 +1,79 @@
+"""A cut in plain numbers: it can be applied to any copy of the network, or written beside its weights.
+
+>>> recipe = Recipe(kept=((0, 2),), widths=(3,), parameters={"conv.weight": ((0, 0),)})
+>>> Recipe.from_json(recipe.to_json()) == recipe
+True
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from deeppruning.errors import WeightsError
+
+Places = tuple[tuple[int, int], ...]  # ((dimension, axis), ...)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Which positions of each axis stay, and which dimensions of which parameters the axes index."""
+
+    kept: tuple[tuple[int, ...], ...]
+    widths: tuple[int, ...]  # of the axes, uncut
+    parameters: dict[str, Places]
+    aliases: dict[str, str] = field(default_factory=dict)  # other names of shared parameters
+    detached: dict[str, tuple[int | None, int]] = field(default_factory=dict)  # wrapped modules
+    grouped: dict[str, int] = field(default_factory=dict)  # weight whose groups go whole -> rows a group
+    norms: dict[str, Places] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """As text, the same for equal recipes."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Recipe":
+        """Read back what `to_json` wrote; anything else is refused, for files come from anywhere."""
+        try:
+            table = json.loads(text)
+            recipe = cls(
+                kept=tuple(tuple(map(_index, positions)) for positions in table["kept"]),
+                widths=tuple(map(_index, table["widths"])),
+                parameters=_places(table["parameters"]),
+                aliases={str(name): str(other) for name, other in table["aliases"].items()},
+                detached={
+                    str(name): (None if first is None else _index(first), _index(second))
+                    for name, (first, second) in table["detached"].items()
+                },
+                grouped={str(name): _index(rows) for name, rows in table["grouped"].items()},
+                norms=_places(table["norms"]),
+            )
+            recipe._check()
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise WeightsError(f"the cut written in this file cannot be read ({error})") from error
+        return recipe
+
+    def _check(self) -> None:
+        if len(self.kept) != len(self.widths):
+            raise ValueError("as many kept lists as widths are needed")
+        for positions, width in zip(self.kept, self.widths, strict=True):
+            if list(positions) != sorted(set(positions)) or (positions and positions[-1] >= width):
+                raise ValueError(f"kept positions must rise and stay below {width}")
+        axes = [axis for places in (*self.parameters.values(), *self.norms.values()) for _, axis in places]
+        axes += [axis for pair in self.detached.values() for axis in pair if axis is not None]
+        if any(axis >= len(self.kept) for axis in axes):
+            raise ValueError("an axis that is not listed")
+        if any(rows < 1 for rows in self.grouped.values()):
+            raise ValueError("groups of no rows")
+
+
+def _index(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is not a position")
+    return value
+
+
+def _places(table: dict[str, Any]) -> dict[str, Places]:
+    return {
+        str(name): tuple((_index(dimension), _index(axis)) for dimension, axis in places)
+        for name, places in table.items()
+    }
