@@ -8,6 +8,7 @@ import numpy as np
 from torch import nn
 
 from deeppruning.graph.atoms import AtomTable, Ids
+from deeppruning.graph.labels import Channels
 from deeppruning.graph.plan import Genes, LayerFilters, Plan
 from deeppruning.graph.trace import Trace
 
@@ -28,6 +29,7 @@ def assemble(
 ) -> tuple[Plan, Ids, Ids]:
     """The plan, the class of each atom, and the gene of each class (-1 where it always stays)."""
     _freeze_excluded(model, table, options)
+    table.freeze_pinned()
     classes = table.classes()
     reasons = table.reasons(classes)
     gene_of_class = _number_genes(table, classes, reasons, options)
@@ -45,7 +47,7 @@ def assemble(
     for (layer, dimension), ids in table.norms.items():
         if (genes[ids] >= 0).any():
             norms.setdefault(layer, []).append((dimension, axes.add(genes[ids])))
-    layers = tuple(_layers(model, table, classes, genes, reasons))
+    layers = tuple(_layers(table, classes, genes, reasons))
     trace = traces["eval"]
     plan = Plan(
         num_genes=int(gene_of_class.max(initial=-1)) + 1,
@@ -112,18 +114,16 @@ def _number_genes(
 
 
 def _layers(
-    model: nn.Module, table: AtomTable, classes: Ids, genes: Genes, reasons: Mapping[int, list[str]]
+    table: AtomTable, classes: Ids, genes: Genes, reasons: Mapping[int, list[str]]
 ) -> list[LayerFilters]:
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.named_parameters()}
     found = []
-    for owner, issue in table.issues.items():
+    for issue in table.issues.values():
         if issue.kind in ("conv", "linear"):
             own = genes[issue.ids]
             labels = np.unique(classes[issue.ids][own < 0]).tolist()
             why = tuple(dict.fromkeys(reason for label in labels for reason in reasons.get(label, ())))
-            kernel = shapes[str(owner[0])][2:] if isinstance(owner, tuple) else ()
             if issue.kind == "conv" or (own >= 0).any():
-                found.append(LayerFilters(issue.layer, kernel, own, why))
+                found.append(LayerFilters(issue.layer, issue.kernel, own, why))
     return found
 
 
@@ -140,8 +140,8 @@ def _pieces(traces: Mapping[str, Trace], genes: Genes, layers: tuple[LayerFilter
     pieces = []
     for trace in traces.values():
         for record in trace.records:
-            for channels in record.outputs:
-                if channels is None:
+            for channels in record.payloads:
+                if not isinstance(channels, Channels):
                     continue
                 own = genes[channels.ids]
                 if (own < 0).any() or own.tobytes() in seen:

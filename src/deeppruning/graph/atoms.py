@@ -26,8 +26,9 @@ class Issue:
 
     start: int
     size: int
-    kind: str  # "conv", "linear", "constant", "fixed" or "module"
+    kind: str  # "conv", "linear", "constant", "fixed", "loose" or "module"
     layer: str
+    kernel: tuple[int, ...] = ()
 
     @property
     def ids(self) -> Ids:
@@ -47,25 +48,29 @@ class AtomTable:
     frozen: list[tuple[Ids, str]] = field(default_factory=list)
     grouped: dict[str, int] = field(default_factory=dict)  # weight whose groups go whole -> rows a group
     norms: dict[tuple[str, int], Ids] = field(default_factory=dict)  # (norm layer, dimension) -> atoms
+    pinned: dict[str, str] = field(default_factory=dict)  # parameter that is never cut -> the reason
+    choices: dict[Hashable, int] = field(default_factory=dict)  # operation -> which axis of a view is cut
+    candidates: dict[Hashable, int] = field(default_factory=dict)  # operation -> axes there are to cut
     size: int = 1
-    sealed: bool = False  # a second run over the same network must repeat labels, not add to them
     _ties: list[tuple[Ids, Ids]] = field(default_factory=list)
 
-    def issue(self, owner: Hashable, size: int, *, kind: str, layer: str) -> Ids:
+    def issue(
+        self, owner: Hashable, size: int, *, kind: str, layer: str, kernel: tuple[int, ...] = ()
+    ) -> Ids:
         """The atoms of this owner: new the first time, the same ones ever after."""
         if owner not in self.issues:
-            self.issues[owner] = Issue(self.size, size, kind, layer)
+            self.issues[owner] = Issue(self.size, size, kind, layer, kernel)
             self.size += size
         return self.issues[owner].ids
 
     def tie(self, first: Ids, second: Ids) -> None:
         """These pairs of atoms go or stay together."""
-        if not self.sealed and first is not second:
+        if first is not second:
             self._ties.append((first, second))
 
     def freeze(self, ids: Ids, reason: str) -> None:
         """These atoms always stay, for this reason."""
-        if not self.sealed and len(ids):
+        if len(ids):
             self.frozen.append((np.unique(ids), reason))
 
     def bind(self, parameter: str, dimension: int, ids: Ids) -> None:
@@ -73,12 +78,22 @@ class AtomTable:
         known = self.axes.setdefault((parameter, dimension), ids)
         self.tie(known, ids)
 
+    def pin(self, parameter: str, reason: str) -> None:
+        """No dimension of this parameter may be cut: some operation reads it whole."""
+        self.pinned.setdefault(parameter, reason)
+
+    def freeze_pinned(self) -> None:
+        """Freeze the channels that index a pinned parameter, once all of them are known."""
+        for (parameter, _), ids in self.axes.items():
+            if parameter in self.pinned:
+                self.freeze(ids, self.pinned[parameter])
+
     def classes(self) -> Ids:
         """For each atom the smallest atom it is tied to, directly or through others."""
         if not self._ties:
             return np.arange(self.size, dtype=np.int64)
         first, second = (np.concatenate(side) for side in zip(*self._ties, strict=True))
-        return _components(self.size, first, second)
+        return components(self.size, first, second)
 
     def reasons(self, classes: Ids) -> dict[int, list[str]]:
         """Class -> why it is frozen; classes that are free do not appear."""
@@ -91,7 +106,7 @@ class AtomTable:
         return found
 
 
-def _components(size: int, first: Ids, second: Ids) -> Ids:
+def components(size: int, first: Ids, second: Ids) -> Ids:
     """Connected components: each node gets the smallest number of its component.
 
     Hooking and pointer jumping over arrays: a few sweeps even for chains of a thousand layers.

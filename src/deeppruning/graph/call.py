@@ -1,6 +1,6 @@
 """One operation of the traced run, as the rules see it: its arguments by name, its results, where it ran."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from deeppruning.graph.atoms import AtomTable, Ids
-from deeppruning.graph.labels import Channels, Constant, Fixed, Origin, Payload
+from deeppruning.graph.labels import Channels, Fixed, Origin, Payload
 
 
 @dataclass
@@ -23,20 +23,24 @@ class Call:
     lookup: Callable[[Tensor], Payload]
     layer: str
     module: nn.Module | None
-    owner: tuple[object, ...]
+    owner: tuple[Hashable, ...]
 
     def payload(self, name: str) -> Payload | None:
         """The payload of a tensor argument, None where it was not given."""
         value = self.args.get(name)
         return self.lookup(value) if isinstance(value, Tensor) else None
 
+    def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor among the arguments, those in lists too, with the argument's name."""
+        for name, value in self.args.items():
+            if isinstance(value, Tensor):
+                yield name, value
+            elif isinstance(value, (list, tuple)):
+                yield from ((name, item) for item in value if isinstance(item, Tensor))
+
     def tensors(self) -> Iterator[Tensor]:
         """Every tensor among the arguments, those in lists too."""
-        for value in self.args.values():
-            if isinstance(value, Tensor):
-                yield value
-            elif isinstance(value, (list, tuple)):
-                yield from (item for item in value if isinstance(item, Tensor))
+        return (tensor for _, tensor in self.named_tensors())
 
     def inputs(self) -> list[Channels]:
         """The payloads of the arguments that carry channels."""
@@ -54,10 +58,36 @@ class Call:
         return f"{self.name} in {self.layer}" if self.layer else f"{self.name} in the network's forward"
 
     def freeze_inputs(self, reason: str) -> list[Payload]:
-        """All channels that come in must stay; what comes out keeps its size."""
-        for channels in self.inputs():
-            self.table.freeze(channels.ids, reason)
+        """All channels and parameters that come in must stay; what comes out keeps its size."""
+        for tensor in self.tensors():
+            payload = self.lookup(tensor)
+            if isinstance(payload, Channels):
+                self.table.freeze(payload.ids, reason)
+            elif isinstance(payload, Origin):
+                self.table.pin(payload.name, reason)
         return [Fixed(reason)] * len(self.outputs)
+
+    def loose(self, tensor: Tensor) -> Payload:
+        """The payload, with a parameter that is one number a channel turned into channels of its own.
+
+        Parameters that are combined before they meet an activation (a frozen batch norm, running
+        statistics) thereby tie each other.
+        """
+        payload = self.lookup(tensor)
+        if not isinstance(payload, Origin):
+            return payload
+        wide = [axis for axis, size in enumerate(payload.shape) if size > 1]
+        if len(wide) != 1:
+            return payload
+        for dimension, size in enumerate(tensor.shape):
+            found = payload.axis_along(dimension) if size > 1 else None
+            if found is not None:
+                own = self.table.issue(
+                    (payload.name, "loose"), payload.shape[wide[0]], kind="loose", layer=payload.name
+                )
+                self.table.bind(payload.name, wide[0], own)
+                return Channels(dimension, own[found[1]])
+        return payload
 
     def unmoved(self, name: str) -> Origin | None:
         """The argument as a whole parameter in its own shape, None where it is anything else."""
@@ -80,12 +110,16 @@ class Call:
             found = payload.axis_along(dimension)
             if found is None:
                 if len(ids) > 1:
-                    self.table.freeze(ids, f"{payload.name} is not indexed by channel at {self.place}")
+                    reason = f"{payload.name} is not indexed by channel at {self.place}"
+                    self.table.freeze(ids, reason)
+                    self.table.pin(payload.name, reason)
                 return
             axis, positions = found
             by_position = _arrange(ids, positions, payload.shape[axis])
             if by_position is None:
-                self.table.freeze(ids, f"only a part of {payload.name} is used at {self.place}")
+                reason = f"only a part of {payload.name} is used at {self.place}"
+                self.table.freeze(ids, reason)
+                self.table.pin(payload.name, reason)
                 return
             self.table.tie(by_position[positions], ids)
             self.table.bind(payload.name, axis, by_position)
@@ -96,8 +130,3 @@ def _arrange(ids: Ids, positions: Ids, size: int) -> Ids | None:
     by_position = np.zeros(size, dtype=np.int64)
     by_position[positions] = ids
     return by_position if by_position.all() else None
-
-
-def is_constant(payload: Payload | None) -> bool:
-    """True for what is made in the forward code, alike for every channel."""
-    return payload is None or isinstance(payload, Constant)

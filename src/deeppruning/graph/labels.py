@@ -5,13 +5,15 @@ Four kinds of payload: `Channels` (one axis is made of atoms), `Origin` (element
 must keep its size, for the reason it names).
 """
 
+import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from deeppruning.graph.atoms import AtomTable, Ids
+from deeppruning.graph.atoms import AtomTable, Ids, components
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Origin:
         """For each element its flat position in the parameter."""
         if self.index is not None:
             return self.index
-        return torch.arange(int(np.prod(self.shape)), dtype=torch.float64).reshape(self.shape)
+        return torch.arange(math.prod(self.shape), dtype=torch.float64).reshape(self.shape)
 
     def axis_along(self, dimension: int) -> tuple[int, Ids] | None:
         """Which axis of the parameter runs along this dimension of the tensor, and its positions.
@@ -45,7 +47,7 @@ class Origin:
             return dimension, np.arange(self.shape[dimension], dtype=np.int64)
         moved = np.moveaxis(self.index.numpy().astype(np.int64), dimension, 0)
         moved = moved.reshape(moved.shape[0], -1)
-        stride = int(np.prod(self.shape))
+        stride = math.prod(self.shape)
         for axis, size in enumerate(self.shape):
             stride //= size
             positions = (moved // stride) % size
@@ -69,7 +71,7 @@ class Fixed:
 Payload = Channels | Origin | Constant | Fixed
 
 
-def spread(payload: Payload, tensor: Tensor, table: AtomTable, owner: object) -> Tensor:
+def spread(payload: Payload, tensor: Tensor, table: AtomTable, owner: Hashable) -> Tensor:
     """The label of every element, as doubles (exact up to 2**53, and every operation accepts them)."""
     if isinstance(payload, Channels):
         shape = [1] * tensor.ndim
@@ -83,34 +85,36 @@ def spread(payload: Payload, tensor: Tensor, table: AtomTable, owner: object) ->
     return torch.full((), float(atom[0]), dtype=torch.float64).expand(tensor.shape)
 
 
-def gather(labels: Tensor, table: AtomTable, owner: object, layer: str) -> Payload:
+def gather(labels: Tensor, table: AtomTable, owner: Hashable, layer: str) -> Payload:
     """The payload that these element labels amount to.
 
     Where labels differ along several axes (a view that splits channels into groups), the thin tensor
-    can only be a box if one axis is cut and the positions along the others are tied: the longest
-    axis stays free. Positions that only hold constants become atoms of their own.
+    can only be a box if one axis is cut and the positions along the others are tied: the axis that
+    leaves most channels free is cut, or the next best if `table.choices` says so. Positions that
+    only hold constants become atoms of their own.
     """
-    array = labels.numpy().astype(np.int64)
+    # An axis of stride 0 repeats itself: one position of it tells everything.
+    repeated = [size > 1 and stride == 0 for size, stride in zip(labels.shape, labels.stride(), strict=True)]
+    corner = labels[tuple(slice(0, 1) if once else slice(None) for once in repeated)]
+    array = corner.numpy().astype(np.int64)
     if not array.size or not array.any():
         return Constant()
-    axis = _free_axis(array)
-    others = tuple(i for i in range(array.ndim) if i != axis)
-    ids = array.max(axis=others)
-    shape = [1] * array.ndim
-    shape[axis] = -1
-    wide = np.broadcast_to(ids.reshape(shape), array.shape)
-    apart = (array != wide) & (array != 0)
-    if apart.any():
-        pairs = np.unique(np.stack([array[apart], wide[apart]]), axis=1)
-        table.tie(pairs[0], pairs[1])
+    ranked = _free_axes(array)
+    table.candidates[owner] = len(ranked)
+    axis = ranked[min(table.choices.get(owner, 0), len(ranked) - 1)]
+    ids = array.max(axis=tuple(i for i in range(array.ndim) if i != axis))
+    first, second = _meeting(array, axis)
+    if len(first):
+        table.tie(first, second)
     blank = ids == 0
     if blank.any():
-        ids[blank] = table.issue(owner, int(blank.sum()), kind="constant", layer=layer)
-    return Channels(axis, ids)
+        count = int(blank.sum())
+        ids[blank] = table.issue((owner, "constant", count), count, kind="constant", layer=layer)
+    return Channels(axis, np.repeat(ids, labels.shape[axis]) if repeated[axis] else ids)
 
 
-def _free_axis(array: Ids) -> int:
-    """The axis along which channels run: the only one that varies, or the longest of those that do."""
+def _free_axes(array: Ids) -> list[int]:
+    """The axes along which channels may run, best first; the only one that varies as a rule."""
     varying = [
         axis
         for axis, size in enumerate(array.shape)
@@ -120,12 +124,31 @@ def _free_axis(array: Ids) -> int:
     if len(varying) > 1:
         filled = [axis for axis in varying if _differ_beyond_zeros(array, axis)]
         varying = filled or varying
+    if len(varying) > 1:
+        return sorted(varying, key=lambda axis: (-_classes_left(array, axis), -array.shape[axis]))
     if varying:
-        return max(varying, key=lambda axis: array.shape[axis])
+        return varying
     preferred = [1, *range(array.ndim)] if array.ndim > 1 else [0]
-    return next((axis for axis in preferred if array.shape[axis] == 1), preferred[0])
+    return [next((axis for axis in preferred if array.shape[axis] == 1), preferred[0])]
 
 
 def _differ_beyond_zeros(array: Ids, axis: int) -> bool:
     highest = array.max(axis=axis, keepdims=True)
     return bool(((array != highest) & (array != 0)).any())
+
+
+def _meeting(array: Ids, axis: int) -> tuple[Ids, Ids]:
+    """The pairs of labels that share a position along the axis."""
+    wide = np.broadcast_to(
+        array.max(axis=tuple(i for i in range(array.ndim) if i != axis), keepdims=True), array.shape
+    )
+    apart = (array != wide) & (array != 0)
+    pairs = np.unique(np.stack([array[apart], wide[apart]]), axis=1)
+    return pairs[0], pairs[1]
+
+
+def _classes_left(array: Ids, axis: int) -> int:
+    """How many channels stay independent when this axis is the one that is cut."""
+    known = np.unique(array[array != 0])
+    first, second = (np.searchsorted(known, side) for side in _meeting(array, axis))
+    return len(np.unique(components(len(known), first, second)))

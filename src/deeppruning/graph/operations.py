@@ -9,14 +9,20 @@ def _names(text: str) -> frozenset[str]:
 MOVES = _names(
     """
     view _unsafe_view reshape _reshape_alias permute transpose t slice select split split_with_sizes
-    unbind chunk cat stack expand unsqueeze squeeze clone alias detach contiguous index_select index
+    unbind chunk cat stack expand unsqueeze squeeze index_select index
     flip roll repeat repeat_interleave pixel_shuffle pixel_unshuffle channel_shuffle
-    native_channel_shuffle unfold im2col narrow movedim diagonal lift_fresh constant_pad_nd
+    native_channel_shuffle unfold im2col narrow movedim diagonal constant_pad_nd
     reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
     replication_pad3d upsample_nearest1d upsample_nearest2d upsample_nearest3d
     _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d gather
     """
 )
+
+# Operations that hand on their input as it is.
+SAME = _names("clone alias detach contiguous lift_fresh")
+
+# Other names under which torch runs a view, depending on memory layout.
+VIEWS = _names("view _unsafe_view reshape _reshape_alias")
 
 # Operations that treat each channel's map by itself and keep the channel axis where it is.
 SPATIAL_PREFIXES = (
@@ -41,10 +47,16 @@ ALONG = _names(
 # Tensors made in the forward code whose values are alike for every channel.
 FACTORIES = _names(
     """
-    zeros ones full empty rand randn zeros_like ones_like full_like empty_like rand_like randn_like
-    new_zeros new_ones new_full new_empty empty_strided new_empty_strided
+    zeros ones full empty rand randn new_zeros new_ones new_full new_empty empty_strided
+    new_empty_strided scalar_tensor
     """
 )
+
+# The same, made in the likeness of another tensor, whose channels give them their width.
+LIKENESSES = _names("zeros_like ones_like full_like empty_like rand_like randn_like")
+
+# Numbers that count positions: they mean other channels once some are gone.
+POSITIONS = _names("arange linspace logspace eye tril_indices triu_indices randperm")
 
 # Element-wise operations that torch does not tag as such, in-place fillings among them.
 ELEMENTWISE = _names(

@@ -1,10 +1,10 @@
-"""The probe: run a thin network beside the silenced full one and find the first operation that differs.
+"""The probe: run a thin network beside the silenced full one and find the operations that differ.
 
 A cut must equal silence at every operation, in shape and in value. Where it does not, the forward
 code has a size or an order written into it that labels cannot see (`view(-1, 512)`, a literal pad).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,16 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
 
-from deeppruning.graph.call import Call
-from deeppruning.graph.labels import Channels, Constant, Origin, Payload
-from deeppruning.graph.operations import LAYOUT
-from deeppruning.graph.silence import Silencer
-from deeppruning.graph.trace import follow_modules
-
-SAME = {"_unsafe_view": "view", "reshape": "view"}
+from deeppruning.graph.follow import Follower, operation_name, tensors_in
+from deeppruning.graph.labels import Channels, Constant, Origin
+from deeppruning.graph.operations import LAYOUT, VIEWS
+from deeppruning.graph.silence import SilentRun
+from deeppruning.graph.trace import Record
 
 
 @dataclass
@@ -33,36 +29,57 @@ class Step:
     shapes: list[tuple[int, ...] | None] = field(default_factory=list)  # None: takes whatever size comes
     prints: list[NDArray[np.float64] | None] = field(default_factory=list)
     axes: list[int | None] = field(default_factory=list)
+    likes: list[tuple[torch.dtype, torch.device]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An operation at which a thin network went wrong, and the model's own error if it raised one."""
+
+    record: int
+    error: str | None
 
 
 def fingerprint(tensor: Tensor, axis: int | None) -> NDArray[np.float64] | None:
     """Sums over all but the channel axis, or a weighted sum of everything; None where not comparable."""
-    if not tensor.is_floating_point():
+    if not tensor.is_floating_point() or tensor.layout != torch.strided:
         return None
     values = tensor.detach().double()
     if axis is None:
         flat = values.reshape(-1)
         weights = torch.cos(torch.arange(len(flat), dtype=torch.float64, device=flat.device))
-        return np.asarray([float((flat * weights).sum())])
+        return np.asarray([float(flat @ weights)])
     others = [dim for dim in range(values.ndim) if dim != axis]
     sums = values.sum(dim=others) if others else values
     return np.asarray(sums.cpu().numpy())
 
 
-class SilentSteps(Silencer):
-    """Silences the full network and writes down what every operation of a thin one must give."""
+class ExpectedSteps(SilentRun):
+    """Silences the full network and writes down what every operation of a thin one must give.
 
-    def __init__(self, kept: NDArray[np.bool_], *, compare_values: bool) -> None:
-        super().__init__(kept)
+    In training mode (`compare_values` off) random masks depend on sizes: only shapes can be compared.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        detached: frozenset[str],
+        records: Sequence[Record],
+        kept: NDArray[np.bool_],
+        *,
+        compare_values: bool,
+    ) -> None:
+        super().__init__(model, detached, records, kept)
         self.compare_values = compare_values
         self.steps: list[Step] = []
 
-    def __call__(self, call: Call, payloads: list[Payload]) -> None:
-        super().__call__(call, payloads)
-        if call.name in LAYOUT:
+    def done(self, record: Record, outputs: list[Tensor]) -> None:
+        """Write down one operation."""
+        if record.name in LAYOUT:
             return
-        step = Step(SAME.get(call.name, call.name), int(str(call.owner[1])))
-        for tensor, payload in zip(call.outputs, payloads, strict=True):
+        step = Step(_common(record.name), self.position - 1)
+        for tensor, payload in zip(outputs, record.payloads, strict=True):
+            step.likes.append((tensor.dtype, tensor.device))
             if isinstance(payload, (Origin, Constant)):
                 step.shapes.append(None)
                 step.prints.append(None)
@@ -81,93 +98,121 @@ class SilentSteps(Silencer):
         self.steps.append(step)
 
 
-class Mismatch(Exception):
-    """Raised inside a thin run at the first operation that does not do what it should."""
+def _common(name: str) -> str:
+    """One name for all operations that may stand for one another, depending on memory layout."""
+    return "view" if name in VIEWS else name
 
 
-class ThinRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Runs a thin network and stops at the first step that differs from the expected ones."""
+class _Stop(Exception):
+    """Raised inside a thin run where nothing further can be compared."""
 
-    def __init__(self, expected: list[Step], names: Mapping[int, str], detached: frozenset[str]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+
+class ThinRun(Follower):
+    """Runs a thin network beside the expected steps and notes every operation that differs.
+
+    After a fault the run goes on with blank tensors of the shapes that were due, so that one run
+    finds the faults of all places; values mean nothing from there on and only shapes are compared.
+    """
+
+    def __init__(
+        self, model: nn.Module, detached: frozenset[str], expected: Sequence[Step], *, strict_order: bool
+    ) -> None:
+        super().__init__(model, detached)
         self.expected = expected
-        self.names = names
-        self.detached = detached
-        self.inside_detached = 0
+        self.strict_order = strict_order
         self.position = 0
+        self.faults: list[Fault] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        name = func._schema.name.removeprefix("aten::").rstrip("_")
-        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-        if outputs and not self.inside_detached and name not in LAYOUT:
-            self.compare(SAME.get(name, name), outputs)
+    def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Execute one operation and compare it with the step that is due."""
+        name = operation_name(func)
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:
+            if name in LAYOUT or self.position >= len(self.expected):
+                raise
+            return self._stand_in(func, f"{type(error).__name__}: {error}")
+        outputs = tensors_in(result)
+        if not outputs or name in LAYOUT:
+            return result
+        step = self._due(_common(name), outputs)
+        if not self._fits(step, outputs):
+            return self._stand_in(func, None)
+        self.position += 1
         return result
 
-    def compare(self, name: str, outputs: list[Tensor]) -> None:
-        """Check one operation against the step that is due."""
-        if self.position >= len(self.expected):
-            raise Mismatch
-        step = self.expected[self.position]
-        if step.name != name or len(step.shapes) != len(outputs):
-            raise Mismatch
+    def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        """A wrapped module counts as one operation."""
+        step = self._due("module", [output])
+        if not self._fits(step, [output]):
+            self.faults.append(Fault(step.record, None))
+            raise _Stop
+        self.position += 1
+
+    def _due(self, name: str, outputs: list[Tensor]) -> Step:
+        """The step that is due; the run ends where the thin network takes another turn."""
+        step = self.expected[self.position] if self.position < len(self.expected) else None
+        if step is not None and step.name == name and len(step.shapes) == len(outputs):
+            return step
+        if self.strict_order:  # else random draws differ with the sizes, and with them the way taken
+            self.faults.append(Fault(step.record if step else self.expected[-1].record, None))
+        raise _Stop
+
+    def _fits(self, step: Step, outputs: list[Tensor]) -> bool:
         if any(shape not in (None, tensor.shape) for shape, tensor in zip(step.shapes, outputs, strict=True)):
-            raise Mismatch
+            return False
+        if self.faults:
+            return True
         for tensor, expected, axis in zip(outputs, step.prints, step.axes, strict=True):
             if expected is not None:
                 found = fingerprint(tensor, axis)
                 if found is None or not close(found, expected, tensor.dtype):
-                    raise Mismatch
+                    return False
+        return True
+
+    def _stand_in(self, func: Any, error: str | None) -> Any:
+        """Blank tensors in place of what the operation that is due should have given."""
+        step = self.expected[self.position]
+        self.faults.append(Fault(step.record, error))
         self.position += 1
-
-    def enter(self, module: nn.Module, inputs: Any) -> None:
-        """A submodule starts."""
-        self.inside_detached += self.names.get(id(module), "") in self.detached
-
-    def leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        """A submodule ends; a wrapped one counts as one operation."""
-        if self.names.get(id(module), "") in self.detached:
-            self.inside_detached -= 1
-            if not self.inside_detached:
-                with _disable_current_modes():  # what happens here is no operation of the network
-                    self.compare("module", [output])
+        if func._schema.is_mutable or any(shape is None for shape in step.shapes):
+            raise _Stop
+        blanks = [
+            torch.zeros(shape or (), dtype=dtype, device=device)
+            for shape, (dtype, device) in zip(step.shapes, step.likes, strict=True)
+        ]
+        single = len(func._schema.returns) == 1 and "[]" not in str(func._schema.returns[0].type)
+        return blanks[0] if single else blanks
 
 
 def close(found: NDArray[np.float64], expected: NDArray[np.float64], dtype: torch.dtype) -> bool:
-    """Equal up to rounding in the precision the network ran in."""
+    """Equal up to rounding in the precision the network ran in; numbers out of range say nothing."""
     tolerance = 1e-7 if dtype == torch.float64 else 2e-3
-    scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
-    return found.shape == expected.shape and bool(
-        np.abs(found - expected).max(initial=0.0) <= tolerance * scale
-    )
+    if found.shape != expected.shape:
+        return False
+    sound = np.isfinite(expected)
+    scale = max(1.0, float(np.abs(expected[sound]).max(initial=0.0)))
+    return bool((np.abs(found[sound] - expected[sound]) <= tolerance * scale).all())
 
 
-@dataclass(frozen=True)
-class Fault:
-    """Where a thin network first went wrong, and the model's own error if it raised one."""
-
-    record: int
-    error: str | None
-
-
-def find_fault(
+def find_faults(
     thin: nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    expected: list[Step],
+    expected: Sequence[Step],
     detached: frozenset[str],
-) -> Fault | None:
-    """The first operation of the thin network that differs from the silenced one, None if none does."""
-    run = ThinRun(expected, {id(module): name for name, module in thin.named_modules()}, detached)
-    error = None
+    *,
+    strict_order: bool,
+) -> list[Fault]:
+    """The operations of the thin network that differ from the silenced one, in order."""
+    run = ThinRun(thin, detached, expected, strict_order=strict_order)
     try:
-        with torch.no_grad(), follow_modules(run.enter, run.leave), run:
-            thin(*args, **kwargs)
-        if run.position == len(expected):
-            return None
-    except Mismatch:
+        run.run(thin, args, kwargs)
+        if run.position < len(expected) and strict_order and not run.faults:
+            return [Fault(expected[run.position].record, None)]
+    except _Stop:
         pass
     except Exception as raised:
-        error = f"{type(raised).__name__}: {raised}"
-    step = expected[min(run.position, len(expected) - 1)]
-    return Fault(step.record, error)
+        step = expected[min(run.position, len(expected) - 1)]
+        return run.faults or [Fault(step.record, f"{type(raised).__name__}: {raised}")]
+    return run.faults

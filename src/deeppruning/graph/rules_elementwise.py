@@ -1,19 +1,53 @@
 """What operations without channel weights do to labels: move them, carry them, tie them, drop them."""
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from deeppruning.graph.call import Call
 from deeppruning.graph.labels import Channels, Constant, Fixed, Origin, Payload, gather, spread
-from deeppruning.graph.operations import ELEMENTWISE
+from deeppruning.graph.operations import ELEMENTWISE, VIEWS
+
+POSITION_ARGUMENTS = ("index", "indices")  # hold positions for a look-up, not data
 
 
 def is_elementwise(call: Call) -> bool:
     """Whether each output element depends on the input elements at its own position only."""
     return call.name in ELEMENTWISE or torch.Tag.pointwise in call.function.tags
+
+
+def same(call: Call) -> list[Payload]:
+    """A copy or another handle of the same tensor."""
+    return [call.lookup(next(call.tensors()))]
+
+
+def likeness(call: Call) -> list[Payload]:
+    """Constants as wide as another tensor: cut along with it."""
+    payload = call.lookup(next(call.tensors()))
+    wide = isinstance(payload, Channels) and len(payload.ids) > 1
+    return [payload if wide else Constant()] * len(call.outputs)
+
+
+def positions(call: Call) -> list[Payload]:
+    """Numbers that count positions: whatever they are joined with must keep its size."""
+    return [Fixed(f"{call.place} counts positions")] * len(call.outputs)
+
+
+def as_strided(call: Call) -> list[Payload]:
+    """Torch's way to settle a memory format after pooling; any other use is not understood."""
+    tensor, made = next(call.tensors()), call.outputs[0]
+    payload = call.lookup(tensor)
+    unchanged = tensor.shape == made.shape and all(
+        size == 1 or before == after
+        for size, before, after in zip(tensor.shape, tensor.stride(), made.stride(), strict=True)
+    )
+    if unchanged and tensor.storage_offset() == made.storage_offset():
+        return [payload]
+    return call.freeze_inputs(f"{call.place} is not understood")
 
 
 def move(call: Call) -> list[Payload]:
@@ -22,37 +56,64 @@ def move(call: Call) -> list[Payload]:
     origins = [payload for payload in payloads if isinstance(payload, Origin)]
     if len(origins) == len(payloads) == 1:
         return _move_origin(call, origins[0])
-    if not any(isinstance(payload, Channels) for payload in payloads):
-        same = all(isinstance(payload, Constant) for payload in payloads)
+    data = [call.lookup(tensor) for name, tensor in call.named_tensors() if name not in POSITION_ARGUMENTS]
+    if not any(isinstance(payload, Channels) for payload in data):
+        if all(isinstance(payload, Constant) for payload in data):
+            return [Constant()] * len(call.outputs)
         fixed = next((payload for payload in payloads if isinstance(payload, Fixed)), None)
-        reason = fixed.reason if fixed else f"{call.place} rearranges parameters"
-        return [Constant() if same else Fixed(reason)] * len(call.outputs)
+        return call.freeze_inputs(fixed.reason if fixed else f"{call.place} rearranges parameters")
+    looked_up = (call.lookup(tensor) for name, tensor in call.named_tensors() if name in POSITION_ARGUMENTS)
+    if any(isinstance(payload, Channels) for payload in looked_up):
+        return call.freeze_inputs(f"{call.place} looks up positions that the network computes")
+    joined = _joined(call, data)
+    return [joined] if joined is not None else _move_labels(call)
 
-    counter = iter(range(len(payloads)))
 
-    def labels_of(value: Any) -> Any:
+def _joined(call: Call, payloads: list[Payload]) -> Payload | None:
+    """The short way for the commonest move of all: channels set behind one another."""
+    if call.name != "cat" or not all(isinstance(payload, Channels) for payload in payloads):
+        return None
+    channels = [payload for payload in payloads if isinstance(payload, Channels)]
+    axis = call.args.get("dim", 0) % call.outputs[0].ndim
+    if any(payload.axis != axis for payload in channels):
+        return None
+    return Channels(axis, np.concatenate([payload.ids for payload in channels]))
+
+
+def _move_labels(call: Call) -> list[Payload]:
+    counter = itertools.count()
+
+    def labels_of(name: str, value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
-        if not value.is_floating_point():  # positions for an index operation, not data
+        if name in POSITION_ARGUMENTS:
             return value.cpu()
-        return spread(call.lookup(value), value, call.table, (*call.owner, "fixed", next(counter)))
+        payload = call.lookup(value)
+        if isinstance(payload, Origin):
+            call.table.pin(payload.name, f"{call.place} joins it with channels")
+        return spread(payload, value, call.table, (*call.owner, "fixed", next(counter)))
 
     moved = _run_on(call, labels_of)
-    return [
-        gather(labels, call.table, (*call.owner, "constant", i), call.layer) for i, labels in enumerate(moved)
-    ]
+    return [gather(labels, call.table, (*call.owner, i), call.layer) for i, labels in enumerate(moved)]
 
 
 def _move_origin(call: Call, origin: Origin) -> list[Payload]:
-    moved = _run_on(call, lambda value: origin.flat() if isinstance(value, Tensor) else value)
+    moved = _run_on(call, lambda _, value: origin.flat() if isinstance(value, Tensor) else value)
     shape = tuple(moved[0].shape)
     if len(moved) == 1 and shape == origin.shape and torch.equal(moved[0], origin.flat()):
         return [origin]
     return [Origin(origin.name, origin.shape, labels) for labels in moved]
 
 
-def _run_on(call: Call, replace: Any) -> list[Tensor]:
-    args = {name: tree_map(replace, value) for name, value in call.args.items()}
+def _run_on(call: Call, replace: Callable[[str, Any], Any]) -> list[Tensor]:
+    def replaced(name: str, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [replace(name, item) for item in value]
+        return replace(name, value)
+
+    args = {name: replaced(name, value) for name, value in call.args.items()}
+    if call.name in VIEWS:  # labels are laid out in memory in their own way, where a mere view may not do
+        return [next(x for x in args.values() if isinstance(x, Tensor)).reshape(call.outputs[0].shape)]
     if "value" in args:  # what a pad fills in is a constant, whatever its number
         args["value"] = 0.0
     for extra in ("memory_format", "dtype", "layout", "device", "pin_memory"):
@@ -66,6 +127,10 @@ def elementwise(call: Call) -> list[Payload]:
     shape = call.outputs[0].shape
     tensors = list(call.tensors())
     met = [(tensor, call.lookup(tensor)) for tensor in tensors]
+    origins = [isinstance(payload, Origin) for _, payload in met]
+    alone = not any(isinstance(payload, Channels) for _, payload in met) and sum(origins) > 1
+    if alone or (call.in_place and origins[0]):
+        met = [(tensor, call.loose(tensor)) for tensor in tensors]
     carriers = [(tensor, payload) for tensor, payload in met if isinstance(payload, Channels)]
     if not carriers:
         return [_without_channels(call, met)] * len(call.outputs)
@@ -103,14 +168,16 @@ def _without_channels(call: Call, met: list[tuple[Tensor, Payload]]) -> Payload:
     if len(origins) == len(payloads) == 1 and call.outputs[0].shape == met[0][0].shape:
         return origins[0]
     fixed = next((payload for payload in payloads if isinstance(payload, Fixed)), None)
-    return fixed or Fixed(f"{call.place} computes with whole parameters")
+    return call.freeze_inputs(fixed.reason if fixed else f"{call.place} computes with whole parameters")[0]
 
 
 def spatial(call: Call) -> list[Payload]:
     """Pooling and resampling: each channel's map by itself."""
     payload = call.lookup(next(call.tensors()))
+    if isinstance(payload, Origin):
+        return call.freeze_inputs(f"{call.place} reads a whole parameter")
     if not isinstance(payload, Channels):
-        return [payload if isinstance(payload, (Fixed, Constant)) else Fixed(call.place)] * len(call.outputs)
+        return [payload] * len(call.outputs)
     rank = next((int(digit) for digit in "123" if f"{digit}d" in call.name), 2)
     if payload.axis >= next(call.tensors()).ndim - rank:
         return call.freeze_inputs(f"{call.place} mixes channels")
@@ -120,15 +187,19 @@ def spatial(call: Call) -> list[Payload]:
 def along(call: Call) -> list[Payload]:
     """Reductions and softmax: fine along other dimensions than the channels', else frozen."""
     tensor = next(call.tensors())
-    payload = call.lookup(tensor)
+    payload = call.loose(tensor)
+    if isinstance(payload, Origin):
+        return call.freeze_inputs(f"{call.place} reads a whole parameter")
     if not isinstance(payload, Channels):
-        return [payload if isinstance(payload, (Fixed, Constant)) else Fixed(call.place)] * len(call.outputs)
+        return [payload] * len(call.outputs)
     given = call.args.get("dim")
-    if given is None or len(list(call.tensors())) > 1:
-        return call.freeze_inputs(f"{call.place} mixes channels")
-    listed = [given] if isinstance(given, int) else list(given)
+    several = len(list(call.tensors())) > 1
+    listed = [given] if isinstance(given, int) else list(given or ())
     dims = {dim % tensor.ndim for dim in listed} or set(range(tensor.ndim))
-    if payload.axis in dims:
+    if several or payload.axis in dims:
+        # Channels at zero add nothing to a sum.
+        if call.name == "sum" and isinstance(call.lookup(tensor), Channels):
+            return [Fixed(f"{call.place} adds up channels")] * len(call.outputs)
         return call.freeze_inputs(f"{call.place} mixes channels")
     dropped = call.outputs[0].ndim < tensor.ndim
     axis = payload.axis - sum(dim < payload.axis for dim in dims) if dropped else payload.axis

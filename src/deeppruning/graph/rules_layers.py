@@ -12,11 +12,11 @@ def convolution(call: Call) -> list[Payload]:
     """Any convolution: 1-D to 3-D, dilated, transposed, grouped."""
     weight = call.unmoved("weight")
     if weight is None:
-        return call.freeze_inputs(f"{call.place} computes its weights in the forward code")
+        return _computed(call, f"{call.place} computes its weights in the forward code")
     groups, transposed = call.args["groups"], call.args["transposed"]
     incoming = call.payload("input")
     if isinstance(incoming, Channels) and incoming.axis != 1:
-        return call.freeze_inputs(f"{call.place} reads channels along another axis")
+        return _computed(call, f"{call.place} reads channels along another axis")
     input_dim, output_dim = (0, 1) if transposed else (1, 0)
     tensor = call.args["input"]
     if groups > 1:
@@ -29,10 +29,24 @@ def convolution(call: Call) -> list[Payload]:
     return [Channels(1, ids)]
 
 
+def _computed(call: Call, reason: str) -> list[Payload]:
+    """A convolution that is not followed: its filters are frozen, and listed with the reason."""
+    call.freeze_inputs(reason)
+    output = call.outputs[0]
+    kernel = tuple(call.args["weight"].shape[2:])
+    layer = call.layer or call.place
+    owner = (*call.owner, output.shape[1])
+    own = call.table.issue(owner, output.shape[1], kind="conv", layer=layer, kernel=kernel)
+    call.table.freeze(own, reason)
+    return [Fixed(reason)]
+
+
 def _own(call: Call, weight: Origin, dimension: int, kind: str = "conv") -> Ids:
     """The atoms of a layer's own outputs, bound to the dimension of its weight that makes them."""
     name = weight.name.removesuffix(".weight")
-    ids = call.table.issue((weight.name, dimension), weight.shape[dimension], kind=kind, layer=name)
+    ids = call.table.issue(
+        (weight.name, dimension), weight.shape[dimension], kind=kind, layer=name, kernel=weight.shape[2:]
+    )
     call.table.bind(weight.name, dimension, ids)
     return ids
 
@@ -57,8 +71,9 @@ def _grouped(call: Call, weight: Origin, incoming: Payload | None, groups: int, 
     if inward is not None:
         _tie_blocks(call.table, inward, groups, whole=by_group)
     if by_group:
+        layer = weight.name.removesuffix(".weight")
         outward = call.table.issue(
-            (weight.name, 0), groups * per_out, kind="conv", layer=weight.name.removesuffix(".weight")
+            (weight.name, 0), groups * per_out, kind="conv", layer=layer, kernel=weight.shape[2:]
         )
         _tie_blocks(call.table, outward, groups, whole=True)
         call.table.grouped[weight.name] = per_in if transposed else per_out

@@ -1,46 +1,83 @@
 """Silencing: the full network with removed channels held at zero, the yardstick every cut must meet."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from deeppruning.errors import GraphError
 from deeppruning.graph.atoms import Ids
-from deeppruning.graph.call import Call
+from deeppruning.graph.follow import Follower, by_name, operation_name, tensors_in
 from deeppruning.graph.labels import Channels, Payload
 from deeppruning.graph.rules_layers import whole_groups_go
+from deeppruning.graph.trace import Record
 
 
-class Silencer:
-    """Holds the channels of removed atoms at zero after every operation.
+class SilentRun(Follower):
+    """Runs the full network with the channels of removed atoms held at zero after every operation.
 
-    `kept` says for each atom whether it stays. A norm that takes its statistics across channels is
-    run on the channels that stay: silence there means not being heard in the statistics either.
+    `records` are those of the run on labels, `kept` says for each atom whether it stays. A norm that
+    takes its statistics across channels is run on the channels that stay: silence there means not
+    being heard in the statistics either.
     """
 
-    def __init__(self, kept: NDArray[np.bool_]) -> None:
+    def __init__(
+        self, model: nn.Module, detached: frozenset[str], records: Sequence[Record], kept: NDArray[np.bool_]
+    ) -> None:
+        super().__init__(model, detached)
+        self.records = records
         self.kept = kept
+        self.position = 0
 
-    def __call__(self, call: Call, payloads: list[Payload]) -> None:
-        """Silence the outputs of one operation, in place."""
-        if call.name in ("native_layer_norm", "native_group_norm"):
-            self._norm_of_kept(call, payloads[0])
-        if call.function is not None and call.function.is_view:
-            return  # a view of silenced data is silent already
-        for tensor, payload in zip(call.outputs, payloads, strict=True):
+    def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Execute one operation and silence what comes out."""
+        result = func(*args, **kwargs)
+        outputs = tensors_in(result)
+        if not outputs:
+            return result
+        record = self._due(operation_name(func))
+        if record.name in ("native_layer_norm", "native_group_norm"):
+            self._norm_of_kept(func, by_name(func, args, kwargs), record.payloads[0], outputs[0])
+        if not func.is_view:  # a view of silenced data is silent already
+            self._silence(record, outputs)
+        self.done(record, outputs)
+        return result
+
+    def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Silence what a detached module hands out, in a copy: it may hand back its very input."""
+        record = self._due("module")
+        fresh = output.clone()
+        self._silence(record, [fresh])
+        self.done(record, [fresh])
+        return fresh
+
+    def done(self, record: Record, outputs: list[Tensor]) -> None:
+        """An operation has been executed and silenced."""
+
+    def _due(self, name: str) -> Record:
+        if self.position >= len(self.records) or self.records[self.position].name != name:
+            raise GraphError(
+                f"operation {self.position} of the network ({name}) differs from when its graph was built: "
+                "its forward depends on the values it sees"
+            )
+        self.position += 1
+        return self.records[self.position - 1]
+
+    def _silence(self, record: Record, outputs: list[Tensor]) -> None:
+        for tensor, payload in zip(outputs, record.payloads, strict=True):
             if isinstance(payload, Channels):
                 removed = ~self.kept[payload.ids]
                 if removed.any():
                     _hold_at_zero(tensor, payload.axis, removed)
 
-    def _norm_of_kept(self, call: Call, payload: Payload) -> None:
+    def _norm_of_kept(self, func: Any, args: dict[str, Any], payload: Payload, output: Tensor) -> None:
         if not isinstance(payload, Channels) or self.kept[payload.ids].all():
             return
-        positions = torch.from_numpy(np.flatnonzero(self.kept[payload.ids])).to(call.outputs[0].device)
-        args = dict(call.args)
-        if call.name == "native_layer_norm":
+        positions = torch.from_numpy(np.flatnonzero(self.kept[payload.ids])).to(output.device)
+        if "normalized_shape" in args:
             dimension = payload.axis - (args["input"].ndim - len(args["normalized_shape"]))
             if dimension < 0:
                 return
@@ -56,7 +93,7 @@ class Silencer:
         for name in ("weight", "bias"):
             if isinstance(args.get(name), Tensor):
                 args[name] = args[name].index_select(dimension, positions)
-        call.outputs[0].index_copy_(payload.axis, positions, call.function(**args)[0])
+        output.index_copy_(payload.axis, positions, func(**args)[0])
 
 
 def _hold_at_zero(tensor: Tensor, axis: int, removed: NDArray[np.bool_]) -> None:

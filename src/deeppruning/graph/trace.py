@@ -1,19 +1,15 @@
 """Run a network once, operation by operation, with labels beside its activations.
 
-The run happens below Python's view of the network (`TorchDispatchMode`), so it does not matter how
-the forward method is written: what counts is what is executed.
+Each operation has a rule that says what it does to labels; one that is not known freezes them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -22,6 +18,7 @@ from deeppruning.graph import rules_elementwise as elementwise_rules
 from deeppruning.graph import rules_layers as layer_rules
 from deeppruning.graph.atoms import AtomTable, Ids
 from deeppruning.graph.call import Call
+from deeppruning.graph.follow import Follower, by_name, operation_name, tensors_in
 from deeppruning.graph.labels import Channels, Constant, Fixed, Origin, Payload
 
 Rule = Callable[[Call], list[Payload]]
@@ -53,9 +50,14 @@ class Record:
     layer: str
     modules: tuple[str, ...]  # the call stack of submodules, outermost first
     inputs: list[Channels]
-    outputs: list[Channels | None]
+    payloads: list[Payload]
     shapes: list[tuple[int, ...]]
-    owner: tuple[object, ...]
+    site: Hashable  # its place in the code, the same in every run and in both modes
+
+    def ids(self) -> list[Ids]:
+        """The atoms of all channels that go in or come out."""
+        channels = [*self.inputs, *(p for p in self.payloads if isinstance(p, Channels))]
+        return [payload.ids for payload in channels]
 
 
 @dataclass
@@ -65,18 +67,26 @@ class Trace:
     records: list[Record] = field(default_factory=list)
     multiply_adds: dict[str, int] = field(default_factory=dict)  # parameter -> uses of each element
     other_multiply_adds: int = 0  # of products that are never cut
-    conv_weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    output: Any = None
+    maps_channels: dict[str, bool] = field(default_factory=dict)  # module -> one (N, C, ...) in, one out
+    batched: bool = True
 
 
 def find_rule(call: Call) -> Rule:
     """The rule for an operation; what is not known freezes what it touches."""
     if call.name in LAYER_RULES:
         return LAYER_RULES[call.name]
+    if call.name in operations.SAME:
+        return elementwise_rules.same
     if call.name in operations.MOVES:
         return elementwise_rules.move
     if call.name in operations.FACTORIES:
         return lambda call: [Constant()] * len(call.outputs)
+    if call.name in operations.LIKENESSES:
+        return elementwise_rules.likeness
+    if call.name in operations.POSITIONS:
+        return elementwise_rules.positions
+    if call.name == "as_strided":
+        return elementwise_rules.as_strided
     if call.name in operations.ALONG:
         return elementwise_rules.along
     if call.name.startswith(operations.SPATIAL_PREFIXES):
@@ -86,36 +96,21 @@ def find_rule(call: Call) -> Rule:
     return lambda call: call.freeze_inputs(f"{call.place} is not understood")
 
 
-class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Tracer(Follower):
     """Carries labels through a run and writes down every operation.
 
-    `detached` names parameter-free submodules that are treated as black boxes: their input is read
-    at full size and their output gets atoms of its own (the thin network wraps them accordingly).
-    `on_output` may replace the results of an operation, given their payloads: the proof uses it to
-    silence channels.
+    Detached submodules are black boxes: their input is read at full size and their output gets atoms
+    of its own (the thin network wraps them accordingly).
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        table: AtomTable,
-        *,
-        mode: str,
-        detached: frozenset[str] = frozenset(),
-        on_output: Callable[[Call, list[Payload]], None] | None = None,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+    def __init__(self, model: nn.Module, table: AtomTable, *, detached: frozenset[str] = frozenset()) -> None:
+        super().__init__(model, detached)
         self.table = table
-        self.mode = mode
-        self.detached = detached
-        self.on_output = on_output
         self.trace = Trace()
-        self.names = {id(module): name for name, module in model.named_modules()}
         self.payloads: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             self.payloads[tensor] = Origin(name, tuple(tensor.shape))
-        self.stack: list[tuple[str, nn.Module]] = []
-        self.inside_detached = 0
+        self.visits: Counter[Hashable] = Counter()
 
     def lookup(self, tensor: Tensor) -> Payload:
         """The payload of a tensor; one that came from nowhere must keep its size."""
@@ -125,40 +120,45 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         assert isinstance(found, (Channels, Origin, Constant, Fixed))
         return found
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Execute one operation, apply its rule to the labels, write it down."""
         result = func(*args, **kwargs)
-        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-        if not outputs or self.inside_detached:
+        outputs = tensors_in(result)
+        if not outputs:
             return result
         layer, module = self.stack[-1] if self.stack else ("", None)
+        name = operation_name(func)
         call = Call(
-            name=func._schema.name.removeprefix("aten::").rstrip("_"),
+            name=name,
             function=func,
-            args=_by_name(func, args, kwargs),
+            args=by_name(func, args, kwargs),
             outputs=outputs,
             table=self.table,
             lookup=self.lookup,
             layer=layer,
             module=module,
-            owner=(self.mode, len(self.trace.records)),
+            owner=self._site(name),
         )
         inputs = call.inputs()
         self._count(call, func, args, kwargs, result)
         payloads = find_rule(call)(call)
-        if self.on_output is not None:
-            self.on_output(call, payloads)
         for tensor, payload in zip(outputs, payloads, strict=True):
-            self.payloads[tensor] = payload
+            # A parameter or statistic that is written to stays what it is.
+            if not (call.in_place and isinstance(self.lookup(tensor), Origin)):
+                self.payloads[tensor] = payload
         self._write_down(call, inputs, payloads)
         return result
 
+    def _site(self, name: str) -> tuple[Hashable, ...]:
+        place = (*(module for module, _ in self.stack), name)
+        self.visits[place] += 1
+        return (*place, self.visits[place])
+
     def _write_down(self, call: Call, inputs: list[Channels], payloads: list[Payload]) -> None:
-        channels = [payload if isinstance(payload, Channels) else None for payload in payloads]
         shapes = [tuple(tensor.shape) for tensor in call.outputs]
         modules = tuple(name for name, _ in self.stack)
         self.trace.records.append(
-            Record(call.name, call.layer, modules, inputs, channels, shapes, call.owner)
+            Record(call.name, call.layer, modules, inputs, payloads, shapes, call.owner)
         )
 
     def _count(self, call: Call, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -169,83 +169,48 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         multiply_adds = counter(*args, **kwargs, out_val=result) // 2
         weights = [payload for payload in map(self.lookup, call.tensors()) if isinstance(payload, Origin)]
         weight = next((origin for origin in weights if len(origin.shape) > 1), None)
-        size = 1
-        for extent in weight.shape if weight else ():
-            size *= extent
+        size = math.prod(weight.shape) if weight else 1
         if weight is None or multiply_adds % size:
             self.trace.other_multiply_adds += multiply_adds
             return
         uses = self.trace.multiply_adds
         uses[weight.name] = uses.get(weight.name, 0) + multiply_adds // size
 
-    def enter(self, module: nn.Module, inputs: Any) -> None:
-        """A submodule starts."""
-        name = self.names.get(id(module), "")
-        self.stack.append((name, module))
-        if name in self.detached:
-            self.inside_detached += 1
+    def leave(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        """A submodule ends: note whether it could be detached, and whether the example is batched."""
+        name = self.stack[-1][0]
+        tensors = (*inputs, output)
+        fits = len(inputs) == 1 and all(isinstance(x, Tensor) and x.ndim >= 2 for x in tensors)
+        fits = fits and inputs[0].shape[0] == output.shape[0]
+        self.trace.maps_channels[name] = fits and self.trace.maps_channels.get(name, True)
+        if isinstance(module, nn.modules.conv._ConvNd) and inputs and isinstance(inputs[0], Tensor):
+            self.trace.batched &= inputs[0].ndim == len(module.kernel_size) + 2
+        return super().leave(module, inputs, output)
 
-    def leave(self, module: nn.Module, inputs: Any, output: Any) -> Any:
-        """A submodule ends; a detached one hands out atoms of its own."""
-        name, _ = self.stack.pop()
-        if name not in self.detached:
-            return None
-        self.inside_detached -= 1
-        if self.inside_detached:
-            return None
+    def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        """A detached module hands out atoms of its own."""
         incoming = self.lookup(inputs[0])
         ids = self.table.issue((name, "output"), output.shape[1], kind="module", layer=name)
         self.table.bind(f"{name}.output", 1, ids)
         if isinstance(incoming, Channels):
             self.table.bind(f"{name}.input", 1, incoming.ids)
-        payload = Channels(1, ids)
-        owner = (self.mode, len(self.trace.records))
-        with _disable_current_modes():  # what happens here is no operation of the network
-            # A module may hand back its very input; the copy keeps the two sets of labels apart.
-            fresh = output.clone()
-            call = Call("module", None, {}, [fresh], self.table, self.lookup, name, module, owner)
-            if self.on_output is not None:
-                self.on_output(call, [payload])
-        self.payloads[fresh] = payload
-        inputs_seen = [incoming] if isinstance(incoming, Channels) else []
-        self._write_down(call, inputs_seen, [payload])
+        # A module may hand back its very input; the copy keeps the two sets of labels apart.
+        fresh = output.clone()
+        site = self._site("module")
+        call = Call("module", None, {}, [fresh], self.table, self.lookup, name, module, site)
+        self.payloads[fresh] = Channels(1, ids)
+        self._write_down(call, [incoming] if isinstance(incoming, Channels) else [], [Channels(1, ids)])
         return fresh
-
-
-def _by_name(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by their names in the operation's schema, defaults left out."""
-    names = [argument.name for argument in func._schema.arguments]
-    return {**dict(zip(names, args, strict=False)), **kwargs}
-
-
-@contextmanager
-def follow_modules(enter: Callable[..., Any], leave: Callable[..., Any]) -> Iterator[None]:
-    """Call back whenever any submodule starts or ends, without touching the network itself."""
-    handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def run_on_labels(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], tracer: Tracer
 ) -> Trace:
     """Run the model under the tracer; whatever reaches the outputs must keep its size."""
-    for leaf in tree_leaves((args, dict(kwargs))):
-        if isinstance(leaf, Tensor):
-            tracer.payloads[leaf] = Fixed("the network's input")
-    with torch.no_grad(), follow_modules(tracer.enter, tracer.leave), tracer:
-        tracer.trace.output = model(*args, **kwargs)
-    for leaf in tree_leaves(tracer.trace.output):
-        if isinstance(leaf, Tensor):
-            payload = tracer.lookup(leaf)
-            if isinstance(payload, Channels):
-                tracer.table.freeze(payload.ids, "the network's output")
+    for tensor in tensors_in((args, dict(kwargs))):
+        tracer.payloads[tensor] = Fixed("the network's input")
+    for tensor in tensors_in(tracer.run(model, args, kwargs)):
+        payload = tracer.lookup(tensor)
+        if isinstance(payload, Channels):
+            tracer.table.freeze(payload.ids, "the network's output")
     return tracer.trace
-
-
-def atoms_of(channels: list[Channels | None]) -> list[Ids]:
-    """The atoms of those payloads that carry channels."""
-    return [payload.ids for payload in channels if payload is not None]

@@ -1,10 +1,12 @@
 """Copies of a network to experiment on: double precision, random weights, random state set aside."""
 
 import copy
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
@@ -52,7 +54,7 @@ def randomize(model: nn.Module) -> None:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for tensor in model.parameters():
-            if tensor.is_floating_point():
+            if tensor.is_floating_point() and tensor.layout == torch.strided:
                 values = torch.randn(tensor.shape, generator=generator)
                 spread_out = tensor.ndim > 1
                 shift, scale = (0.0, max(1, tensor[0].numel()) ** -0.5) if spread_out else (0.7, 0.2)
@@ -90,9 +92,16 @@ def batch_size(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
 @contextmanager
 def seeded(seed: int = 0) -> Iterator[None]:
     """Random numbers from this seed, without gradients; the caller's random state is put back after."""
-    with torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(seed)
-        yield
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed)
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
 
 
 def _map_floats(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch import nn
 
 from deeppruning.graph.build import Built
 from deeppruning.graph.cut import cut
+from deeppruning.graph.follow import tensors_in
 from deeppruning.graph.plan import Bits
-from deeppruning.graph.silence import Silencer, kept_atoms
-from deeppruning.graph.trace import Tracer, run_on_labels
+from deeppruning.graph.silence import SilentRun, kept_atoms
 from deeppruning.graph.twin import as_double, randomized_inputs, seeded
 
 
@@ -40,23 +39,22 @@ def prove(
     twin = copy.deepcopy(model).eval()
     twin, args, kwargs = as_double(twin, args, dict(kwargs))
     args, kwargs = randomized_inputs(args), randomized_inputs(kwargs)
-    thin = cut(twin, built.plan, genome)
+    thin = cut(twin, built.plan.recipe(genome))
     with seeded():
         found = thin(*args, **kwargs)
-    silencer = Silencer(kept_atoms(built.classes, built.gene_of_class, genome))
-    tracer = Tracer(twin, built.table, mode="eval", detached=built.detached, on_output=silencer)
+    kept = kept_atoms(built.classes, built.gene_of_class, genome)
     with seeded():
-        expected = run_on_labels(twin, args, kwargs, tracer).output
+        expected = SilentRun(twin, built.detached, built.records, kept).run(twin, args, kwargs)
     double = all(tensor.dtype == torch.float64 for tensor in twin.parameters() if tensor.is_floating_point())
     return Proof(_difference(found, expected), 1e-8 if double else 1e-3)
 
 
 def _difference(found: Any, expected: Any) -> float:
     worst = 0.0
-    for left, right in zip(tree_leaves(found), tree_leaves(expected), strict=True):
-        if isinstance(left, Tensor) and left.is_floating_point() and left.numel():
-            if left.shape != right.shape:
-                return float("inf")
+    for left, right in zip(tensors_in(found), tensors_in(expected), strict=True):
+        if left.shape != right.shape:
+            return float("inf")
+        if left.is_floating_point() and left.numel():
             scale = max(float(right.abs().max()), 1e-12)
             worst = max(worst, float((left - right).abs().max()) / scale)
     return worst

@@ -1,0 +1,134 @@
+"""Following a run from below: every operation and every submodule, however the forward is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+
+
+class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Base of all runs that are watched (`TorchDispatchMode`): what counts is what is executed.
+
+    `detached` names parameter-free submodules that count as one operation each; what happens inside
+    them is not looked at.
+    """
+
+    def __init__(self, model: nn.Module, detached: frozenset[str] = frozenset()) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names = {id(module): name for name, module in model.named_modules()}
+        self.detached = detached
+        self.stack: list[tuple[str, nn.Module]] = []
+        self.inside_detached = 0
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would import its compiler only to switch it off for us: seconds for nothing."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.inside_detached:
+            return func(*args, **kwargs)
+        return self.operation(func, args, kwargs)
+
+    def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Execute one operation and look at it."""
+        raise NotImplementedError
+
+    def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Look at a detached submodule that ended; what is returned (unless None) replaces its output."""
+        raise NotImplementedError
+
+    def enter(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        """A submodule starts."""
+        name = self.names.get(id(module), "")
+        self.stack.append((name, module))
+        self.inside_detached += name in self.detached
+
+    def leave(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        """A submodule ends."""
+        name, _ = self.stack.pop()
+        if name not in self.detached:
+            return None
+        self.inside_detached -= 1
+        if self.inside_detached:
+            return None
+        with _disable_current_modes():  # what happens here is no operation of the network
+            return self.detached_module(name, module, inputs, output)
+
+    def run(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run the model without gradients under this follower."""
+        with torch.no_grad(), follow_modules(self.enter, self.leave), self:
+            return model(*args, **kwargs)
+
+
+class OperationList(Follower):
+    """Only writes down which operations are run, and the shapes they give."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.operations: list[tuple[str, list[tuple[int, ...]]]] = []
+
+    def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Execute one operation and write it down."""
+        result = func(*args, **kwargs)
+        outputs = tensors_in(result)
+        if outputs:
+            self.operations.append((operation_name(func), [tuple(tensor.shape) for tensor in outputs]))
+        return result
+
+
+@contextmanager
+def follow_modules(enter: Callable[..., Any], leave: Callable[..., Any]) -> Iterator[None]:
+    """Call back whenever any submodule starts or ends, without touching the network itself."""
+    handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def operation_name(func: Any) -> str:
+    """The name without overload and without the trailing underscore of in-place forms."""
+    name: str = func._schema.name
+    return name.removeprefix("aten::").rstrip("_")
+
+
+def by_name(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by their names in the operation's schema, defaults left out."""
+    names = [argument.name for argument in func._schema.arguments]
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """The tensors a value holds, in order: in containers, dataclasses and attributes of objects too."""
+    if isinstance(value, Tensor):
+        return [value]
+    found: list[Tensor] = []
+    _collect(value, found, set())
+    return found
+
+
+def _collect(value: Any, found: list[Tensor], seen: set[int]) -> None:
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, Tensor):
+            found.append(leaf)
+        elif not isinstance(leaf, (nn.Module, type)) and id(leaf) not in seen:
+            seen.add(id(leaf))
+            held = getattr(leaf, "__dict__", None)
+            slots = getattr(type(leaf), "__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else slots:
+                _collect(getattr(leaf, name, None), found, seen)
+            if held:
+                _collect(list(held.values()), found, seen)
