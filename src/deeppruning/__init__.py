@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from deeppruning.config import SearchConfig as SearchConfig
     from deeppruning.config import TrainConfig as TrainConfig
     from deeppruning.graph import ChannelGraph as ChannelGraph
+    from deeppruning.search.solution import load as load
     from deeppruning.search.task import Task as Task
 
 # Imported when first used: `deeppruning --help` must not wait for torch.
@@ -26,6 +27,7 @@ _HOMES = {
     "SearchConfig": "deeppruning.config",
     "Task": "deeppruning.search.task",
     "TrainConfig": "deeppruning.config",
+    "load": "deeppruning.search.solution",
     "prune": "deeppruning.api",
     "resume": "deeppruning.api",
 }
@@ -37,6 +39,7 @@ __all__ = [
     "Task",
     "TrainConfig",
     "__version__",
+    "load",
     "prune",
     "resume",
 ]

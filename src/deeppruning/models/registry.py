@@ -40,9 +40,20 @@ def about_model(name: str) -> str:
 def create_model(
     name: str, *, num_classes: int = 10, in_channels: int = 3, image_size: int = 32, **options: Any
 ) -> nn.Module:
-    """A freshly drawn network of the zoo for these images; options as its builder declares them."""
+    """A freshly drawn network of the zoo for these images; options as its builder declares them.
+
+    What it was called with stays on the network as `architecture`, so that a saved one can be rebuilt.
+    """
     task = check_task(num_classes=num_classes, in_channels=in_channels, image_size=image_size)
-    return call_builder(name, _builder(name), task, options)
+    model = call_builder(name, _builder(name), task, options)
+    model.architecture = {"name": name, **task, **options}
+    return model
+
+
+def architecture_of(model: nn.Module) -> dict[str, Any] | None:
+    """What `create_model` was called with to make this network; None for a network from elsewhere."""
+    found = getattr(model, "architecture", None)
+    return dict(found) if isinstance(found, dict) and found.get("name") in _BUILDERS else None
 
 
 def check_task(*, num_classes: int, in_channels: int, image_size: int) -> dict[str, int]:

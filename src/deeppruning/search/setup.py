@@ -15,6 +15,7 @@ from deeppruning.data.images import ImageSet, measure_normalization
 from deeppruning.data.sample import balanced_sample
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
+from deeppruning.models.registry import architecture_of
 from deeppruning.search.candidate import Context, Objective
 from deeppruning.search.events import Observer, ignore
 from deeppruning.search.job import Job, fingerprint
@@ -103,6 +104,9 @@ class Setup:
 
     def _describe(self, task: Task) -> dict[str, str]:
         described = {"base": fingerprint(self.model)}
+        architecture = architecture_of(self.model)
+        if architecture is not None:
+            described["architecture"] = json.dumps(architecture, sort_keys=True)
         if isinstance(task, Classification):
             described["classes"] = json.dumps(task.sample.classes)
             described["image_shape"] = json.dumps(task.sample.image_shape)
