@@ -1,12 +1,12 @@
 """Cutting: a thin copy of a network, its parameters sliced as a recipe says."""
 
-import copy
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from deeppruning.graph.duplicate import duplicate
 from deeppruning.graph.recipe import Recipe
 from deeppruning.graph.reindex import Reindexed
 
@@ -16,16 +16,16 @@ CONVOLUTIONS = (nn.modules.conv._ConvNd,)
 def cut(model: nn.Module, recipe: Recipe) -> nn.Module:
     """A new module with the same forward code and parameter names, and only the channels that stay.
 
-    Parameters are sliced first and handed to `deepcopy` as already copied, so that the full weights
+    Parameters are sliced first and handed to the copy as already copied, so that the full weights
     are never duplicated.
     """
-    keeps = [torch.tensor(kept, dtype=torch.long) for kept in recipe.kept]
+    keeps = [torch.from_numpy(np.asarray(kept)) for kept in recipe.kept]
     whole = [len(kept) == width for kept, width in zip(keeps, recipe.widths, strict=True)]
     memo: dict[int, Any] = {}
     with torch.no_grad():
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             memo[id(tensor)] = _slice(tensor, recipe.parameters.get(name, ()), keeps, whole)
-    thin = copy.deepcopy(model, memo)
+    thin = duplicate(model, memo)
     modules = dict(thin.named_modules())
     for name in _modules_to_refresh(recipe):
         if name in modules:
@@ -39,10 +39,10 @@ def _slice(
     tensor: Tensor, cuts: tuple[tuple[int, int], ...], keeps: list[Tensor], whole: list[bool]
 ) -> Tensor:
     sliced = tensor.detach()
+    cuts = tuple(place for place in cuts if not whole[place[1]])
     for dimension, axis in cuts:
-        if not whole[axis]:
-            sliced = sliced.index_select(dimension, keeps[axis].to(sliced.device))
-    if sliced.data_ptr() == tensor.data_ptr():
+        sliced = sliced.index_select(dimension, keeps[axis].to(sliced.device))
+    if not cuts:
         sliced = sliced.clone()
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(sliced, requires_grad=tensor.requires_grad)

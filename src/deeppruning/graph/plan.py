@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeppruning.graph.recipe import Recipe
+from deeppruning.graph.tally import Tally
 
 Bits = NDArray[np.bool_]
 Genes = NDArray[np.int64]  # one gene a position, -1 for a position that always stays
@@ -53,7 +54,7 @@ class Plan:
         """The cut that a (repaired) genome stands for."""
         extended = np.append(genome, True)  # index -1 reads the last entry: always kept
         return Recipe(
-            kept=tuple(tuple(np.flatnonzero(extended[genes]).tolist()) for genes in self.axes),
+            kept=tuple(np.flatnonzero(extended[genes]) for genes in self.axes),
             widths=tuple(len(genes) for genes in self.axes),
             parameters=self.parameters,
             aliases=self.aliases,
@@ -63,20 +64,12 @@ class Plan:
         )
 
     @cached_property
-    def _counting(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """Matrix (genes, axes) of how many positions a gene decides, and the positions that always stay."""
-        matrix = np.zeros((self.num_genes, len(self.axes)), dtype=np.float32)
-        always = np.zeros(len(self.axes))
-        for column, genes in enumerate(self.axes):
-            free = genes[genes >= 0]
-            np.add.at(matrix[:, column], free, 1.0)
-            always[column] = len(genes) - len(free)
-        return matrix, always
+    def _tally(self) -> Tally:
+        return Tally(self.num_genes, self.axes)
 
     def widths(self, population: Bits) -> NDArray[np.float64]:
-        """(genomes, axes): how many positions of each axis stay. Exact: counts stay far below 2**24."""
-        matrix, always = self._counting
-        return np.asarray(population.astype(np.float32) @ matrix, dtype=np.float64) + always
+        """(genomes, axes): how many positions of each axis stay."""
+        return self._tally(population)
 
     @cached_property
     def _prices(self) -> tuple[_Price, _Price]:

@@ -6,19 +6,24 @@ True
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from deeppruning.errors import WeightsError
 
+Positions = NDArray[np.int64]
 Places = tuple[tuple[int, int], ...]  # ((dimension, axis), ...)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recipe:
     """Which positions of each axis stay, and which dimensions of which parameters the axes index."""
 
-    kept: tuple[tuple[int, ...], ...]
+    kept: Sequence[Positions | Sequence[int]]  # arrays, whatever sequences they are given as
     widths: tuple[int, ...]  # of the axes, uncut
     parameters: dict[str, Places]
     aliases: dict[str, str] = field(default_factory=dict)  # other names of shared parameters
@@ -26,9 +31,20 @@ class Recipe:
     grouped: dict[str, int] = field(default_factory=dict)  # weight whose groups go whole -> rows a group
     norms: dict[str, Places] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kept", tuple(np.asarray(kept, dtype=np.int64) for kept in self.kept))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recipe) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
     def to_json(self) -> str:
         """As text, the same for equal recipes."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        table = {each.name: getattr(self, each.name) for each in fields(self)}
+        table["kept"] = [np.asarray(kept).tolist() for kept in self.kept]
+        return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "Recipe":
@@ -56,7 +72,8 @@ class Recipe:
         if len(self.kept) != len(self.widths):
             raise ValueError("as many kept lists as widths are needed")
         for positions, width in zip(self.kept, self.widths, strict=True):
-            if list(positions) != sorted(set(positions)) or (positions and positions[-1] >= width):
+            listed = np.asarray(positions)
+            if (np.diff(listed) <= 0).any() or (len(listed) and listed[-1] >= width):
                 raise ValueError(f"kept positions must rise and stay below {width}")
         axes = [axis for places in (*self.parameters.values(), *self.norms.values()) for _, axis in places]
         axes += [axis for pair in self.detached.values() for axis in pair if axis is not None]

@@ -6,10 +6,12 @@
 [[1, 0, 0, 1]]
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from deeppruning.graph.tally import Tally
 
 Bits = NDArray[np.bool_]
 
@@ -34,41 +36,36 @@ class Repair:
     ) -> None:
         runs = [(genes, min(min_channels, len(genes)), round_to) for genes in layers]
         runs += [(genes, 1, 1) for genes in pieces]
-        self.runs = [run for run in runs if (run[0] >= 0).any()]
-        self.round_to = round_to
-        self.counting = np.zeros((num_genes, len(self.runs)), dtype=np.float32)
-        self.always = np.zeros(len(self.runs))
-        for column, (genes, _, _) in enumerate(self.runs):
-            np.add.at(self.counting[:, column], genes[genes >= 0], 1.0)
-            self.always[column] = (genes < 0).sum()
-        self.needed = np.array([needed for _, needed, _ in self.runs])
+        runs = [run for run in runs if (run[0] >= 0).any()]
+        self.runs = [genes for genes, _, _ in runs]
+        self.tally = Tally(num_genes, self.runs)
+        self.lengths = np.array([len(genes) for genes in self.runs])
+        self.needed = np.array([needed for _, needed, _ in runs])
+        self.multiples = np.array([multiple for _, _, multiple in runs])
 
     def __call__(self, population: Bits) -> Bits:
         """A repaired copy of the population (genomes, genes)."""
         repaired = population.copy()
-        if not self.runs:
-            return repaired
-        rows: Iterable[int]
-        if self.round_to > 1:
-            rows = range(len(repaired))
-        else:
-            kept = repaired.astype(np.float32) @ self.counting + self.always
-            rows = np.flatnonzero((kept < self.needed).any(axis=1)).tolist()
-        for row in rows:
-            while self._mend(repaired[row]):
-                pass
+        rows: NDArray[np.int64] = np.arange(len(repaired))
+        while self.runs and len(rows):
+            wrong = self._wrong(self.tally(repaired[rows]), slice(None))
+            for row, run in np.argwhere(wrong).tolist():
+                self._mend(repaired[rows[row]], run)
+            rows = rows[wrong.any(axis=1)]  # a bit switched on may spoil the multiple of another layer
         return repaired
 
-    def _mend(self, genome: Bits) -> bool:
-        """One pass over all runs, in place; true when a bit was switched on."""
-        changed = False
-        for genes, needed, multiple in self.runs:
-            free = genes[genes >= 0]
-            fixed = len(genes) - len(free)
-            while True:
-                kept = fixed + int(genome[free].sum())
-                if kept == len(genes) or (kept >= needed and kept % multiple == 0):
-                    break
-                genome[free[~genome[free]].min()] = True
-                changed = True
-        return changed
+    def _wrong(self, kept: NDArray[np.float64], runs: slice | int) -> NDArray[np.bool_]:
+        enough = (kept >= self.needed[runs]) & (kept % self.multiples[runs] == 0)
+        return np.asarray(~enough & (kept != self.lengths[runs]))
+
+    def _mend(self, genome: Bits, run: int) -> None:
+        """Switch bits of one run on, in place, until it keeps what it must."""
+        genes = self.runs[run]
+        free = genes[genes >= 0]
+        removed = np.unique(free[~genome[free]]).tolist()
+        kept = np.float64(len(genes) - len(free) + int(genome[free].sum()))
+        for gene in removed:
+            if not self._wrong(np.asarray(kept), run):
+                return
+            genome[gene] = True
+            kept += int((genes == gene).sum())
