@@ -1,7 +1,10 @@
-"""The whole job from Python: `prune` starts it, `resume` goes on with it."""
+"""The whole job from Python: `prune` starts it, `resume` goes on with it, `finetune` takes another pick."""
 
+import hashlib
+import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,8 @@ from torch import nn
 
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.runs import RunFolder
-from deeppruning.search.job import check_same_network, execute, fingerprint
-from deeppruning.search.result import Result
+from deeppruning.search.job import check_same_network, execute, finetune_one, fingerprint
+from deeppruning.search.result import Result, Solution
 from deeppruning.search.setup import Setup
 
 
@@ -84,3 +87,41 @@ def resume(
             **rest,
         )
         return execute(setup.job(), run)
+
+
+def finetune(
+    run_dir: str | Path,
+    candidate: int,
+    model: nn.Module,
+    train: Any = None,
+    test: Any = None,
+    *,
+    options: FinetuneConfig | None = None,
+    threads: int | None = None,
+    device: str | None = None,
+    **rest: Any,
+) -> Solution:
+    """Fine-tune any candidate of a run, by its id, and save it in the run folder as candidate-ID.
+
+    By the run's own options unless others are given; a call that was stopped goes on where it was.
+    """
+    with RunFolder.open(run_dir) as run:
+        check_same_network(run, model)
+        search = SearchConfig.from_table(run.config["search"])
+        usual = FinetuneConfig.from_table(run.config["finetune"])
+        chosen = options or usual
+        cores = threads or search.threads
+        setup = Setup(
+            model=model,
+            train=train,
+            test=test,
+            search=replace(search, threads=cores),
+            finetune=chosen,
+            workers=1,
+            device=device or run.config["run"]["device"],
+            **rest,
+        )
+        described = json.dumps([chosen.to_table(), cores], sort_keys=True)
+        digest = hashlib.sha256(described.encode()).hexdigest()[:8]
+        same = (chosen, cores) == (usual, search.threads)
+        return finetune_one(setup.job(), run, candidate, variant="" if same else digest)

@@ -2,17 +2,24 @@
 
 import importlib
 import sys
+from typing import Any
 
 import click
 
 from deeppruning.errors import DeepPruningError, unknown
 from deeppruning.version import __version__
 
+INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
+
 # Each command lives in deeppruning.cli.<module> under its own name and is imported only when it is
 # called: `deeppruning --help` must not wait for torch.
 COMMANDS: dict[str, str] = {
+    "demo": "See it work: train, prune and compare a small network in a few minutes.",
     "train": "Train a network from the zoo or your own.",
     "evaluate": "Print the test error of a network.",
+    "prune": "Search for thin versions of a network and fine-tune the three best.",
+    "resume": "Go on with a run that was stopped.",
+    "finetune": "Fine-tune any candidate of a run.",
     "data": "List the data sets, where they are looked for and how to get them.",
     "models": "List the networks of the zoo with depth, parameters and FLOPs.",
 }
@@ -31,6 +38,14 @@ class LazyGroup(click.Group):
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Commands with something to say about it have said it; this is the rest, imports included.
+            click.echo("stopped", err=True)
+            ctx.exit(INTERRUPTED)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -51,8 +66,9 @@ def cli() -> None:
 
     \b
     Example:
-      deeppruning models
+      deeppruning demo
       deeppruning train resnet20 --data digits --epochs 10 --out runs/base
+      deeppruning prune resnet20 --weights runs/base/model.safetensors --data digits --out runs/thin
     """
 
 

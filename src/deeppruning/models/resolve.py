@@ -35,7 +35,7 @@ def resolve_model(
         return create_model(spec, **task, **options)
     if not source or not name:
         raise InputError(f"model {spec!r} is not of a known form; write {FORMS}")
-    module = _load_file(Path(source)) if source.endswith(".py") else _import_module(source)
+    module = load_module(source, f"a model is {FORMS}")
     factory = _find_factory(module, source, name)
     try:
         model = call_builder(spec, factory, task, options)
@@ -67,7 +67,12 @@ def _find_factory(module: ModuleType, source: str, name: str) -> Callable[..., n
     return factory  # type: ignore[no-any-return]
 
 
-def _import_module(name: str) -> ModuleType:
+def load_module(source: str, forms: str) -> ModuleType:
+    """The user's module of this name or in this .py file; `forms` ends the message if there is none."""
+    return _load_file(Path(source)) if source.endswith(".py") else _import_module(source, forms)
+
+
+def _import_module(name: str, forms: str) -> ModuleType:
     # An installed command does not look into the current folder, where a user's package usually is.
     _make_importable(Path.cwd())
     try:
@@ -75,8 +80,7 @@ def _import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise InputError(
-                f"there is no module {error.name!r} to import, neither installed nor in {Path.cwd()}; "
-                f"a model is {FORMS}"
+                f"there is no module {error.name!r} to import, neither installed nor in {Path.cwd()}; {forms}"
             ) from error
         raise InputError(f"module {name} could not be imported: {error}") from error
     except Exception as error:
@@ -89,7 +93,7 @@ def _load_file(path: Path) -> ModuleType:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     if not found:
-        raise InputError(f"there is no file {path} to take a model from (looked in {Path.cwd()})")
+        raise InputError(f"there is no file {path} (looked in {Path.cwd()})")
     path = path.resolve()
     _make_importable(path.parent)
     # The name holds a digest of the path: two files called net.py must not take each other's place.

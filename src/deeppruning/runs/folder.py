@@ -52,10 +52,10 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"{path} cannot be made ({error.strerror}); choose another folder") from error
-        _refuse_occupied(path)
+        refuse_occupied(path)
         lock = RunLock(path / LOCK)
         try:
-            _refuse_occupied(path)  # another process may have been quicker between the look and the lock
+            refuse_occupied(path)  # another process may have been quicker between the look and the lock
             header = {"format": FORMAT, "version": __version__}
             write_atomically(path / CONFIG, _to_toml(header, config).encode())
             return cls(path, _read_config(path)[0], __version__, lock)
@@ -95,7 +95,10 @@ class RunFolder:
         self.close()
 
 
-def _refuse_occupied(path: Path) -> None:
+def refuse_occupied(path: Path) -> None:
+    """Raise unless a run can be started in this folder, which may be absent."""
+    if not path.is_dir():
+        return
     if (path / CONFIG).exists():
         raise RunError(
             f"{path} already holds a run; continue it with `deeppruning resume {path}` "

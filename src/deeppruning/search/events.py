@@ -13,6 +13,7 @@ class Started:
 
     run: str
     genes: int
+    generations: int
     evaluations: int  # of the whole run
     known: int  # of them, evaluated before this process started
     original_error: float | None  # on the search's sample, None where the task cannot say

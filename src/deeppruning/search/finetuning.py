@@ -81,6 +81,7 @@ class Finetuning:
     run: RunFolder
     context: Context
     observer: Observer
+    variant: str = ""  # names a second training of a candidate by other options, kept apart from the first
 
     def finish(
         self, backend: Backend, genomes: Mapping[int, Genome], roles: Mapping[int, tuple[str, ...]]
@@ -89,7 +90,7 @@ class Finetuning:
 
         The original is only tested.
         """
-        (self.run.path / FOLDER).mkdir(exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
         order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
         done = {id_: self._rounds_done(id_) for id_ in order}
         if any(not self._final(id_).exists() for id_ in order):
@@ -125,7 +126,7 @@ class Finetuning:
             report = done.report
             self.run.history.record_epoch(
                 EpochRow(
-                    solution=f"candidate-{id_}",
+                    solution=f"candidate-{id_}{self.variant and '/'}{self.variant}",
                     epoch=report.epoch,
                     train_loss=report.train_loss,
                     train_error=report.train_error,
@@ -148,11 +149,15 @@ class Finetuning:
 
     def _rounds_done(self, id_: int) -> int:
         stem = f"candidate-{id_}.round-"
-        found = [path.name.removeprefix(stem) for path in (self.run.path / FOLDER).glob(f"{stem}*")]
+        found = [path.name.removeprefix(stem) for path in self._folder.glob(f"{stem}*")]
         return max((int(number) for number in found if number.isdigit()), default=0)
 
     def _state(self, id_: int, number: int) -> Path:
-        return self.run.path / FOLDER / f"candidate-{id_}.round-{number}"
+        return self._folder / f"candidate-{id_}.round-{number}"
 
     def _final(self, id_: int) -> Path:
-        return self.run.path / FOLDER / f"candidate-{id_}.safetensors"
+        return self._folder / f"candidate-{id_}.safetensors"
+
+    @property
+    def _folder(self) -> Path:
+        return self.run.path / FOLDER / self.variant

@@ -9,11 +9,11 @@ from torch import nn
 from deeppruning.backends.base import Backend
 from deeppruning.backends.threads import torch_threads
 from deeppruning.config import FinetuneConfig, SearchConfig
-from deeppruning.errors import RunError
+from deeppruning.errors import InputError, RunError
 from deeppruning.evolution.selection import Picks
 from deeppruning.evolution.strategy import Individual
 from deeppruning.runs.folder import RunFolder
-from deeppruning.search.candidate import Context
+from deeppruning.search.candidate import Context, Genome
 from deeppruning.search.events import Observer, SolutionSaved, Started, ignore
 from deeppruning.search.finetuning import ORIGINAL, Finetuning, Tuned
 from deeppruning.search.result import Original, Result, Solution, read_candidates
@@ -44,7 +44,10 @@ def execute(job: Job, run: RunFolder) -> Result:
     picks = search(job.context, job.search, run.history, job.backend, job.observer)
     tuned = _finetune(job, run, picks)
     original = _keep_original(job, run, tuned[ORIGINAL])
-    solutions = {role: _save(job, run, role, pick, tuned[pick.id], original) for role, pick in picks.items()}
+    solutions = {
+        role: _save(job, run, role, pick.id, pick.genome, pick.objectives[0], tuned[pick.id])
+        for role, pick in picks.items()
+    }
     run.history.set_fact("finished", True)
     return Result(
         original=original,
@@ -54,6 +57,24 @@ def execute(job: Job, run: RunFolder) -> Result:
         candidates=read_candidates(run.history),
         run_dir=run.path,
     )
+
+
+def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> Solution:
+    """Fine-tune any candidate of a run and save it as candidate-ID; what is on disk already is not redone."""
+    rows = {row.id: row for row in run.history.candidates()}
+    if id_ not in rows:
+        known = f"they run from 0 to {max(rows)}" if rows else "there are none yet"
+        raise InputError(f"{run.path} has no candidate {id_}; {known}")
+    evaluation = rows[id_].evaluation
+    if evaluation is None:
+        raise InputError(
+            f"candidate {id_} has not been evaluated yet; go on with `deeppruning resume {run.path}`"
+        )
+    role = f"candidate-{id_}"
+    context = replace(job.context, task=job.task)
+    genomes, roles = {id_: evaluation.genome}, {id_: (role,)}
+    tuned = Finetuning(run, context, job.observer, variant).finish(job.backend, genomes, roles)
+    return _save(job, run, role, id_, evaluation.genome, evaluation.error, tuned[id_])
 
 
 def fingerprint(model: nn.Module) -> str:
@@ -90,6 +111,7 @@ def _announce(job: Job, run: RunFolder) -> None:
         Started(
             run=str(run.path),
             genes=graph.num_genes,
+            generations=job.search.generations,
             evaluations=job.search.evaluations,
             known=sum(row.evaluation is not None for row in run.history.candidates()),
             original_error=known["train_error"],
@@ -116,27 +138,27 @@ def _keep_original(job: Job, run: RunFolder, tuned: Tuned) -> Original:
 
 
 def _save(
-    job: Job, run: RunFolder, role: str, pick: Individual, tuned: Tuned, original: Original
+    job: Job, run: RunFolder, role: str, id_: int, genome: Genome, train_error: float, tuned: Tuned
 ) -> Solution:
     graph = job.context.graph
-    model = graph.prune(pick.genome)
+    model = graph.prune(genome)
     model.load_state_dict(tuned.weights)
-    flops = graph.flops(pick.genome)
+    flops = graph.flops(genome)
     solution = Solution(
         role=role,
-        id=pick.id,
+        id=id_,
         model=model.eval(),
-        genome=pick.genome,
-        train_error=pick.objectives[0],
+        genome=genome,
+        train_error=train_error,
         test_error=tuned.test_error,
         flops=flops,
-        flops_pruned=1.0 - flops / original.flops,
-        params=graph.params(pick.genome),
+        flops_pruned=1.0 - flops / graph.flops(graph.full_genome()),
+        params=graph.params(genome),
         path=run.solution(role),
     )
     save_solution(solution, graph, job.description)
     facts = {name: getattr(solution, name) for name in SOLUTION_FACTS}
-    widths = {layer: kept for layer, (kept, _) in graph.widths(pick.genome).items()}
+    widths = {layer: kept for layer, (kept, _) in graph.widths(genome).items()}
     run.history.set_fact(f"solution/{role}", {**facts, "widths": widths})
     job.observer(SolutionSaved(path=str(solution.path), role=role, **facts))
     return solution

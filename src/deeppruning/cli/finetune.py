@@ -1,0 +1,65 @@
+"""`deeppruning finetune`: fine-tune any candidate of a run, because a user is not limited to the three."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deeppruning import api
+from deeppruning.cli.model_argument import weights_option
+from deeppruning.cli.search_inputs import Inputs
+from deeppruning.cli.search_options import finetune_options, finetune_settings, output_options, run_argument
+from deeppruning.cli.search_outcome import read_rows, table
+from deeppruning.cli.search_progress import make_progress
+from deeppruning.cli.search_run import resumable
+from deeppruning.config import FinetuneConfig
+from deeppruning.runs.folder import RunFolder
+from deeppruning.training.allocator import keep_freed_memory
+from deeppruning.training.device import choose_device
+
+
+@click.command()
+@run_argument
+@click.option("--candidate", type=int, required=True, help="The candidate's id, as in the report.")
+@finetune_options(prefix=False)
+@click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [as in the run]")
+@weights_option
+@output_options
+def finetune(
+    run: Path, candidate: int, threads: int | None, weights: Path | None, device: str | None, quiet: bool,
+    as_json: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Fine-tune one candidate of RUN on all training images and save it there as candidate-ID.safetensors.
+
+    By the run's own options, except for those given. Stopped, the same command goes on.
+
+    \b
+    Example:
+      deeppruning finetune runs/thin --candidate 17
+      deeppruning finetune runs/thin --candidate 17 --epochs 100 --distill 0.5
+    """
+    keep_freed_memory()
+    with RunFolder.open(run) as opened:  # locked for a moment: a run at work must be told before data is read
+        config = opened.config
+    options = replace(FinetuneConfig.from_table(config["finetune"]), **finetune_settings(settings))
+    choose_device(device or config["run"]["device"])
+    progress = make_progress(1, quiet=quiet, as_json=as_json)
+    with resumable(run, f"deeppruning finetune {run} --candidate {candidate} (and the same options)"):
+        loaded = Inputs.from_run(run, config, weights).load()
+        with progress:
+            solution = api.finetune(
+                run,
+                candidate,
+                loaded.network,
+                loaded.splits.train,
+                loaded.splits.test,
+                options=options,
+                threads=threads,
+                device=device,
+                objective=loaded.objective,
+                observer=progress,
+            )
+        rows = read_rows(run, (solution.role,))
+        text = f"{table(rows)}\nsaved in {solution.path}"
+        progress.finish([asdict(row) for row in rows], None, text)

@@ -1,0 +1,113 @@
+"""`deeppruning prune`: search for thin versions of a network and fine-tune the three picks, in a folder."""
+
+import contextlib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deeppruning.cli.config_file import config_option
+from deeppruning.cli.data_argument import data_options
+from deeppruning.cli.model_argument import model_argument, model_option, weights_option
+from deeppruning.cli.search_inputs import Inputs
+from deeppruning.cli.search_options import (
+    check_backend,
+    finetune_config,
+    finetune_options,
+    output_options,
+    search_config,
+    search_options,
+)
+from deeppruning.cli.search_progress import SearchProgress, make_progress
+from deeppruning.cli.search_run import resumable, start
+from deeppruning.cli.train import train
+from deeppruning.config import TrainConfig
+from deeppruning.runs.folder import refuse_occupied
+from deeppruning.training.allocator import keep_freed_memory
+from deeppruning.training.device import available_threads, choose_device
+from deeppruning.training.folder import TrainFolder
+
+
+@click.command()
+@model_argument
+@weights_option
+@model_option
+@data_options("digits")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the run. [runs/MODEL-DATA-pruned]")
+@search_options
+@finetune_options(prefix=True)
+@click.option(
+    "--train-epochs",
+    type=int,
+    help=f"Without --weights: epochs the network is trained for first. [{TrainConfig().epochs}]",
+)
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Candidates evaluated at a time. [cores / threads]"
+)
+@click.option("--backend", default="local", show_default=True, help="Where candidates are evaluated: local.")
+@output_options
+@config_option
+@click.pass_context
+def prune(
+    context: click.Context, /, model: str, weights: Path | None, out: Path | None, train_epochs: int | None,
+    workers: int | None, backend: str, device: str | None, quiet: bool, as_json: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Search for thin versions of MODEL, a network from the zoo or your own (file.py:factory).
+
+    Tries many ways to remove filters, picks three (heavy: most accurate, light: cheapest, knee: the best
+    compromise), fine-tunes these and saves them beside the history of the whole search. The result does
+    not depend on --workers. Stopped at any moment, the run goes on with `deeppruning resume`. Without
+    --weights the network is trained first, into a folder beside the run's. The paper leaves open what is
+    not marked as its value.
+
+    \b
+    Example:
+      deeppruning train resnet20 --data digits --epochs 15 --out runs/base
+      deeppruning prune resnet20 --weights runs/base/model.safetensors --data digits \\
+        --offspring 8 --generations 4 --finetune-epochs 10 --out runs/thin
+    """
+    keep_freed_memory()
+    search, function = search_config(settings)
+    chosen_device = device or "auto"
+    choose_device(chosen_device)
+    check_backend(backend)
+    data, options = settings["data"], settings["model_options"]
+    out = out or Path("runs") / _plain(f"{model}-{data}-pruned")
+    refuse_occupied(out)
+    workers = workers or max(1, available_threads() // search.threads)
+    progress = make_progress(workers, quiet=quiet, as_json=as_json)
+    given = {key: settings[key] for key in ("data_dir", "download", "image_size", "mean", "std")}
+    with resumable(out, f"deeppruning resume {out}"):
+        if weights is None:
+            epochs = TrainConfig().epochs if train_epochs is None else train_epochs
+            weights = train_first(
+                context, out, progress, quiet=quiet, as_json=as_json, model=model, model_options=options,
+                data=data, epochs=epochs, seed=search.seed, device=chosen_device, **given,
+            )  # fmt: skip
+        loaded = Inputs(model, weights, data, options, objective=function, **given).load()
+        finetune = finetune_config(settings, loaded.splits.train, seed=search.seed)
+        start(out, loaded, search, finetune, progress, workers=workers, device=chosen_device, backend=backend)
+
+
+def train_first(
+    context: click.Context, out: Path, progress: SearchProgress, *, quiet: bool, as_json: bool, **job: Any
+) -> Path:
+    """Train the network that is to be pruned as `deeppruning train` would, and return its weights."""
+    folder = TrainFolder(out.with_name(f"{out.name}-base"))
+    progress.say(
+        f"no --weights given: {job['model']} is trained first, {job['epochs']} epochs, into {folder.path}"
+    )
+    progress.tell("training", folder=str(folder.path), epochs=job["epochs"])
+    with contextlib.ExitStack() as stack:
+        if quiet or as_json:  # the output belongs to the table or to the events
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        context.invoke(train, out=folder.path, quiet=quiet, **job)
+    progress.tell("trained", weights=str(folder.model))
+    return folder.model
+
+
+def _plain(text: str) -> str:
+    """A folder's name made of a model's and a data set's, which may be paths."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.")

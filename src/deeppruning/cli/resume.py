@@ -1,0 +1,69 @@
+"""`deeppruning resume`: go on with a run that was stopped, to the very result it would have had."""
+
+from pathlib import Path
+
+import click
+import torch
+
+from deeppruning import api
+from deeppruning.cli.model_argument import weights_option
+from deeppruning.cli.search_inputs import Inputs
+from deeppruning.cli.search_options import output_options, run_argument
+from deeppruning.cli.search_outcome import ROLES, conclude, keep_latencies
+from deeppruning.cli.search_progress import make_progress
+from deeppruning.cli.search_run import resumable
+from deeppruning.runs.folder import HISTORY, RunFolder
+from deeppruning.training.allocator import keep_freed_memory
+from deeppruning.training.device import choose_device
+
+
+@click.command()
+@run_argument
+@weights_option
+@click.option("--workers", type=click.IntRange(min=1), help="Candidates evaluated at a time. [as in the run]")
+@output_options
+def resume(
+    run: Path, weights: Path | None, workers: int | None, device: str | None, quiet: bool, as_json: bool
+) -> None:
+    """Go on with RUN, the folder of a run that was stopped, to the very result it would have had.
+
+    Network, data and all options are taken from the folder. A finished run only shows its table again.
+
+    \b
+    Example:
+      deeppruning resume runs/thin
+    """
+    keep_freed_memory()
+    with RunFolder.open(run, read_only=True) as opened:
+        config = opened.config
+    workers = workers or int(config["run"]["workers"])
+    progress = make_progress(workers, quiet=quiet, as_json=as_json)
+    if is_finished(run):
+        progress.say(f"{run} is finished")
+        conclude(run, progress)
+        return
+    choose_device(device or config["run"]["device"])
+    with resumable(run, f"deeppruning resume {run}"):
+        loaded = Inputs.from_run(run, config, weights).load()
+        with progress:
+            result = api.resume(
+                run,
+                loaded.network,
+                loaded.splits.train,
+                loaded.splits.test,
+                workers=workers,
+                device=device,
+                objective=loaded.objective,
+                observer=progress,
+            )
+        keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))
+        conclude(run, progress)
+
+
+def is_finished(run: Path) -> bool:
+    """Whether a run has come to its end and its solutions are there."""
+    if not (run / HISTORY).exists():
+        return False
+    with RunFolder.open(run, read_only=True) as opened:
+        saved = all(opened.solution(role).exists() for role in ROLES)
+        return saved and bool(opened.history.get_fact("finished"))

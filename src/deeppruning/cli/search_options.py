@@ -1,0 +1,170 @@
+"""The options of the search and of fine-tuning on the command line: one for each field of their configs."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.data.images import ImageSet
+from deeppruning.errors import unknown
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+BACKENDS = ("local",)
+_SEARCH, _FINETUNE = SearchConfig(), FinetuneConfig()
+_PREFIX = "finetune_"
+
+# field, type, what it shows in place of a value, help; then whether the default is the paper's value.
+_SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
+    ("offspring", int, None, "Offspring a generation (lambda).", True),
+    ("generations", int, None, "Generations.", True),
+    ("mutation", float, None, "Chance of each bit to flip.", True),
+    ("selection", str, "plus|comma", "Whether the three parents compete with their offspring.", True),
+    ("parents", int, None, "How many of the three are recombined for one offspring (rho).", True),
+    ("sample", int, None, "Training images a candidate is trained and judged on, balanced by class.", True),
+    ("evaluation", str, "finetune|recalibrate",
+     "How a candidate is judged: after brief SGD, or with only its batch norms re-estimated "
+     "(about a tenth of the time).", True),
+    ("eval_epochs", int, None, "Epochs of SGD for one candidate.", True),
+    ("eval_lr", float, None, "Learning rate for one candidate.", True),
+    ("eval_schedule", str, "constant|cosine|onecycle", "How that rate changes.", False),
+    ("eval_batch_size", int, None, "Images a step for one candidate.", False),
+    ("eval_momentum", float, None, "Momentum of SGD for one candidate.", False),
+    ("eval_weight_decay", float, None, "Weight decay for one candidate.", False),
+    ("objective", str, "flops|params|latency|FUNCTION",
+     "What is minimised beside the error; a function of the thin network is given as "
+     "package.module:function or file.py:function.", True),
+    ("encoding", str, "paper|full",
+     "paper leaves alone the layers that the paper leaves alone, full prunes all that can be.", True),
+    ("min_channels", int, None, "Filters that every layer keeps at least.", False),
+    ("round_to", int, None, "Keep filters in multiples of this number, which some hardware likes.", False),
+    ("threads", int, None, "Processor threads a candidate; part of the result's bits.", False),
+)  # fmt: skip
+
+_FINETUNE_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
+    ("epochs", int, None, "Epochs of fine-tuning on all training images.", True),
+    ("lr", float, None, "Learning rate of fine-tuning.", True),
+    ("schedule", str, "constant|cosine|onecycle", "How that rate changes.", False),
+    ("batch_size", int, None, "Images a step of fine-tuning.", False),
+    ("momentum", float, None, "Momentum of fine-tuning.", False),
+    ("nesterov", bool, None, "Nesterov's form of momentum.", False),
+    ("weight_decay", float, None, "Weight decay of fine-tuning.", False),
+    ("label_smoothing", float, None, "Share of the target spread over all classes.", False),
+    ("distill", float, None, "Share of the loss that follows the original network's outputs.", False),
+    ("temperature", float, None, "Softness of the outputs that are followed.", False),
+    ("from_scratch", bool, None, "Re-draw the weights before, as in the paper's last experiment.", False),
+    ("crop", int, None, "Border in pixels for random crops, 0 for none.", False),
+    ("flip", bool, None, "Mirror images at random.", False),
+    ("cutout", int, None, "Side of the square blanked at random, 0 for none.", False),
+)
+_FITTED = {"crop": "an eighth of the side", "flip": "colour images only"}
+# These have one meaning in a search, so their flags need no prefix.
+_UNPREFIXED = ("label_smoothing", "distill", "temperature", "from_scratch", "crop", "flip", "cutout")
+
+
+def search_options(command: Command) -> Command:
+    """Adds an option for every field of SearchConfig, left at None where not given."""
+    seed = click.option("--seed", type=int, help=f"Seed of everything random. [{_SEARCH.seed}]")
+    exclude = click.option(
+        "--exclude",
+        multiple=True,
+        metavar="PATTERN",
+        help="Leave layers of this name alone (wildcards * and ?); may be repeated. [none]",
+    )
+    fields = [
+        _option(f"--{_dashed(row[0])}", row[0], row, getattr(_SEARCH, row[0])) for row in _SEARCH_FIELDS
+    ]
+    return _decorate(command, [*fields, exclude, seed])
+
+
+def finetune_options(*, prefix: bool) -> Callable[[Command], Command]:
+    """Adds an option for every field of FinetuneConfig; with `prefix` as --finetune-epochs and so on.
+
+    The parameters are called finetune_epochs and so on in either case.
+    """
+    options = []
+    for row in _FINETUNE_FIELDS:
+        field = row[0]
+        flag = _dashed(_PREFIX + field if prefix and field not in _UNPREFIXED else field)
+        default = _FITTED.get(field, getattr(_FINETUNE, field)) if prefix else "as in the run"
+        options.append(_option(f"--{flag}", _PREFIX + field, row, default))
+    return lambda command: _decorate(command, options)
+
+
+def search_config(settings: dict[str, Any]) -> tuple[SearchConfig, str | None]:
+    """The search the options ask for, and the function that is its objective, where one is named."""
+    known = {row[0] for row in _SEARCH_FIELDS} | {"seed", "exclude"}
+    given = {key: value for key, value in settings.items() if key in known and value is not None}
+    objective = given.get("objective", "")
+    function = given.pop("objective") if ":" in objective else None
+    return SearchConfig(**given), function
+
+
+def finetune_config(settings: dict[str, Any], data: ImageSet, *, seed: int) -> FinetuneConfig:
+    """The fine-tuning the options ask for; crops and flips fit the images where not given."""
+    channels, height, width = data.image_shape
+    fitted = {"crop": min(height, width) // 8, "flip": channels == 3, "seed": seed}
+    return replace(FinetuneConfig(), **(fitted | finetune_settings(settings)))
+
+
+def finetune_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """The fields of FinetuneConfig that were given, by their own names."""
+    return {
+        row[0]: settings[_PREFIX + row[0]]
+        for row in _FINETUNE_FIELDS
+        if settings[_PREFIX + row[0]] is not None
+    }
+
+
+def check_backend(name: str) -> str:
+    """The name of a backend, refused where there is none."""
+    if name not in BACKENDS:
+        raise unknown("backend", name, BACKENDS)
+    return name
+
+
+def output_options(command: Command) -> Command:
+    """Adds --device, --quiet and --json."""
+    return _decorate(
+        command,
+        [
+            click.option("--device", help="auto, cpu, cuda, cuda:1 or mps. [auto, or as the run has it]"),
+            click.option("--quiet", is_flag=True, help="Print the final table only."),
+            click.option(
+                "--json", "as_json", is_flag=True, help="Print one JSON object a line for every event."
+            ),
+        ],
+    )
+
+
+def run_argument(command: Command) -> Command:
+    """Adds the argument RUN, passed on as `run`."""
+    return click.argument("run", type=click.Path(path_type=Path))(command)
+
+
+def _option(
+    flag: str, name: str, row: tuple[str, Any, str | None, str, bool], default: Any
+) -> Callable[[Any], Any]:
+    field, kind, metavar, help_text, paper = row
+    shown = str(default).lower() if isinstance(default, bool) else default
+    note = ", the paper's value" if paper and default != "as in the run" else ""
+    if field == "epochs" and note:
+        note += " for CIFAR-10; it has 100 for CIFAR-100"
+    if kind is bool:
+        flag += f"/--no-{flag.removeprefix('--')}"
+    return click.option(
+        flag, name, type=kind, default=None, metavar=metavar, help=f"{help_text} [{shown}{note}]"
+    )
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _decorate(command: Command, options: Iterable[Callable[[Any], Any]]) -> Command:
+    for option in reversed(list(options)):
+        command = option(command)
+    return command

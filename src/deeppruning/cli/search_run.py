@@ -1,0 +1,72 @@
+"""What `prune`, `resume`, `finetune` and `demo` share: starting a run, and ending it well or stopped."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import torch
+
+from deeppruning import api
+from deeppruning.cli.main import INTERRUPTED
+from deeppruning.cli.search_inputs import Loaded
+from deeppruning.cli.search_outcome import conclude, keep_latencies
+from deeppruning.cli.search_progress import SearchProgress
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.errors import DeepPruningError, RunError
+from deeppruning.runs.folder import CONFIG
+from deeppruning.search.result import Result
+
+
+@contextmanager
+def resumable(run_dir: Path, again: str) -> Iterator[None]:
+    """Turn Ctrl-C into a word on how to go on, and tell the same after an error that stopped a run.
+
+    `again` is the command that goes on once there is a run in the folder.
+    """
+    had_run = (run_dir / CONFIG).exists()
+    try:
+        yield
+    except KeyboardInterrupt:
+        begun = (run_dir / CONFIG).exists()
+        how = f"go on with: {again}" if begun else "nothing was begun; the same command starts it"
+        click.echo(f"stopped; {how}", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except DeepPruningError as error:
+        # A refusal to start has its own advice; only a run that this command began needs ours.
+        if had_run or not (run_dir / CONFIG).exists():
+            raise
+        raise RunError(f"{error}\nwhat was done is kept; go on with: {again}") from error
+
+
+def start(
+    out: Path,
+    loaded: Loaded,
+    search: SearchConfig,
+    finetune: FinetuneConfig,
+    progress: SearchProgress,
+    *,
+    workers: int,
+    device: str,
+    backend: str = "local",
+) -> Result:
+    """Begin a run in a new folder and see it through."""
+    progress.say(loaded.normalization_line)
+    run_table = {"workers": workers, "device": device, "backend": backend}
+    with progress:
+        result = api.prune(
+            loaded.network,
+            loaded.splits.train,
+            loaded.splits.test,
+            run_dir=out,
+            search=search,
+            finetune=finetune,
+            workers=workers,
+            device=device,
+            objective=loaded.objective,
+            observer=progress,
+            tables={**loaded.inputs.tables(), "run": run_table},
+        )
+    keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))
+    conclude(out, progress)
+    return result

@@ -1,0 +1,120 @@
+"""Where a search stands, learnt from its events: what every display of its progress is made from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from deeppruning.cli.scatter import Point
+from deeppruning.search.events import CandidateDone, EpochDone, Event, GenerationDone, Pick, Started
+
+MARKS = {"heavy": "H", "knee": "K", "light": "L"}  # ordered from accurate to cheap, as they are shown
+
+
+@dataclass
+class SearchState:
+    """What has been seen so far; `hear` takes in one event."""
+
+    workers: int
+    started: Started | None = None
+    generation: int = 1
+    done: int = 0
+    seconds: list[float] = field(default_factory=list)  # of each candidate evaluated by this process
+    diverged: int = 0
+    failed: int = 0
+    retried: int = 0
+    picks: dict[str, Pick] = field(default_factory=dict)
+    epochs: dict[tuple[str, ...], EpochDone] = field(default_factory=dict)
+    candidates: list[CandidateDone] = field(default_factory=list)
+
+    def hear(self, event: Event) -> None:
+        """Take in what has happened."""
+        if isinstance(event, Started):
+            self.started = event
+        elif isinstance(event, CandidateDone):
+            self._hear_candidate(event)
+        elif isinstance(event, GenerationDone):
+            self.generation = min(event.generation + 1, event.generations)
+            by_role = {pick.role: pick for pick in event.picks}
+            self.picks = {role: by_role[role] for role in MARKS}
+        elif isinstance(event, EpochDone):
+            # A new table, not a new entry: a display's own thread may be walking through the old one.
+            self.epochs = {**self.epochs, event.roles: event}
+
+    def _hear_candidate(self, event: CandidateDone) -> None:
+        self.done += 1
+        self.candidates.append(event)
+        if not event.fresh:
+            return
+        self.seconds.append(event.evaluation.seconds)
+        self.diverged += event.evaluation.status == "diverged"
+        self.failed += event.evaluation.status == "failed"
+        self.retried += event.attempts > 1
+
+    @property
+    def total(self) -> int:
+        """Candidates of the whole run."""
+        return self.started.evaluations if self.started is not None else 0
+
+    def seconds_left(self) -> float | None:
+        """Until the search is over, or the fine-tuning once it has begun; None while there is no telling."""
+        if self.epochs:
+            latest = self.epochs.values()
+            each = sum(done.report.seconds for done in latest) / len(latest)
+            rounds = sum(done.epochs - done.report.epoch for done in latest)
+            return each * rounds / min(self.workers, len(latest))
+        if not self.seconds:
+            return None
+        # The median: a worker's first candidate takes longer, and would be multiplied by all that are left.
+        return median(self.seconds) * (self.total - self.done) / self.workers
+
+    def points(self, *, plain: bool = False) -> list[Point]:
+        """The population for a scatter plot: older candidates, this generation's, the picks."""
+        old, new = (".", "o") if plain else ("·", "•")
+        latest = self.candidates[-1].generation if self.candidates else 0
+        points = [
+            Point(
+                seen.evaluation.flops / 1e6, seen.evaluation.error, new if seen.generation == latest else old
+            )
+            for seen in self.candidates
+        ]
+        return points + [
+            Point(pick.flops / 1e6, pick.error, MARKS[role]) for role, pick in self.picks.items()
+        ]
+
+    def troubles(self) -> str:
+        """Candidates that did not go as they should, as a phrase; empty where all did."""
+        counts = {"diverged": self.diverged, "failed": self.failed, "retried": self.retried}
+        return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people.
+
+    >>> duration(42), duration(125), duration(7300)
+    ('42 s', '2 min 05 s', '2 h 01 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def amount(count: int) -> str:
+    """A large count for people.
+
+    >>> amount(25_504), amount(125_485_696)
+    ('25.50 k', '125.49 M')
+    """
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.2f} {unit}"
+    return str(count)
+
+
+def picks_line(picks: Mapping[str, Pick]) -> str:
+    """The three picks in one line: error and FLOPs saved of each."""
+    return " | ".join(
+        f"{role} {100 * pick.error:.2f} % -{100 * pick.flops_pruned:.1f} % FLOPs"
+        for role, pick in picks.items()
+    )
