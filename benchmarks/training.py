@@ -89,7 +89,7 @@ def compare(name: str, steps: int, rounds: int, batch_size: int) -> tuple[float,
     config = TrainConfig(epochs=1, lr=0.01, batch_size=batch_size, schedule="constant")
     ours = create_model(name, num_classes=10)
     theirs = deepcopy(ours)
-    warm_up = data.subset(torch.arange(2 * batch_size))
+    warm_up = data.subset(torch.arange(min(count, 2 * batch_size)))
     fit(ours, warm_up, config)
     textbook_epoch(theirs, warm_up, config)
     pairs, shares = [], []
