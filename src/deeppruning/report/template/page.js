@@ -1,0 +1,151 @@
+// The state of the page, its controls, and news from the server while a run goes on.
+
+const page = {
+  data: JSON.parse(byId("data").textContent),
+  state: { chosen: null, network: "knee", used: null, generation: null, maxError: null, maxFlops: null, axis: null },
+  where: new Map(), timer: null, etag: null, lost: false,
+};
+const POLL_MS = 2000, PLAY_MS = 900;
+
+function choose(id, jump = false) {
+  page.state.chosen = id;
+  if (!jump) page.state.network = "chosen";
+  drawSpace();
+  drawCandidates();
+  drawDetails();
+  drawLayers();
+  if (jump) byId("choose").scrollIntoView();
+}
+
+function showGeneration(generation) {
+  page.state.generation = generation;
+  drawControls();
+  drawSpace();
+  drawPopulation();
+}
+
+function play(on) {
+  clearInterval(page.timer);
+  page.timer = on ? setInterval(() => {
+    if (page.state.generation >= lastGeneration()) return play(false);
+    showGeneration(page.state.generation + 1);
+  }, PLAY_MS) : null;
+  byId("play").setAttribute("aria-pressed", on ? "true" : "false");
+  byId("play").textContent = on ? "Pause" : "Play";
+}
+
+// The limit a slider stands for; at its right end there is none.
+function limitOf(slider, values) {
+  const place = Number(slider.value) / 1000;
+  const low = Math.min(...values), high = Math.max(...values);
+  return place >= 1 ? null : low + place * (high - low);
+}
+
+function placeLimit(slider, limit, values) {
+  const low = Math.min(...values), high = Math.max(...values);
+  const place = limit === null ? 1000 : Math.round(((limit - low) / (high - low || 1)) * 1000);
+  if (document.activeElement !== slider) slider.value = String(Math.max(0, Math.min(1000, place)));
+}
+
+function drawControls() {
+  const { data, state } = page;
+  const last = lastGeneration();
+  const slider = byId("generation");
+  slider.max = String(last);
+  slider.value = String(state.generation === null ? last : state.generation);
+  const total = Math.max(last, data.generations || 0);
+  byId("generation-out").textContent = state.generation === null ? "all" : `${state.generation} of ${total}`;
+  slider.setAttribute("aria-valuetext", state.generation === null ? "all generations" : `generation ${state.generation} of ${total}`);
+  byId("all").setAttribute("aria-pressed", state.generation === null ? "true" : "false");
+  const limits = [["max-error", "maxError", "error", errorText], ["max-flops", "maxFlops", "flops", count]];
+  for (const [id, name, key, text] of limits) {
+    const words = state[name] === null ? "any" : text(state[name]);
+    byId(id + "-out").textContent = words;
+    byId(id).setAttribute("aria-valuetext", words);
+    placeLimit(byId(id), state[name], data.candidates.map((one) => one[key]));
+  }
+  const list = byId("axis");
+  if (list.options.length !== data.axes.length) list.replaceChildren(...data.axes.map((axis) => html("option", { value: axis.key }, axis.label)));
+  if (!data.axes.some((axis) => axis.key === state.axis)) state.axis = data.axes[0].key;
+  list.value = state.axis;
+}
+
+function draw() {
+  const { data } = page;
+  const empty = !data.candidates.length;
+  drawHeader();
+  for (const part of document.querySelectorAll(".filled")) part.hidden = empty;
+  drawCards();
+  drawCommands();
+  drawConfig();
+  drawBench();
+  if (empty) return;
+  drawControls();
+  drawPopulation();
+  drawSpace();
+  drawLegend();
+  drawCandidates();
+  drawDetails();
+  drawLayers();
+  drawCurves();
+}
+
+function listen() {
+  byId("generation").addEventListener("input", (event) => { play(false); showGeneration(Number(event.target.value)); });
+  byId("all").addEventListener("click", () => { play(false); showGeneration(null); });
+  byId("play").addEventListener("click", () => {
+    if (page.timer !== null) return play(false);
+    if (page.state.generation === null || page.state.generation >= lastGeneration()) showGeneration(1);
+    play(true);
+  });
+  for (const [id, name, key] of [["max-error", "maxError", "error"], ["max-flops", "maxFlops", "flops"]]) {
+    byId(id).addEventListener("input", (event) => {
+      page.state[name] = limitOf(event.target, page.data.candidates.map((one) => one[key]));
+      drawControls();
+      drawSpace();
+      drawPopulation();
+      drawDetails();
+    });
+  }
+  byId("axis").addEventListener("change", (event) => { page.state.axis = event.target.value; drawSpace(); });
+  byId("candidate").addEventListener("change", (event) => { if (event.target.value !== "") choose(Number(event.target.value)); });
+  window.addEventListener("beforeprint", () => { byId("all-options").open = true; });
+  let width = window.innerWidth;
+  window.addEventListener("resize", () => {
+    if (window.innerWidth === width || !page.data.candidates.length) return;
+    width = window.innerWidth;
+    drawSpace();
+    drawCurves();
+  });
+}
+
+async function poll() {
+  try {
+    const headers = page.etag ? { "If-None-Match": page.etag } : {};
+    const answer = await fetch("data.json", { headers, cache: "no-store" });
+    if (answer.status !== 200 && answer.status !== 304) throw new Error(answer.statusText);
+    const recovered = page.lost;
+    page.lost = false;
+    if (answer.status === 200) {
+      page.data = await answer.json();
+      page.etag = answer.headers.get("ETag");
+      start();
+      draw();
+    } else if (recovered) drawHeader();
+  } catch {
+    page.lost = true;
+    drawHeader();
+  }
+  setTimeout(poll, POLL_MS);
+}
+
+// Begin with the knee on show, as soon as there is one.
+function start() {
+  const knee = page.data.solutions.find((one) => one.role === "knee");
+  if (page.state.chosen === null && knee && !missing(knee.id)) page.state.chosen = knee.id;
+}
+
+start();
+draw();
+listen();
+if (document.body.dataset.live === "true") setTimeout(poll, POLL_MS);

@@ -1,0 +1,136 @@
+// Everything of the page that is words and numbers: header, cards, details, bench, commands, options.
+
+const NOTES = {
+  original: "The network as it was given", heavy: "Most accurate in the search", knee: "Best bargain of error and cost",
+  light: "Cheapest to run",
+};
+
+function drawHeader() {
+  const { data } = page;
+  document.title = `${data.title}: ${data.status}`;
+  byId("title").textContent = data.title;
+  byId("verdict").textContent = data.verdict;
+  const status = byId("status");
+  const lost = page.lost ? " (no answer from the server)" : "";
+  if (status.textContent !== data.status + lost) status.textContent = data.status + lost;
+  status.setAttribute("data-state", data.state === "finished" ? "finished" : data.alive && !page.lost ? "running" : "stopped");
+  const total = data.evaluations ? ` of ${data.evaluations}` : "";
+  byId("run").textContent = `Run ${data.run} · ${data.candidates.length}${total} candidates evaluated`;
+}
+
+function drawCards() {
+  const { data } = page;
+  const original = data.original ? [{ role: "original", ...data.original }] : [];
+  fill(byId("cards"), [...original, ...data.solutions].map(card));
+}
+
+function card(one) {
+  const { data } = page;
+  const isOriginal = one.role === "original";
+  const tested = !missing(one.test_error);
+  const error = tested ? one.test_error : one.train_error;
+  const kind = tested ? (isOriginal ? "test error" : "test error, fine-tuned") : isOriginal ? "error on the sample" : "error in the search";
+  const kept = data.original ? one.flops / data.original.flops : null;
+  const latency = latencyOf(one.role);
+  const rows = [["FLOPs", count(one.flops)],
+    isOriginal || kept === null ? null : ["FLOPs saved", html("span", { class: "saved" }, share(1 - kept))],
+    ["Parameters", count(one.params)], latency === null ? null : ["Latency", latency]];
+  const note = NOTES[one.role] || "Fine-tuned on request";
+  const known = SHAPES[one.role] ? one.role : "other";
+  return html("article", { class: `card role-${known}`, "data-card": one.role },
+    html("h3", {}, icon(one.role), roleLabel(one.role)),
+    html("p", { class: "note" }, note),
+    html("div", { class: "big" }, errorText(error, tested ? 2 : 1), html("small", {}, kind)),
+    kept === null ? null : html("div", { class: "meter", role: "img", "aria-label": `${share(kept)} of the FLOPs left` },
+      html("i", { style: { width: Math.min(100, kept * 100) + "%" } })),
+    html("dl", {}, rows.filter(Boolean).map(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
+    isOriginal || missing(one.id) ? null : html("button", { type: "button", "data-key": "card " + one.role,
+      onclick: () => { page.state.network = one.role; choose(one.id, true); } }, `Show candidate ${one.id}`));
+}
+
+function drawCandidates() {
+  const { data, state } = page;
+  const list = byId("candidate");
+  const roles = new Map();
+  for (const one of data.solutions) roles.set(one.id, [...(roles.get(one.id) || []), one.role]);
+  // Rebuilding an open list would close it under the user's hand.
+  const signature = data.candidates.length + [...roles].join();
+  if (list.getAttribute("data-signature") !== signature) {
+    list.setAttribute("data-signature", signature);
+    list.replaceChildren(html("option", { value: "" }, "Choose…"), ...data.candidates.map((one) => html("option", { value: one.id },
+      `${one.id} · gen. ${one.generation} · ${errorText(one.error)} · ${count(one.flops)}${roles.has(one.id) ? " · " + roles.get(one.id).join(", ") : ""}`)));
+  }
+  list.value = state.chosen === null ? "" : String(state.chosen);
+}
+
+function drawDetails() {
+  const { data, state } = page;
+  const one = data.candidates.find((entry) => entry.id === state.chosen);
+  if (!one) return fill(byId("details"), html("p", { class: "muted small" }, "Choose a candidate in the plot or in the list."));
+  const held = data.solutions.filter((entry) => entry.id === one.id).map((entry) => entry.role);
+  const tuned = data.solutions.find((entry) => entry.id === one.id && !missing(entry.test_error));
+  const rows = [["Generation", one.generation], ["Error in the search", errorText(one.error)],
+    tuned ? ["Test error, fine-tuned", errorText(tuned.test_error, 2)] : null,
+    ["FLOPs", count(one.flops)],
+    data.original ? ["FLOPs saved", share(1 - one.flops / data.original.flops)] : null, ["Parameters", count(one.params)],
+    data.axes[0].key === "cost" ? [data.axes[0].label, String(Number(one.cost.toPrecision(4)))] : null,
+    ["Genes kept", `${one.kept} of ${one.num_genes}`], ["Evaluated in", `${one.seconds.toFixed(1)} s`],
+    one.status === "ok" ? null : ["Status", one.status],
+    qualifies(one) ? null : ["Within your limits", "no"]];
+  fill(byId("details"), html("h3", {}, `Candidate ${one.id}`),
+    held.length ? html("div", { class: "badges" }, held.map((role) => html("span", { class: `badge role-${SHAPES[role] ? role : "other"}` }, role))) : null,
+    html("dl", {}, rows.filter(Boolean).map(([name, value]) => [html("dt", {}, name), html("dd", {}, String(value))])),
+    layerStrip(one), copyLine(data.commands.finetune + one.id, "Fine-tune this one on all training data:"));
+}
+
+// The median for one input where it was measured: PyTorch's if there, else the first found.
+function latencyOf(role) {
+  const entry = page.data.bench && page.data.bench.networks && page.data.bench.networks[role];
+  const timings = entry && entry.latency_ms ? Object.values(entry.latency_ms).filter((one) => one && Number.isFinite(one.median)) : [];
+  return timings.length ? `${Number(timings[0].median.toPrecision(3))} ms` : null;
+}
+
+function drawBench() {
+  const networks = (page.data.bench && page.data.bench.networks) || {};
+  const names = Object.keys(networks).filter((role) => latencyOf(role) !== null);
+  byId("bench-section").hidden = !names.length;
+  if (!names.length) return;
+  const kinds = [...new Set(names.flatMap((role) => Object.keys(networks[role].latency_ms)))];
+  const head = html("tr", {}, html("th", { scope: "col" }, "Network"), kinds.map((kind) => html("th", { scope: "col", class: "number" }, `${kind}, ms`)));
+  const cell = (timing) => html("td", { class: "number" }, timing ? String(Number(timing.median.toPrecision(3))) + (missing(timing.spread) ? "" : ` ± ${Number(timing.spread.toPrecision(2))}`) : "–");
+  fill(byId("bench"), html("table", {}, html("thead", {}, head), html("tbody", {}, names.map((role) =>
+    html("tr", {}, html("th", { scope: "row" }, role), kinds.map((kind) => cell(networks[role].latency_ms[kind])))))));
+}
+
+function drawCommands() {
+  const { commands, solutions } = page.data;
+  const roles = solutions.filter((one) => one.final).map((one) => one.role);
+  byId("use-section").hidden = !page.data.candidates.length;
+  if (!roles.length) {
+    return fill(byId("use"), html("p", { class: "muted" }, "The picks can be loaded and exported once they are fine-tuned."),
+      page.data.alive ? null : copyLine(commands.resume, "Go on with the run:"));
+  }
+  const wanted = roles.includes(page.state.used) ? page.state.used : roles.includes("knee") ? "knee" : roles[0];
+  const tabs = roles.map((role) => html("button", { type: "button", "data-key": "use " + role, "aria-pressed": role === wanted ? "true" : "false",
+    onclick: () => { page.state.used = role; drawCommands(); } }, roleLabel(role)));
+  const pick = solutions.find((one) => one.role === wanted);
+  fill(byId("use"), html("div", { class: "tabs", role: "group", "aria-label": "Network to use" }, tabs),
+    copyLine(commands.load[wanted], "Load it in Python (after import deeppruning as dp):"),
+    copyLine(commands.export[wanted], "Export it:"), copyLine(commands.bench, "Measure whether it is faster here:"),
+    missing(pick.id) ? null : copyLine(commands.finetune + pick.id, "Fine-tune it once more, with options of your own:"));
+}
+
+function drawConfig() {
+  const { data } = page;
+  const text = (value) => (Array.isArray(value) ? value.map(text).join(", ") || "none" : value !== null && typeof value === "object"
+    ? Object.entries(value).map(([key, entry]) => `${key} = ${text(entry)}`).join(", ") || "none" : String(value));
+  const table = (name, rows) => html("div", { class: "panel" }, html("h3", {}, name), html("table", {}, html("tbody", {},
+    Object.entries(rows).map(([key, value]) => html("tr", {}, html("th", { scope: "row" }, key), html("td", {}, text(value)))))));
+  const seeds = Object.fromEntries(Object.entries(data.config).filter(([, rows]) => !missing(rows) && !missing(rows.seed)).map(([name, rows]) => [name, rows.seed]));
+  const versions = { "deeppruning (run)": data.version, "deeppruning (page)": data.page_version, ...data.versions };
+  fill(byId("config"), table("versions", versions), Object.keys(seeds).length ? table("seeds", seeds) : null
+  );
+  fill(byId("options"), Object.entries(data.config).map(([name, rows]) => table(name, rows !== null && typeof rows === "object" ? rows : { [name]: rows })));
+  byId("footer").textContent = "FLOPs are multiply-adds of convolution and linear layers for one input. The error in the search is "
+    + "measured after brief training on a small sample; only the picks are fine-tuned on all training data.";
+}

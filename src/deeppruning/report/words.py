@@ -1,0 +1,96 @@
+"""Where a run stands and what came of it, in sentences."""
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from deeppruning.runs.folder import LOCK
+
+
+def standing(
+    path: Path, data: Mapping[str, Any], *, waiting: int, facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The state of a run as one word, whether a process works on it, and a line for people."""
+    candidates, picks, total = data["candidates"], data["picks"], data["generations"]
+    if facts.get("finished"):
+        return {"state": "finished", "alive": False, "status": "finished"}
+    alive = in_use(path)
+    before = "running" if alive else "stopped"
+    if not candidates:
+        return {"state": "empty", "alive": alive, "status": f"{before}: no candidate evaluated yet"}
+    if data["curves"] or (picks and picks[-1]["generation"] == total):
+        done = max((len(curve["epochs"]) for curve in data["curves"]), default=0)
+        epochs = data["config"].get("finetune", {}).get("epochs")
+        line = f"{before}: fine-tuning the picks, epoch {done} of {epochs} done"
+        return {"state": "finetuning", "alive": alive, "status": line}
+    generation = max(row["generation"] for row in candidates)
+    if picks and picks[-1]["generation"] == generation and waiting:
+        generation += 1
+    of = f" of {total}" if total else ""
+    return {"state": "searching", "alive": alive, "status": f"{before}: generation {generation}{of}"}
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process works on the run, as far as the note in its lock file tells.
+
+    The lock itself is not tried: holding it for an instant could turn away a run that is just starting.
+    """
+    try:
+        note = (path / LOCK).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    found = re.match(r"process (\d+) on (\S+) since", note)
+    if found is None:
+        return False
+    if found[2] != socket.gethostname():
+        return True
+    with suppress(PermissionError):  # a process of another user is alive all the same
+        try:
+            os.kill(int(found[1]), 0)
+        except (ProcessLookupError, OverflowError):
+            return False
+    return True
+
+
+def verdict(data: Mapping[str, Any]) -> str:
+    """What a decision-maker should take away, in one sentence."""
+    if data["state"] == "empty":
+        return "No candidate has been evaluated yet; there will be something to choose from once one is."
+    count = len(data["candidates"])
+    tried = f"{count} candidate{'s' if count != 1 else ''}"
+    knee = next((entry for entry in data["solutions"] if entry["role"] == "knee"), None)
+    if knee is None or knee["flops_pruned"] is None:
+        return f"{tried} evaluated so far; the first picks come at the end of the first generation."
+    saved = f"{_percent(knee['flops_pruned'])} of the FLOPs"
+    if not knee["final"]:
+        error = _error(knee["train_error"], data)
+        return f"After {tried} the knee saves {saved} at an error of {error} in the search."
+    before, after = data["original"].get("test_error"), knee["test_error"]
+    if before is None or after is None:
+        error = _error(knee["train_error"], data)
+        return (
+            f"Of {tried} the knee saves {saved} at an error of {error} in the search (there is no test set)."
+        )
+    pair = f"({_error(after, data)} instead of {_error(before, data)})"
+    return f"Of {tried} the knee saves {saved} {_change(after - before, data)} {pair}."
+
+
+def _change(difference: float, data: Mapping[str, Any]) -> str:
+    if not data["error_is_share"]:
+        return "with another test error"
+    points = round(abs(difference) * 100, 2)
+    if points == 0:
+        return "at the same test error"
+    return f"for {points:.2f} points {'more' if difference > 0 else 'less'} test error"
+
+
+def _error(value: float, data: Mapping[str, Any]) -> str:
+    return _percent(value, 2) if data["error_is_share"] else f"{value:.4g}"
+
+
+def _percent(value: float, digits: int = 1) -> str:
+    return f"{value * 100:.{digits}f} %"
