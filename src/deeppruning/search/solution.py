@@ -108,7 +108,7 @@ def _check_fits(path: Path, model: nn.Module, recipe: Recipe) -> None:
             if shape is None or dimension >= len(shape) or shape[dimension] != recipe.widths[axis]:
                 raise WeightsError(
                     f"{path} does not belong to this network: it cuts dimension {dimension} of {name} from "
-                    f"{recipe.widths[axis]}, the network's is {_shown(shape)}; give the class it was pruned from"
+                    f"{recipe.widths[axis]}, here it is {_shown(shape)}; give the class it was pruned from"
                 )
     strangers = [name for name in (*recipe.detached, *recipe.norms) if name not in modules]
     if strangers:

@@ -1,0 +1,79 @@
+"""A program that starts a run in a child process and kills it, again and again, until it gets through.
+
+Run by test_search_kill.py as `kill_run.py FOLDER SEED`; prints how often it killed. The child is forked
+from a process that has torch loaded and has used a single thread only, so that a kill costs little.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import deeppruning as dp
+from deeppruning.search.events import Event, GenerationDone, Started
+from search_helpers import digits, quick_finetune, quick_search, tiny_net
+
+
+def work(folder: Path, report: int) -> None:
+    """Start the run, or go on with it where the last child was killed; a byte for each new result."""
+
+    def observer(event: Event) -> None:
+        if not isinstance(event, (Started, GenerationDone)) and getattr(event, "fresh", True):
+            os.write(report, b".")
+
+    train, test = digits()
+    if (folder / "config.toml").exists():
+        dp.resume(folder, tiny_net(), train, test, workers=1, observer=observer)
+    else:
+        dp.prune(
+            tiny_net(),
+            train,
+            test,
+            run_dir=folder,
+            search=quick_search(),
+            finetune=quick_finetune(),
+            workers=1,
+            observer=observer,
+        )
+
+
+def wait_and_kill(child: int, report: int, draw: random.Random) -> None:
+    """Let a few results come in, or none, then a moment pass: kills fall into every part of a run."""
+    for _ in range(draw.choice((0, 1, 1, 2, 3))):
+        if not os.read(report, 1):
+            return  # the child has ended
+    time.sleep(draw.uniform(0.0, 0.05))
+    os.kill(child, signal.SIGKILL)
+
+
+def main() -> None:
+    """Kill at most so many times; then let the run end."""
+    folder, draw, kills = Path(sys.argv[1]), random.Random(int(sys.argv[2])), int(sys.argv[3])
+    torch.set_num_threads(1)
+    killed = 0
+    while True:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            work(folder, writing)
+            os._exit(0)
+        os.close(writing)
+        if killed < kills:
+            wait_and_kill(child, reading, draw)
+        _, status = os.waitpid(child, 0)
+        os.close(reading)
+        if os.WIFEXITED(status):
+            print(killed)
+            sys.exit(os.WEXITSTATUS(status))
+        killed += 1
+
+
+if __name__ == "__main__":
+    main()

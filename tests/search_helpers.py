@@ -1,0 +1,75 @@
+"""A tiny network, a little real data and what a run leaves behind, for the tests of the search."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import deeppruning as dp
+from deeppruning.data.images import ImageSet
+from deeppruning.data.registry import load_data
+from deeppruning.data.sample import balanced_sample
+from deeppruning.runs import RunFolder
+
+
+class TinyNet(nn.Module):
+    """Two convolutions and a residual sum: quick, and with every kind of tie that matters here."""
+
+    def __init__(self, channels: int = 6) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(1, channels, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+        self.inner = nn.Conv2d(channels, 8, 3, padding=1)
+        self.outer = nn.Conv2d(8, channels, 3, padding=1)
+        self.linear = nn.Linear(channels, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.stem(x)))
+        x = torch.relu(x + self.outer(torch.relu(self.inner(x))))
+        out: Tensor = self.linear(x.mean((2, 3)))
+        return out
+
+
+def tiny_net(seed: int = 0) -> TinyNet:
+    """The same weights for the same seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return TinyNet()
+
+
+def digits(train: int = 200, test: int = 100) -> tuple[ImageSet, ImageSet]:
+    """A class-balanced part of the embedded digits."""
+    splits = load_data("digits")
+    return balanced_sample(splits.train, train, 0), balanced_sample(splits.test, test, 0)
+
+
+def quick_search(**options: Any) -> dp.SearchConfig:
+    """A search of seconds."""
+    quick: dict[str, Any] = {"offspring": 4, "generations": 3, "sample": 60, "eval_epochs": 1}
+    return dp.SearchConfig(**{**quick, "eval_batch_size": 20, **options})
+
+
+def quick_finetune(**options: Any) -> dp.FinetuneConfig:
+    """A fine-tuning of seconds, suited to 8x8 digits."""
+    return dp.FinetuneConfig(**{"epochs": 2, "batch_size": 50, "crop": 1, "flip": False, **options})
+
+
+def outcome(run_dir: Path) -> dict[str, Any]:
+    """All that must be equal between two runs that are the same: bytes of files, and every result."""
+    with RunFolder.open(run_dir, read_only=True) as run:
+        history = run.history
+        return {
+            "files": {role: run.solution(role).read_bytes() for role in ("knee", "heavy", "light")},
+            "candidates": [
+                (row.id, row.generation, row.genome.tobytes(), row.evaluation.error, row.evaluation.cost)
+                for row in history.candidates()
+                if row.evaluation is not None
+            ],
+            "picks": history.picks(),
+            "epochs": [
+                (row.solution, row.epoch, row.train_loss, row.train_error, row.test_error, row.lr)
+                for row in history.epochs()
+            ],
+            "facts": history.facts(),
+        }
