@@ -1,8 +1,8 @@
 """Keep freed memory in the process, so that training steps do not ask the system for it anew.
 
-glibc gives every freed block above 128 kB - 32 MB back to the kernel. A training step frees and
-asks again for hundreds of megabytes of activations; each page then faults and is zeroed once more,
-which on a processor costs a good part of the step (benchmarks/training.py measures it).
+glibc gives large freed blocks back to the kernel. A training step frees and asks again for hundreds of
+megabytes of activations, and each page then faults and is zeroed once more. What keeping them saves
+depends on network and machine: compare benchmarks/training.py with and without --no-allocator.
 """
 
 import ctypes
