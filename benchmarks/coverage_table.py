@@ -1,0 +1,77 @@
+"""The coverage table in Markdown and as one line a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Row = dict[str, Any]
+HEADS = ("network", "input", "filters", "prunable", "genes", "build", "proof", "step", "Torch-Pruning")
+WIDTHS = dict(zip(HEADS, (34, 5, 7, 8, 7, 7, 9, 5, 1), strict=True))
+
+
+def render(rows: Sequence[Row]) -> str:
+    """The table, then the reasons for what is frozen, then Torch-Pruning's errors."""
+    lines = ["| " + " | ".join(HEADS) + " |", "|" + "---|" * len(HEADS)]
+    for row in rows:
+        lines.append("| " + " | ".join(_cells(row)) + " |")
+    lines += ["", _summary(rows), "", "Frozen filters and the reason:", ""]
+    for row in rows:
+        reasons = row["ours"].get("reasons", [])
+        if reasons:
+            listed = "; ".join(f"{count} {why}" for why, count in reasons[:3])
+            more = f"; and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
+            lines.append(f"- `{row['network']}`: {listed}{more}")
+    lines += ["", "What Torch-Pruning said where it failed:", ""]
+    for row in rows:
+        if "error" in row["torch_pruning"]:
+            lines.append(f"- `{row['network']}`: {row['torch_pruning']['error']}")
+    return "\n".join(lines)
+
+
+def sentence(row: Row) -> str:
+    """One line for the terminal."""
+    cells = dict(zip(HEADS, _cells(row), strict=True))
+    return "  ".join(f"{cells[head]:>{width}}" for head, width in WIDTHS.items())
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    ours = row["ours"]
+    name = f"`{row['network']}`"
+    if "error" in ours:
+        return (name, str(row["size"]), "", ours["error"][:60], "", "", "", "", _rival(row["torch_pruning"]))
+    share = 100 * ours["prunable"] / ours["filters"]
+    proof = f"{ours['difference']:.0e}" if ours["proof"] else f"FAILS {ours['difference']:.0e}"
+    return (
+        name,
+        str(row["size"]),
+        f"{ours['filters']:,}",
+        f"{share:.1f} %",
+        f"{ours['genes']:,}",
+        f"{ours['seconds']:.1f} s",
+        proof if ours["flops_exact"] else f"{proof}, FLOPs differ",
+        "yes" if ours["trains"] is True else "no",
+        _rival(row["torch_pruning"]),
+    )
+
+
+def _rival(row: Row) -> str:
+    if "outcome" not in row:
+        return row["error"]
+    if row["outcome"] == "ok":
+        trains = "" if row["trains"] is True else ", does not train"
+        return f"ok, reaches {100 * row['reach']:.0f} %{trains}"
+    if row["outcome"] == "differs":
+        return f"**wrong output** ({row['difference']:.0e}), reaches {100 * row['reach']:.0f} %"
+    return f"**{row['outcome']}**"
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    built = [row["ours"] for row in rows if "error" not in row["ours"]]
+    proven = sum(ours["proof"] and ours["flops_exact"] and ours["trains"] is True for ours in built)
+    whole = sum(ours["prunable"] == ours["filters"] for ours in built)
+    right = sum(row["torch_pruning"].get("outcome") == "ok" for row in rows)
+    return (
+        f"Of {len(rows)} networks DeepPruningES builds {len(built)}, proves {proven} (cut equal to silence, "
+        f"FLOPs exact, trains) and can prune every filter of {whole}; Torch-Pruning cuts {right} correctly."
+    )

@@ -1,0 +1,104 @@
+"""One network through one tool, in a process of its own: cut it and compare the cut with silence.
+
+Run by `coverage.py`; prints one line of JSON. `python coverage_trial.py ours timm/dla34` runs one alone.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import resource
+import sys
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from coverage_networks import NETWORKS, Network, declare_torchvision_operators
+from torch import nn
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+Row = dict[str, Any]
+KEEP = (0.9, 0.5, 0.1)  # the share of bits on in the three random genomes of the proof
+
+
+def ours(network: Network) -> Row:
+    """What the channel graph of DeepPruningES makes of the network."""
+    from deeppruning.graph import ChannelGraph
+
+    model = network.make()
+    start = time.process_time()  # of the processor, so that other work on the machine does not count
+    graph = ChannelGraph(model, network.example())
+    row: Row = {"seconds": time.process_time() - start, "genes": graph.num_genes}
+    row["filters"] = sum(group.filters for group in graph.groups)
+    row["prunable"] = sum(group.filters for group in graph.groups if group.prunable)
+    frozen: collections.Counter[str] = collections.Counter()
+    for group in graph.groups:
+        if not group.prunable:
+            frozen[group.reasons[0] if group.reasons else "no reason given"] += group.filters
+    row["reasons"] = frozen.most_common(6)
+    row["notes"] = graph.notes
+    generator = np.random.default_rng(0)
+    genomes = [generator.random(graph.num_genes) < share for share in KEEP]
+    proofs = [graph.verify(genome) for genome in genomes]
+    row["difference"] = max(proof.difference for proof in proofs)
+    row["proof"] = all(proof.holds for proof in proofs)
+    row["flops_exact"] = all(
+        graph.flops(genome) == multiply_adds(graph.prune(genome), network) for genome in genomes
+    )
+    row["flops_at_half"] = graph.flops(genomes[1]) / graph.flops(graph.full_genome())
+    row["trains"] = trains(graph.prune(genomes[1]), network)
+    return row
+
+
+def multiply_adds(model: nn.Module, network: Network) -> int:
+    """Of convolutions and linear layers; products of two activations (attention) are no layer's."""
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        model.eval()(network.example())
+    counts = {str(operator): count for operator, count in counter.get_flop_counts()["Global"].items()}
+    products = ("bmm", "baddbmm", "attention")
+    return sum(n for name, n in counts.items() if not any(word in name for word in products)) // 2
+
+
+def trains(model: nn.Module, network: Network) -> bool | str:
+    """One step of SGD in training mode."""
+    model.train()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+    try:
+        outputs = tree_leaves(model(network.example(batch=2)))
+        torch.stack([output.square().mean() for output in outputs if output is not None]).sum().backward()
+        optimizer.step()
+    except Exception as error:
+        return short(error)
+    return True
+
+
+def short(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+
+
+def main() -> None:
+    """`ours` or `torch_pruning`, then the network, then seconds of the processor before it is stopped."""
+    tool, key, *limit = sys.argv[1:]
+    if limit:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit[0]), int(limit[0]) + 5))
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    warnings.simplefilter("ignore")
+    declare_torchvision_operators()
+    if tool == "ours":
+        trial = ours
+    else:
+        from coverage_rival import torch_pruning as trial
+    try:
+        row = trial(NETWORKS[key])
+    except Exception as error:
+        row = {"error": short(error)}
+    sys.stdout.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
