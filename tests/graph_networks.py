@@ -458,7 +458,7 @@ def slice_halves():
 def slice_in_place():
     def run(net, x):
         x = x.clone()
-        x[:, :3] = net.one(x[:, 3:])
+        x[:, :3] = net.one(x[:, 3:].clone())
         return x
 
     return around(run, 8, one=conv(5, 3))
