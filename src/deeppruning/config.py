@@ -9,7 +9,7 @@ deeppruning.errors.InputError: mutation must lie in [0, 1], got 2.0
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from deeppruning.errors import InputError, unknown
@@ -66,8 +66,8 @@ class TrainConfig(_Checked):
     nesterov: bool = True
     weight_decay: float = 5e-4
     label_smoothing: float = 0.0
-    crop: int = 4  # pixels of zero padding before a random crop; 0 switches it off
-    flip: bool = True
+    crop: int | None = None  # pixels of border for random crops, 0 for none; by default an eighth of the side
+    flip: bool | None = None  # mirror at random; by default colour images only: a mirrored digit is another
     cutout: int = 0  # side of the square that is blanked; 0 switches it off
     seed: int = 0
 
@@ -79,11 +79,19 @@ class TrainConfig(_Checked):
         _within("momentum", self.momentum, 0.0, 1.0)
         _within("weight_decay", self.weight_decay, 0.0)
         _within("label_smoothing", self.label_smoothing, 0.0, 1.0)
-        _whole("crop", self.crop, 0)
+        if self.crop is not None:
+            _whole("crop", self.crop, 0)
         _whole("cutout", self.cutout, 0)
         _whole("seed", self.seed, 0)
         if self.nesterov and self.momentum == 0.0:
             raise InputError("nesterov needs momentum above 0; set nesterov to false or momentum to e.g. 0.9")
+
+    def fitted(self, image_shape: tuple[int, int, int]) -> "TrainConfig":
+        """The same options with crop and flip decided, where they were left open, by the images."""
+        channels, height, width = image_shape
+        crop = min(height, width) // 8 if self.crop is None else self.crop
+        flip = channels == 3 if self.flip is None else self.flip
+        return replace(self, crop=crop, flip=flip)
 
 
 @dataclass(frozen=True, kw_only=True)

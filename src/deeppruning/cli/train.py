@@ -123,10 +123,8 @@ def train(
 def _config(settings: dict[str, Any], data: ImageSet) -> TrainConfig:
     """The options given, with crop and flip fitted to the images where they were not."""
     given = {name: value for name, value in settings.items() if value is not None}
-    channels, height, width = data.image_shape
-    fitted = {"crop": min(height, width) // 8, "flip": channels == 3}
     assert set(settings) == {field.name for field in fields(TrainConfig)}
-    return TrainConfig(**(fitted | given))
+    return TrainConfig(**given).fitted(data.image_shape)
 
 
 def _run(

@@ -46,7 +46,7 @@ def create_model(
     """
     task = check_task(num_classes=num_classes, in_channels=in_channels, image_size=image_size)
     model = call_builder(name, _builder(name), task, options)
-    model.architecture = {"name": name, **task, **options}
+    model.__dict__["architecture"] = {"name": name, **task, **options}  # plain data, not a submodule
     return model
 
 

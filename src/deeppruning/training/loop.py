@@ -67,6 +67,7 @@ def fit(
     """
     if evaluate_every < 1:
         raise InputError(f"evaluate_every must be at least 1, got {evaluate_every}")
+    config = config.fitted(train.image_shape)
     device = torch.device(device)
     model.to(device)
     if teacher is not None:
@@ -193,7 +194,7 @@ class _Epoch:
             self.train,
             config.batch_size,
             shuffle=True,
-            augment=Augment(crop=config.crop, flip=config.flip, cutout=config.cutout),
+            augment=Augment(crop=config.crop or 0, flip=bool(config.flip), cutout=config.cutout),
             generator=generator,
             device=self.device,
             drop_last=lone and config.batch_size > 1,
