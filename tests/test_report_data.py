@@ -6,7 +6,7 @@ import pytest
 from deeppruning.errors import RunError
 from deeppruning.report.data import collect
 from deeppruning.report.words import in_use
-from deeppruning.runs import Evaluation, RunFolder
+from deeppruning.runs import EpochRow, Evaluation, RunFolder
 from report_runs import GENES, LAYERS, ORIGINAL, add_generation, config, genome, make_run
 
 
@@ -88,6 +88,32 @@ def test_commands_quote_the_path_and_ask_for_an_own_model(tmp_path):
     commands = collect(path)["commands"]
     assert commands["finetune"] == f"deeppruning finetune '{path}' --candidate "
     assert commands["load"]["knee"] == f"model = dp.load('{path}/knee.safetensors', model)"
+
+
+def test_latencies_and_candidates_fine_tuned_on_request_are_shown(tmp_path):
+    path = make_run(tmp_path / "run")
+    with RunFolder.open(path) as run:
+        run.history.set_fact("latency_batch_1", {"original": 0.004, "knee": 0.002})
+        run.history.set_fact("solution/candidate-9", {**run.history.get_fact("solution/knee"), "id": 9})
+        for name in ("candidate-9", "candidate-12/abc"):
+            run.history.record_epoch(EpochRow(name, 1, 0.1, 0.1, None, 0.01, 1.0))
+        run.history.set_fact("solution/candidate-12", run.history.get_fact("solution/knee"))
+    data = collect(path)
+    timing = data["bench"]["networks"]["knee"]["latency_ms"]
+    assert timing == {"one input, one thread": {"median": 2.0}}
+    assert [one["role"] for one in data["solutions"]] == [
+        "heavy",
+        "knee",
+        "light",
+        "candidate-12",
+        "candidate-9",
+    ]
+    assert [(curve["name"], curve["roles"]) for curve in data["curves"]][1::2] == [
+        ("candidate-12", ["knee"]),
+        ("candidate-12/abc", ["candidate-12"]),
+    ]
+    assert data["curves"][-1]["roles"] == ["candidate-9"]
+    assert data["commands"]["export"]["candidate-9"].endswith("--solution candidate-9 --format onnx")
 
 
 def test_other_objectives_get_their_own_axis(tmp_path):

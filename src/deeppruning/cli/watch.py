@@ -1,5 +1,7 @@
 """`deeppruning watch`: the page of a run in the browser, live while the run goes on."""
 
+import os
+import sys
 import webbrowser
 from pathlib import Path
 
@@ -29,9 +31,16 @@ def watch(run: Path, port: int, host: str, open_page: bool) -> None:
         click.echo(f"{run} is shown at {server.address} (Ctrl-C stops)")
         if host not in LOOPBACK:
             click.echo("anyone who can reach this machine can see the page", err=True)
-        if open_page:
+        if open_page and _has_screen():
             webbrowser.open(server.address)
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             click.echo("stopped")
+
+
+def _has_screen() -> bool:
+    """Whether a browser window can appear; without one, a text browser would take the terminal over."""
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,6 +1,7 @@
 """Everything the page and the plots show, as one plain dict of JSON values read from a run folder."""
 
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
         snapshot = run.history.snapshot() if started else NOTHING
     facts, config = snapshot["facts"], run.config
     search = config.get("search", {})
-    layers = {name: np.array(genes, dtype=np.int64) for name, genes in facts.get("layers", {}).items()}
+    layers = {name: np.array(genes, dtype=np.int64) for name, genes in _layer_genes(facts).items()}
     candidates = [_candidate(row, layers) for row in snapshot["candidates"] if row["status"] != "waiting"]
     picks = _picks_by_generation(snapshot["picks"])
     data: dict[str, Any] = {
@@ -46,7 +47,7 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
     }
     data["solutions"] = _solutions(facts, picks, data)
     data["curves"] = _curves(snapshot["epochs"], data["solutions"])
-    data["bench"] = facts.get("bench")
+    data["bench"] = _bench(facts)
     data["commands"] = _commands(run.path, config, data["solutions"])
     data |= standing(run.path, data, waiting=len(snapshot["candidates"]) - len(candidates), facts=facts)
     data["verdict"] = verdict(data)
@@ -63,6 +64,11 @@ def _evaluations(search: Mapping[str, Any]) -> int | None:
     if "offspring" not in search or "generations" not in search:
         return None
     return int(3 + search["offspring"] * search["generations"])
+
+
+def _layer_genes(facts: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The genes of each layer's filters; the first runs kept only widths, which tell nothing here."""
+    return {name: genes for name, genes in facts.get("layers", {}).items() if isinstance(genes, list)}
 
 
 def _layer(name: str, genes: "np.ndarray[Any, np.dtype[np.int64]]") -> dict[str, Any]:
@@ -143,12 +149,33 @@ def _curves(
         by_solution.setdefault(row["solution"], []).append(values)
     curves = []
     for name, rows in by_solution.items():
-        number = name.removeprefix("candidate-")
-        id_ = int(number) if number.isdigit() else None
+        found = re.match(r"candidate-(\d+)", name)
+        id_ = int(found[1]) if found else None
         roles = [entry["role"] for entry in solutions if entry.get("id") == id_ and id_ is not None]
+        picked = [role for role in roles if role in ROLES]
+        # A name with a slash is a second training by other options, saved as the candidate's own.
+        roles = [role for role in roles if role not in ROLES] if "/" in name else picked or roles
         curves.append({"id": id_, "name": name, "roles": roles, "epochs": rows})
     order = {role: place for place, role in enumerate(ROLES)}
     return sorted(curves, key=lambda curve: min((order.get(role, 3) for role in curve["roles"]), default=3))
+
+
+def _bench(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Latencies: {"networks": {role: {"latency_ms": {how: {"median": 1.2, "spread": 0.1}}}}}.
+
+    Those of `deeppruning bench`, or else the seconds for one input that a run measures at its end.
+    """
+    bench, brief = facts.get("bench"), facts.get("latency_batch_1")
+    if isinstance(bench, dict) and isinstance(bench.get("networks"), dict):
+        return bench
+    if not isinstance(brief, dict):
+        return None
+    how = "one input, one thread"
+    return {
+        "networks": {
+            role: {"latency_ms": {how: {"median": 1000 * seconds}}} for role, seconds in brief.items()
+        }
+    }
 
 
 def _finite(value: Any) -> Any:

@@ -58,7 +58,7 @@ function drawCandidates() {
   if (list.getAttribute("data-signature") !== signature) {
     list.setAttribute("data-signature", signature);
     list.replaceChildren(html("option", { value: "" }, "Choose…"), ...data.candidates.map((one) => html("option", { value: one.id },
-      `${one.id} · gen. ${one.generation} · ${errorText(one.error)} · ${count(one.flops)}${roles.has(one.id) ? " · " + roles.get(one.id).join(", ") : ""}`)));
+      `${one.id}${roles.has(one.id) ? ` (${roles.get(one.id).join(", ")})` : ""} · ${errorText(one.error)} · ${count(one.flops)} · gen. ${one.generation}`)));
   }
   list.value = state.chosen === null ? "" : String(state.chosen);
 }

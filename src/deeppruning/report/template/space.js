@@ -1,6 +1,7 @@
 // The objective space: every candidate, the population of a generation, the picks.
 
-const roleLabel = (role) => role.charAt(0).toUpperCase() + role.slice(1);
+// "candidate-17", fine-tuned on request, reads as two words.
+const roleLabel = (role) => (role.charAt(0).toUpperCase() + role.slice(1)).replace(/^Candidate-(?=\d)/, "Candidate ");
 const picksAt = (generation) => page.data.picks.filter((row) => row.generation <= generation).at(-1) || null;
 const lastGeneration = () => Math.max(1, ...page.data.candidates.map((one) => one.generation));
 
