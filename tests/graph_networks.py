@@ -97,6 +97,20 @@ def activations_that_move_zero():
 
 
 @network
+def rare_activations():
+    return nn.Sequential(
+        conv(3, 8),
+        nn.Hardswish(inplace=True),
+        conv(8, 6),
+        nn.LogSigmoid(),
+        conv(6, 6),
+        nn.GLU(1),
+        conv(3, 6),
+        head(6),
+    )
+
+
+@network
 def flatten_map_into_linear():
     return nn.Sequential(
         block(3, 8), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 7), nn.ReLU(), nn.Linear(7, 5)

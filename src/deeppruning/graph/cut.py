@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from deeppruning.graph.duplicate import duplicate
-from deeppruning.graph.recipe import Recipe
+from deeppruning.graph.recipe import Places, Recipe
 from deeppruning.graph.reindex import Reindexed
 
 CONVOLUTIONS = (nn.modules.conv._ConvNd,)
@@ -19,86 +19,105 @@ def cut(model: nn.Module, recipe: Recipe) -> nn.Module:
     Parameters are sliced first and handed to the copy as already copied, so that the full weights
     are never duplicated.
     """
-    keeps = [torch.from_numpy(np.asarray(kept)) for kept in recipe.kept]
-    whole = [len(kept) == width for kept, width in zip(keeps, recipe.widths, strict=True)]
+    keeps = _Keeps(recipe)
     memo: dict[int, Any] = {}
+    changed: dict[str, nn.Module] = {}
     with torch.no_grad():
-        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-            memo[id(tensor)] = _slice(tensor, recipe.parameters.get(name, ()), keeps, whole)
+        for name, module in model.named_modules():
+            _slice_tensors(name, module, recipe, keeps, memo)
+            if name in keeps.layers:
+                changed[name] = module
     thin = duplicate(model, memo)
-    modules = dict(thin.named_modules())
-    for name in _modules_to_refresh(recipe):
-        if name in modules:
-            refresh_sizes(modules[name], name, recipe, keeps)
+    for name, module in changed.items():
+        twin = memo[id(module)]
+        twin.__dict__.update(refreshed_sizes(twin, name, recipe, keeps))
     for name, (axis_in, axis_out) in recipe.detached.items():
         _wrap(thin, name, recipe, keeps, axis_in, axis_out)
     return thin
 
 
-def _slice(
-    tensor: Tensor, cuts: tuple[tuple[int, int], ...], keeps: list[Tensor], whole: list[bool]
-) -> Tensor:
-    sliced = tensor.detach()
-    cuts = tuple(place for place in cuts if not whole[place[1]])
-    for dimension, axis in cuts:
-        sliced = sliced.index_select(dimension, keeps[axis].to(sliced.device))
-    if not cuts:
-        sliced = sliced.clone()
-    if isinstance(tensor, nn.Parameter):
-        return nn.Parameter(sliced, requires_grad=tensor.requires_grad)
-    return sliced
+class _Keeps:
+    """The positions of each axis that stay, as tensors on whatever device a parameter is on."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.here = [torch.from_numpy(np.asarray(kept)) for kept in recipe.kept]
+        self.counts = [len(kept) for kept in recipe.kept]
+        self.whole = [count == width for count, width in zip(self.counts, recipe.widths, strict=True)]
+        self.there: dict[tuple[int, torch.device], Tensor] = {}
+        shared = (alias for alias, name in recipe.aliases.items() if name in recipe.parameters)
+        named = {name.rpartition(".")[0] for name in (*recipe.parameters, *shared)}
+        self.layers = named | set(recipe.norms)
+
+    def on(self, device: torch.device, axis: int) -> Tensor:
+        """The positions of an axis that stay, on a device."""
+        if device.type == "cpu":
+            return self.here[axis]
+        key = (axis, device)
+        if key not in self.there:
+            self.there[key] = self.here[axis].to(device)
+        return self.there[key]
 
 
-def _modules_to_refresh(recipe: Recipe) -> set[str]:
-    names = [
-        *recipe.parameters,
-        *(alias for alias, name in recipe.aliases.items() if name in recipe.parameters),
-    ]
-    return {name.rpartition(".")[0] for name in names} | set(recipe.norms)
+def _slice_tensors(name: str, module: nn.Module, recipe: Recipe, keeps: _Keeps, memo: dict[int, Any]) -> None:
+    """Put thin copies of a module's own parameters and buffers into the memo."""
+    prefix = f"{name}." if name else ""
+    for key, parameter in module._parameters.items():
+        if parameter is not None and id(parameter) not in memo:
+            thin = _sliced(parameter, recipe.parameters.get(prefix + key, ()), keeps)
+            memo[id(parameter)] = nn.Parameter(thin, requires_grad=parameter.requires_grad)
+    for key, buffer in module._buffers.items():
+        if buffer is not None and id(buffer) not in memo:
+            memo[id(buffer)] = _sliced(buffer, recipe.parameters.get(prefix + key, ()), keeps)
 
 
-def refresh_sizes(module: nn.Module, name: str, recipe: Recipe, keeps: list[Tensor]) -> None:
-    """Bring the sizes a standard layer holds as attributes in line with its sliced weights."""
-    weight = getattr(module, "weight", None)
-    shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
-    weight_name = f"{name}.weight"
+def _sliced(tensor: Tensor, places: Places, keeps: _Keeps) -> Tensor:
+    thin = tensor
+    for dimension, axis in places:
+        if not keeps.whole[axis]:
+            thin = thin.index_select(dimension, keeps.on(tensor.device, axis))
+    return tensor.detach().clone() if thin is tensor else thin
+
+
+def refreshed_sizes(module: nn.Module, name: str, recipe: Recipe, keeps: _Keeps) -> dict[str, Any]:
+    """The sizes a standard layer holds as attributes, in line with its sliced weights."""
+    weight = module._parameters.get("weight")
+    shape = tuple(weight.shape) if weight is not None else ()
+    weight_name = f"{name}.weight" if name else "weight"
     per_group = recipe.grouped.get(recipe.aliases.get(weight_name, weight_name))
-    widths = {dimension: len(keeps[axis]) for dimension, axis in recipe.norms.get(name, ())}
-    if isinstance(module, CONVOLUTIONS):
-        if per_group is not None:
-            module.groups = shape[0] // per_group
-        rows, columns = shape[0], shape[1] * module.groups
-        module.out_channels, module.in_channels = (columns, rows) if module.transposed else (rows, columns)
-    elif isinstance(module, nn.Linear):
-        module.out_features, module.in_features = shape
-    elif isinstance(module, nn.modules.batchnorm._NormBase):
+    widths = {dimension: keeps.counts[axis] for dimension, axis in recipe.norms.get(name, ())}
+    if isinstance(module, CONVOLUTIONS) and shape:
+        groups = shape[0] // per_group if per_group is not None else module.groups
+        inward, outward = shape[1] * groups, shape[0]
+        if module.transposed:
+            inward, outward = outward, inward
+        return {"groups": groups, "in_channels": inward, "out_channels": outward}
+    if isinstance(module, nn.Linear) and shape:
+        return {"out_features": shape[0], "in_features": shape[1]}
+    if isinstance(module, nn.modules.batchnorm._NormBase):
         mean = module.running_mean
-        module.num_features = shape[0] if shape else len(mean) if mean is not None else widths[0]
-    elif isinstance(module, nn.GroupNorm):
-        module.num_channels = shape[0] if shape else widths[0]
-        if per_group is not None:
-            module.num_groups = module.num_channels // per_group
-    elif isinstance(module, nn.LayerNorm):
-        sizes = list(module.normalized_shape)
-        for dimension, width in widths.items():
-            sizes[dimension] = width
-        module.normalized_shape = tuple(sizes)
-    elif isinstance(module, nn.PReLU):
-        module.num_parameters = shape[0]
+        return {"num_features": shape[0] if shape else len(mean) if mean is not None else widths[0]}
+    if isinstance(module, nn.GroupNorm):
+        channels = shape[0] if shape else widths[0]
+        groups = channels // per_group if per_group is not None else module.num_groups
+        return {"num_channels": channels, "num_groups": groups}
+    if isinstance(module, nn.LayerNorm):
+        sizes = enumerate(module.normalized_shape)
+        return {"normalized_shape": tuple(widths.get(dimension, size) for dimension, size in sizes)}
+    return {"num_parameters": shape[0]} if isinstance(module, nn.PReLU) else {}
 
 
 def _wrap(
-    thin: nn.Module, name: str, recipe: Recipe, keeps: list[Tensor], axis_in: int | None, axis_out: int
+    thin: nn.Module, name: str, recipe: Recipe, keeps: _Keeps, axis_in: int | None, axis_out: int
 ) -> None:
     parent_name, _, child = name.rpartition(".")
     parent = thin.get_submodule(parent_name)
     inner = getattr(parent, child)
-    kept_out = keeps[axis_out]
+    kept_out = keeps.here[axis_out]
     device = next((tensor.device for tensor in thin.parameters()), torch.device("cpu"))
     if axis_in is None:
         width_in, kept_in = 0, torch.arange(0)
     else:
-        width_in, kept_in = recipe.widths[axis_in], keeps[axis_in]
+        width_in, kept_in = recipe.widths[axis_in], keeps.here[axis_in]
     if isinstance(inner, Reindexed):  # a network that was thinned before: one wrapper is enough
         kept_before = np.flatnonzero(inner.spread.cpu().numpy() < inner.spread.max().item() + inner.full_in)
         kept_in = torch.from_numpy(kept_before)[kept_in]

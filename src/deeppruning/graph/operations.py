@@ -61,7 +61,8 @@ POSITIONS = _names("arange linspace logspace eye tril_indices triu_indices randp
 # Element-wise operations that torch does not tag as such, in-place fillings among them.
 ELEMENTWISE = _names(
     """
-    native_dropout _to_copy _prelu_kernel masked_fill lerp where copy
+    native_dropout _to_copy _prelu_kernel masked_fill lerp where copy hardswish log_sigmoid_forward
+    gelu mish rrelu_with_noise floor_divide subtract multiply divide
     bernoulli uniform normal exponential fill zero
     """
 )

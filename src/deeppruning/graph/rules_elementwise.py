@@ -50,6 +50,23 @@ def as_strided(call: Call) -> list[Payload]:
     return call.freeze_inputs(f"{call.place} is not understood")
 
 
+def gated(call: Call) -> list[Payload]:
+    """GLU: the second half of the channels gates the first, so each pair goes together."""
+    tensor = next(call.tensors())
+    payload = call.lookup(tensor)
+    if not isinstance(payload, Channels):
+        return call.freeze_inputs(f"{call.place} is not understood")
+    if call.args.get("dim", -1) % tensor.ndim != payload.axis:
+        return [payload]
+    first, second = np.split(payload.ids, 2)
+    call.table.tie(first, second)
+    return [Channels(payload.axis, first)]
+
+
+# Operations with a rule of their own.
+SPECIAL: dict[str, Callable[[Call], list[Payload]]] = {"as_strided": as_strided, "glu": gated}
+
+
 def move(call: Call) -> list[Payload]:
     """Run the operation on the labels of its input, as it ran on the values."""
     payloads = [call.lookup(tensor) for tensor in call.tensors()]
@@ -156,7 +173,8 @@ def elementwise(call: Call) -> list[Payload]:
         dimension = axis - (len(shape) - tensor.ndim)
         if not isinstance(other, Channels) and dimension >= 0:
             call.bind_along(tensor, dimension, ids)
-    return [Channels(axis, ids)] * len(call.outputs)
+    made = Channels(axis, ids)
+    return [made if output.shape == shape else Constant() for output in call.outputs]
 
 
 def _without_channels(call: Call, met: list[tuple[Tensor, Payload]]) -> Payload:

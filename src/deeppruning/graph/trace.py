@@ -85,8 +85,8 @@ def find_rule(call: Call) -> Rule:
         return elementwise_rules.likeness
     if call.name in operations.POSITIONS:
         return elementwise_rules.positions
-    if call.name == "as_strided":
-        return elementwise_rules.as_strided
+    if call.name in elementwise_rules.SPECIAL:
+        return elementwise_rules.SPECIAL[call.name]
     if call.name in operations.ALONG:
         return elementwise_rules.along
     if call.name.startswith(operations.SPATIAL_PREFIXES):
