@@ -25,6 +25,7 @@ from deeppruning.training.allocator import keep_freed_memory
 from deeppruning.training.loop import fit
 
 NORMALIZATION = Normalization((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+CROP = 4
 BACKWARD_AND_FORWARD = 3  # a backward pass computes gradients of inputs and of weights, as much work each
 
 
@@ -55,7 +56,7 @@ def textbook_epoch(model: nn.Module, data: ImageSet, config: TrainConfig) -> Non
     )
     criterion = nn.CrossEntropyLoss()
     model.train()
-    for images, labels in DataLoader(Textbook(data, config.crop), config.batch_size, shuffle=True):
+    for images, labels in DataLoader(Textbook(data, CROP), config.batch_size, shuffle=True):
         optimizer.zero_grad()
         loss = criterion(model(images), labels)
         loss.backward()
@@ -86,7 +87,7 @@ def compare(name: str, steps: int, rounds: int, batch_size: int) -> tuple[float,
         tuple(map(str, range(10))),
         NORMALIZATION,
     )
-    config = TrainConfig(epochs=1, lr=0.01, batch_size=batch_size, schedule="constant")
+    config = TrainConfig(epochs=1, lr=0.01, batch_size=batch_size, schedule="constant", crop=CROP, flip=True)
     ours = create_model(name, num_classes=10)
     theirs = deepcopy(ours)
     warm_up = data.subset(torch.arange(min(count, 2 * batch_size)))

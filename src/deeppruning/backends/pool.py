@@ -34,6 +34,8 @@ from deeppruning.backends.parcel import pack
 from deeppruning.backends.worker import BOOTSTRAP
 from deeppruning.errors import DeepPruningError, InputError
 
+# glibc would give large freed blocks back to the system at every step and ask for them anew at the next.
+_KEEP_FREED_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _LOOK_FOR_DEAD_EVERY = 1.0
 
@@ -82,7 +84,7 @@ class _Worker:
                 [sys.executable, "-c", BOOTSTRAP, json.dumps(sys.path), *map(str, numbers)],
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
-                env=os.environ | dict.fromkeys(_THREAD_VARIABLES, str(threads)),
+                env=_KEEP_FREED_MEMORY | os.environ | dict.fromkeys(_THREAD_VARIABLES, str(threads)),
                 start_new_session=True,  # Ctrl-C in the terminal reaches the parent alone, which decides
             )
         self.name = worker_name(self.process.pid)
