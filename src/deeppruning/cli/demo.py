@@ -16,8 +16,8 @@ MODEL, DATA = "resnet20", "digits"
 TRAIN_EPOCHS = 12
 # Small enough for two cores and a few minutes. The paper's rate of 0.1 would undo in two epochs on 500
 # images what the network has learnt; a lower one leaves the candidates apart from each other.
-SEARCH = SearchConfig(offspring=8, generations=4, sample=500, eval_epochs=2, eval_lr=0.02)
-FINETUNE = FinetuneConfig(epochs=8, lr=0.02, schedule="cosine", crop=1, flip=False)
+SEARCH = SearchConfig(offspring=8, generations=6, sample=500, eval_epochs=2, eval_lr=0.02)
+FINETUNE = FinetuneConfig(epochs=10, lr=0.02, schedule="cosine", crop=1, flip=False)
 
 
 @click.command()
@@ -45,9 +45,11 @@ def demo(context: click.Context, out: Path, workers: int | None, quiet: bool) ->
     workers = workers or available_threads()
     progress = make_progress(workers, quiet=quiet, as_json=False)
     with resumable(out, f"deeppruning resume {out}"):
+        # One thread, as in the search: the same numbers on every machine.
         weights = train_first(
-            context, out, progress, quiet=quiet, as_json=False, model=MODEL, data=DATA, epochs=TRAIN_EPOCHS
-        )
+            context, out, progress, quiet=quiet, as_json=False, model=MODEL, model_options={}, data=DATA,
+            epochs=TRAIN_EPOCHS, threads=1,
+        )  # fmt: skip
         loaded = Inputs(MODEL, weights, DATA).load()
         start(out, loaded, SEARCH, FINETUNE, progress, workers=workers, device="auto")
 

@@ -81,6 +81,7 @@ def prune(
     given = {key: settings[key] for key in ("data_dir", "download", "image_size", "mean", "std")}
     with resumable(out, f"deeppruning resume {out}"):
         if weights is None:
+            progress.say("no --weights given, so there is no trained network yet")
             epochs = TrainConfig().epochs if train_epochs is None else train_epochs
             weights = train_first(
                 context, out, progress, quiet=quiet, as_json=as_json, model=model, model_options=options,
@@ -96,9 +97,7 @@ def train_first(
 ) -> Path:
     """Train the network that is to be pruned as `deeppruning train` would, and return its weights."""
     folder = TrainFolder(out.with_name(f"{out.name}-base"))
-    progress.say(
-        f"no --weights given: {job['model']} is trained first, {job['epochs']} epochs, into {folder.path}"
-    )
+    progress.say(f"training {job['model']} first: {job['epochs']} epochs, into {folder.path}")
     progress.tell("training", folder=str(folder.path), epochs=job["epochs"])
     with contextlib.ExitStack() as stack:
         if quiet or as_json:  # the output belongs to the table or to the events

@@ -42,6 +42,7 @@ def resume(
         progress.say(f"{run} is finished")
         conclude(run, progress)
         return
+    RunFolder.open(run).close()  # a run that another process works on must be told before data is read
     choose_device(device or config["run"]["device"])
     with resumable(run, f"deeppruning resume {run}"):
         loaded = Inputs.from_run(run, config, weights).load()

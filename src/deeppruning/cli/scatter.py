@@ -1,22 +1,24 @@
 """A scatter plot in characters: error against FLOPs, for a terminal.
 
->>> print(scatter([Point(0.0, 0.5, "."), Point(1.0, 0.1, "K")], width=9, height=3))
+>>> print(scatter([Point(1000, 0.5, "."), Point(2500, 0.1, "K")], width=24, height=3))
  50.0 % │.
         │
- 10.0 % │        K
-        └─────────
-         0   M   1
+ 10.0 % │                       K
+        └────────────────────────
+         1.00 k   FLOPs    2.50 k
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from deeppruning.cli.amounts import amount
+
 
 @dataclass(frozen=True)
 class Point:
-    """One network: what it costs in millions of FLOPs, its error (0..1) and the character it is shown as."""
+    """One network: its FLOPs, its error (0..1) and the character it is shown as."""
 
-    flops: float
+    flops: int
     error: float
     mark: str
 
@@ -34,7 +36,8 @@ def scatter(points: Iterable[Point], *, width: int = 56, height: int = 12, plain
     side, corner, line = ("|", "+", "-") if plain else ("│", "└", "─")
     labels = {0: f"{100 * high:5.1f} %", height - 1: f"{100 * low:5.1f} %"}
     rows = [f"{labels.get(row, ''):>7} {side}{''.join(cells[row])}".rstrip() for row in range(height)]
-    axis = f"{_number(left)}{'M':^{width - len(_number(left)) - len(_number(right))}}{_number(right)}"
+    first, last = amount(left, like=right), amount(right)
+    axis = f"{first}{'FLOPs':^{width - len(first) - len(last)}}{last}"
     return "\n".join([*rows, f"{'':8}{corner}{line * width}", f"{'':9}{axis}"])
 
 
@@ -44,7 +47,3 @@ def _range(values: list[float]) -> tuple[float, float]:
 
 def _place(value: float, low: float, high: float, cells: int) -> int:
     return round((value - low) / (high - low) * (cells - 1)) if high > low else 0
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}"

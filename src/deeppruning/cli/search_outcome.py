@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from deeppruning.backends.threads import torch_threads
+from deeppruning.cli.amounts import amount
 from deeppruning.cli.main import COMMANDS
 from deeppruning.cli.search_progress import SearchProgress
-from deeppruning.cli.search_state import amount
+from deeppruning.errors import DeepPruningError
 from deeppruning.runs.folder import RunFolder
 from deeppruning.search.candidate import measure_latency
 from deeppruning.search.result import Result
@@ -40,7 +41,7 @@ class Row:
 def conclude(run_dir: Path, progress: SearchProgress) -> None:
     """Show a finished run: its table, its report and the commands to try next."""
     rows = read_rows(run_dir)
-    report = _write_report(run_dir)
+    report = _write_report(run_dir, progress)
     lines = [table(rows), *_notes(rows), f"run folder: {run_dir}"]
     if report is not None:
         lines.append(f"report: {report}")
@@ -74,7 +75,7 @@ def table(rows: list[Row]) -> str:
     columns: list[list[str]] = [
         ["network", *(row.network for row in rows)],
         ["test error", *(_percent(row.test_error) for row in rows)],
-        ["FLOPs", *(amount(row.flops) for row in rows)],
+        ["FLOPs", *(amount(row.flops, like=rows[0].flops) for row in rows)],
         ["FLOPs saved", *("-" if row.candidate is None else _percent(row.flops_pruned, 1) for row in rows)],
         ["parameters", *(f"{row.params:,}" for row in rows)],
         ["latency", *(_milliseconds(row.latency_seconds) for row in rows)],
@@ -115,11 +116,15 @@ def _notes(rows: list[Row]) -> list[str]:
     return ["(latency: one image, one processor thread, median)"] if measured else []
 
 
-def _write_report(run_dir: Path) -> Path | None:
+def _write_report(run_dir: Path, progress: SearchProgress) -> Path | None:
+    """The report's path; a report that cannot be written must not hide what the run came to."""
     if importlib.util.find_spec("deeppruning.report") is None:
         return None
-    report = importlib.import_module("deeppruning.report")
-    return Path(report.write_report(run_dir))
+    try:
+        return Path(importlib.import_module("deeppruning.report").write_report(run_dir))
+    except (DeepPruningError, ImportError) as error:
+        progress.say(f"no report was written: {error}")
+        return None
 
 
 def _next_commands(run_dir: Path) -> list[str]:

@@ -10,9 +10,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from deeppruning.cli.amounts import duration
 from deeppruning.cli.scatter import scatter
 from deeppruning.cli.search_progress import PlainProgress, is_troubled, started_line
-from deeppruning.cli.search_state import MARKS, duration
+from deeppruning.cli.search_state import MARKS
 from deeppruning.search.events import CandidateDone, Event, SolutionSaved, Started
 
 _PLOT_COLUMNS, _PLOT_ROWS = 60, 12
@@ -110,4 +111,4 @@ class LiveProgress(PlainProgress):
         drawn = Text(scatter(self.state.points(plain=plain), width=columns, height=rows, plain=plain))
         for mark, colour in _COLOURS.items():
             drawn.highlight_regex(rf"(?<![\w.]){mark}", colour)
-        return Group(Text("error on the sample against FLOPs", "dim"), drawn)
+        return Group(Text("error on the sample", "dim"), drawn)

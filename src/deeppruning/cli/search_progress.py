@@ -16,7 +16,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from deeppruning.cli.search_state import SearchState, amount, duration, picks_line
+from deeppruning.cli.amounts import amount, duration
+from deeppruning.cli.search_state import SearchState, picks_line
 from deeppruning.search.events import (
     CandidateDone,
     EpochDone,

@@ -72,44 +72,15 @@ class SearchState:
         old, new = (".", "o") if plain else ("·", "•")
         latest = self.candidates[-1].generation if self.candidates else 0
         points = [
-            Point(
-                seen.evaluation.flops / 1e6, seen.evaluation.error, new if seen.generation == latest else old
-            )
+            Point(seen.evaluation.flops, seen.evaluation.error, new if seen.generation == latest else old)
             for seen in self.candidates
         ]
-        return points + [
-            Point(pick.flops / 1e6, pick.error, MARKS[role]) for role, pick in self.picks.items()
-        ]
+        return points + [Point(pick.flops, pick.error, MARKS[role]) for role, pick in self.picks.items()]
 
     def troubles(self) -> str:
         """Candidates that did not go as they should, as a phrase; empty where all did."""
         counts = {"diverged": self.diverged, "failed": self.failed, "retried": self.retried}
         return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people.
-
-    >>> duration(42), duration(125), duration(7300)
-    ('42 s', '2 min 05 s', '2 h 01 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def amount(count: int) -> str:
-    """A large count for people.
-
-    >>> amount(25_504), amount(125_485_696)
-    ('25.50 k', '125.49 M')
-    """
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.2f} {unit}"
-    return str(count)
 
 
 def picks_line(picks: Mapping[str, Pick]) -> str:

@@ -10,6 +10,7 @@ import click
 import torch
 from torch import nn
 
+from deeppruning.cli.config_file import config_option
 from deeppruning.cli.data_argument import data_options, load_from_options
 from deeppruning.cli.model_argument import build_model, model_argument, model_option, weights_option
 from deeppruning.cli.normalization import with_right_normalization
@@ -74,6 +75,7 @@ def training_options(command: Any) -> Any:
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
 @click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [all cores]")
 @click.option("--quiet", is_flag=True, help="Print the final test error only.")
+@config_option
 def train(
     model: str, weights: Path | None, model_options: dict[str, Any], data: str, data_dir: Path | None,
     download: bool, image_size: tuple[int, int] | None, mean: tuple[float, ...] | None,

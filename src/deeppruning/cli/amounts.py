@@ -1,0 +1,29 @@
+"""Large counts and times written for people."""
+
+_UNITS = (("G", 1e9), ("M", 1e6), ("k", 1e3))
+
+
+def amount(count: float, *, like: float | None = None) -> str:
+    """A large count in the unit that suits it, or in that of another one it is compared with.
+
+    >>> amount(25_504), amount(125_485_696), amount(885_140, like=2_520_000)
+    ('25.50 k', '125.49 M', '0.89 M')
+    """
+    size = count if like is None else like
+    for unit, least in _UNITS:
+        if size >= least:
+            return f"{count / least:.2f} {unit}"
+    return f"{count:g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people.
+
+    >>> duration(42), duration(125), duration(7300)
+    ('42 s', '2 min 05 s', '2 h 01 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
