@@ -1,11 +1,11 @@
 """Every option of a job, checked when it is made; the paper's values are the defaults.
 
 >>> SearchConfig(offspring=4).evaluations
-95
+43
 >>> SearchConfig(mutation=2.0)
 Traceback (most recent call last):
     ...
-deeppruning.errors.InputError: mutation must lie in [0, 1], got 2.0
+deeppruning.errors.InputError: mutation must lie in [0.0, 1.0], got 2.0
 """
 
 from collections.abc import Mapping
