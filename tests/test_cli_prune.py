@@ -52,11 +52,8 @@ def test_prune_prints_lines_and_a_table_of_four(done):
     assert rows["original"][2:5] == ["25.50", "k", "-"] and rows["original"][-1] == "ms"
     assert all((out / f"{role}.safetensors").is_file() for role in ("heavy", "knee", "light"))
     config = (out / "config.toml").read_text()
-    assert (
-        f'spec = "{out.parent}/nets.py:tiny"' in config
-        and "crop = 1\n" in config
-        and "flip = false" in config
-    )
+    assert f'spec = "{out.parent}/nets.py:tiny"' in config
+    assert 'data = "digits"' in config and "[finetune]\nepochs = 2\n" in config
 
 
 def test_resume_of_a_finished_run_shows_the_table_again(done):
@@ -135,6 +132,7 @@ def test_bad_input_is_explained(tmp_path, done):
         ("--objective", "nowhere.py:cost"): "there is no file nowhere.py",
         ("--objective", f"{tmp_path}/nets.py:weight"): "did you mean weigh",
         ("--mutation", "2"): "mutation must lie in",
+        ("--finetune-lr", "-1"): "lr must be at least 0",
         ("--device", "cudda"): "unknown device",
     }
     for given, message in cases.items():

@@ -17,7 +17,7 @@ TRAIN_EPOCHS = 12
 # Small enough for two cores and a few minutes. The paper's rate of 0.1 would undo in two epochs on 500
 # images what the network has learnt; a lower one leaves the candidates apart from each other.
 SEARCH = SearchConfig(offspring=8, generations=6, sample=500, eval_epochs=2, eval_lr=0.02)
-FINETUNE = FinetuneConfig(epochs=10, lr=0.02, schedule="cosine", crop=1, flip=False)
+FINETUNE = FinetuneConfig(epochs=10, lr=0.02, schedule="cosine")
 
 
 @click.command()

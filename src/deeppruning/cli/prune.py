@@ -14,8 +14,8 @@ from deeppruning.cli.model_argument import model_argument, model_option, weights
 from deeppruning.cli.search_inputs import Inputs
 from deeppruning.cli.search_options import (
     check_backend,
-    finetune_config,
     finetune_options,
+    finetune_settings,
     output_options,
     search_config,
     search_options,
@@ -23,7 +23,7 @@ from deeppruning.cli.search_options import (
 from deeppruning.cli.search_progress import SearchProgress, make_progress
 from deeppruning.cli.search_run import resumable, start
 from deeppruning.cli.train import train
-from deeppruning.config import TrainConfig
+from deeppruning.config import FinetuneConfig, TrainConfig
 from deeppruning.runs.folder import refuse_occupied
 from deeppruning.training.allocator import keep_freed_memory
 from deeppruning.training.device import available_threads, choose_device
@@ -70,6 +70,7 @@ def prune(
     """
     keep_freed_memory()
     search, function = search_config(settings)
+    finetune = FinetuneConfig(**finetune_settings(settings), seed=search.seed)
     chosen_device = device or "auto"
     choose_device(chosen_device)
     check_backend(backend)
@@ -88,7 +89,6 @@ def prune(
                 data=data, epochs=epochs, seed=search.seed, device=chosen_device, **given,
             )  # fmt: skip
         loaded = Inputs(model, weights, data, options, objective=function, **given).load()
-        finetune = finetune_config(settings, loaded.splits.train, seed=search.seed)
         start(out, loaded, search, finetune, progress, workers=workers, device=chosen_device, backend=backend)
 
 

@@ -1,14 +1,12 @@
 """The options of the search and of fine-tuning on the command line: one for each field of their configs."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from deeppruning.config import FinetuneConfig, SearchConfig
-from deeppruning.data.images import ImageSet
 from deeppruning.errors import unknown
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -101,13 +99,6 @@ def search_config(settings: dict[str, Any]) -> tuple[SearchConfig, str | None]:
     objective = given.get("objective", "")
     function = given.pop("objective") if ":" in objective else None
     return SearchConfig(**given), function
-
-
-def finetune_config(settings: dict[str, Any], data: ImageSet, *, seed: int) -> FinetuneConfig:
-    """The fine-tuning the options ask for; crops and flips fit the images where not given."""
-    channels, height, width = data.image_shape
-    fitted = {"crop": min(height, width) // 8, "flip": channels == 3, "seed": seed}
-    return replace(FinetuneConfig(), **(fitted | finetune_settings(settings)))
 
 
 def finetune_settings(settings: dict[str, Any]) -> dict[str, Any]:
