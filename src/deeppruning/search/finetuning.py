@@ -148,16 +148,20 @@ class Finetuning:
             return Tuned(weights, json.loads(file.metadata()["test_error"]))
 
     def _rounds_done(self, id_: int) -> int:
-        stem = f"candidate-{id_}.round-"
+        stem = f"{_name(id_)}.round-"
         found = [path.name.removeprefix(stem) for path in self._folder.glob(f"{stem}*")]
         return max((int(number) for number in found if number.isdigit()), default=0)
 
     def _state(self, id_: int, number: int) -> Path:
-        return self._folder / f"candidate-{id_}.round-{number}"
+        return self._folder / f"{_name(id_)}.round-{number}"
 
     def _final(self, id_: int) -> Path:
-        return self._folder / f"candidate-{id_}.safetensors"
+        return self._folder / f"{_name(id_)}.safetensors"
 
     @property
     def _folder(self) -> Path:
         return self.run.path / FOLDER / self.variant
+
+
+def _name(id_: int) -> str:
+    return "original" if id_ == ORIGINAL else f"candidate-{id_}"
