@@ -9,19 +9,43 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
 from deeppruning.errors import GraphError
+
+
+def check_model(model: nn.Module) -> None:
+    """Refuse, with advice, networks that no cut can be made of."""
+    for name, module in model.named_modules():
+        where = f"{type(model).__name__}{f', at {name},' if name else ''}"
+        if isinstance(module, torch.jit.ScriptModule):
+            raise GraphError(f"{where} is a TorchScript module, whose code is fixed; give the eager module")
+        compiled = "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+        if compiled:
+            raise GraphError(
+                f"{where} was compiled by torch.compile; give the module it was made of, and compile the "
+                "thin network instead"
+            )
+        held = (*module._parameters.values(), *module._buffers.values())
+        if any(tensor is not None and is_lazy(tensor) for tensor in held):
+            raise GraphError(
+                f"{where} has lazy parameters without a shape; run it once before its graph is built"
+            )
 
 
 def probe_copy(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
     """A copy with random weights and inputs: zeros and symmetries in real ones hide mistakes."""
+    check_model(model)
     try:
         twin = copy.deepcopy(model)
     except Exception as error:
-        raise GraphError(f"the network cannot be copied (copy.deepcopy failed: {error})") from error
+        raise GraphError(
+            f"the network cannot be copied (copy.deepcopy failed: {error}); if it keeps results of a run as "
+            "attributes, delete or detach them first"
+        ) from error
     twin.eval()
     try:
         with seeded():
@@ -38,14 +62,14 @@ def probe_copy(
 def as_double(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """The network and its inputs in double precision, or as they are if the forward insists on its own."""
-    double = copy.deepcopy(model).double()
+    """A copy and its inputs in double precision, or as they are if the forward insists on its own."""
+    double = copy.deepcopy(model).eval().double()
     wide = _map_floats((args, kwargs), lambda tensor: tensor.detach().double())
     try:
         with seeded():
             double(*wide[0], **wide[1])
     except Exception:
-        return model, args, kwargs
+        return copy.deepcopy(model).eval(), args, kwargs
     return double, wide[0], wide[1]
 
 

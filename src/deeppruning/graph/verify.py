@@ -1,6 +1,5 @@
 """The proof on the network's real weights: a thin copy gives what the silenced full network gives."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,8 +35,7 @@ def prove(
 
     In double precision where the forward code allows it, so that rounding cannot hide a mistake.
     """
-    twin = copy.deepcopy(model).eval()
-    twin, args, kwargs = as_double(twin, args, dict(kwargs))
+    twin, args, kwargs = as_double(model, args, dict(kwargs))
     args, kwargs = randomized_inputs(args), randomized_inputs(kwargs)
     thin = cut(twin, built.plan.recipe(genome))
     with seeded():

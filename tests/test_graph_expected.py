@@ -1,0 +1,243 @@
+"""What the channel graph must find in networks whose ties, genes and frozen layers are known by hand."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from deeppruning.graph import ChannelGraph
+from deeppruning.models import create_model
+from graph_networks import NETWORKS, Net, block, conv, head
+
+IMAGE = torch.zeros(1, 3, 16, 16)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def graph_of(name: str, **options) -> ChannelGraph:
+    model, example = NETWORKS[name]()
+    return ChannelGraph(model, example, **options)
+
+
+def ties(graph: ChannelGraph) -> dict[tuple[str, ...], int]:
+    """Layers that go together -> how many genes decide them."""
+    return {group.layers: len(group.genes) for group in graph.groups if group.prunable}
+
+
+def frozen(graph: ChannelGraph) -> dict[str, tuple[int, str]]:
+    """Layer -> frozen filters and the first reason."""
+    found = [group for group in graph.groups if not group.prunable]
+    return {group.layers[0]: (group.filters, group.reasons[0]) for group in found}
+
+
+@pytest.mark.parametrize("shortcut", ["pad", "conv"])
+def test_resnet_has_the_two_strings_of_the_paper(shortcut):
+    graph = ChannelGraph(create_model("resnet20", shortcut=shortcut, image_size=16), IMAGE)
+    assert graph.num_genes == (16 + 32 + 64) + 3 * (16 + 32 + 64)
+    assert all(group.prunable for group in graph.groups)
+    second = [group for group in graph.groups if group.string == "second"]
+    first = [group for group in graph.groups if group.string == "first"]
+    assert [len(group.genes) for group in second] == [16, 32, 64]
+    assert all(re.fullmatch(r"layer\d\.\d\.conv1", group.layers[0]) for group in first)
+    assert len(first) == 9 and all(len(group.layers) == 1 for group in first)
+    expected = ["conv1", *(f"layer1.{i}.conv2" for i in range(3))]
+    assert sorted(second[0].layers) == sorted(expected)
+    extra = ["layer2.0.shortcut.0"] if shortcut == "conv" else []
+    assert sorted(second[1].layers) == sorted([*(f"layer2.{i}.conv2" for i in range(3)), *extra])
+
+
+def test_densenet_has_bottlenecks_and_wide_layers_and_the_rest_is_selectable():
+    model = create_model("densenet50", image_size=16)
+    graph = ChannelGraph(model, IMAGE, exclude=model.paper_excludes)
+    sizes: dict[str, int] = {}
+    for group in graph.groups:
+        sizes[group.string] = sizes.get(group.string, 0) + len(group.genes)
+    assert sizes == {"bottleneck": 21 * 48, "3x3": 21 * 12, "": 0}
+    reasons = frozen(graph)
+    assert set(reasons) == {"conv1", "trans1.conv1", "trans2.conv1"}
+    assert reasons["trans1.conv1"][1] == "excluded by pattern 'trans*.conv1'"
+    width = 24 + 7 * 12
+    rest = 24 + width // 2 + (width // 2 + 7 * 12) // 2
+    assert ChannelGraph(model, IMAGE).num_genes == 21 * 60 + rest
+
+
+def test_vgg_is_one_plain_string():
+    graph = ChannelGraph(create_model("vgg16", image_size=16), IMAGE)
+    assert {group.string for group in graph.groups} == {"plain"}
+    assert graph.num_genes == 2 * 64 + 2 * 128 + 3 * 256 + 6 * 512
+
+
+EXPECTED_TIES = {
+    "residual_identity": {("stem.0", "body.1"): 8, ("body.0.0",): 6, ("tail.0",): 6},
+    "residual_projection": {("stem.0",): 8, ("short", "body.1"): 10, ("body.0.0",): 6, ("tail.0",): 6},
+    "residual_pad_in_lambda_module": {("stem.0",): 8, ("body.0.0",): 6, ("body.1",): 12, ("tail.0",): 6},
+    "residual_pad_inline_literal": {("stem.0", "body.1"): 8, ("body.0.0",): 6, ("tail.0",): 6},
+    "cat_with_itself": {("stem.0",): 6, ("tail.0",): 6},
+    "cat_dense": {("stem.0",): 4, ("layers.0.1",): 3, ("layers.1.1",): 3, ("layers.2.1",): 3, ("tail.0",): 6},
+    "unet": {("down.0",): 6, ("deep.0",): 8, ("up",): 5},
+    "depthwise": {("0.0", "1.0"): 8, ("2.0",): 6},
+    "depthwise_multiplier": {("0.0", "1"): 6, ("3.0",): 6},
+    "grouped_many": {("0.0", "1.0"): 8, ("2.0",): 6},
+    "grouped_few": {("0.0",): 6, ("1.0",): 8, ("2.0",): 6},
+    "looks_depthwise_one_channel": {("0",): 1, ("2",): 8, ("4",): 1, ("6",): 6},
+    "channel_shuffle_module": {("0.0",): 8, ("2.0",): 6},
+    "chunk_halves": {("stem.0",): 4, ("tail.0",): 6},
+    "pixel_shuffle": {("0.0",): 8, ("1",): 4},
+    "gate_by_convolutions": {("stem.0", "gate.3"): 8, ("gate.1",): 4, ("tail.0",): 6},
+    "gate_by_linear_layers": {("stem.0", "gate.2"): 8, ("tail.0",): 6},
+    "group_norm_many": {("0",): 4, ("3.0",): 6},
+    "group_norm_few": {("0",): 8, ("3.0",): 6},
+    "group_norm_one": {("0",): 8, ("3.0",): 6},
+    "module_called_twice": {("stem.0", "same"): 8, ("tail.0",): 6},
+    "shared_weights": {("stem.0", "one"): 8, ("tail.0",): 6},
+    "auxiliary_head_in_training": {("stem.0",): 8, ("body.0",): 6, ("aux.0.0",): 4},
+    "convnext_block": {("stem.0", "deep", "narrow"): 8, ("tail.0",): 6},
+    "attention": {("stem.0", "back"): 8, ("tail.0",): 6},
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED_TIES)
+def test_layers_go_together_exactly_as_they_must(name):
+    assert ties(graph_of(name)) == EXPECTED_TIES[name]
+
+
+EXPECTED_FROZEN = {
+    "unknown_operation": ("stem.0", 8, "_fft_c2c in the network's forward is not understood"),
+    "view_literal": ("body.0", 12, "view in forward: a size or order is written into the code"),
+    "split_unequal": ("stem.0", 8, "split_with_sizes in forward: a size or order is written into the code"),
+    "residual_pad_inline_literal": (
+        "body.1", 4, "constant_pad_nd in forward: a size or order is written into the code",
+    ),
+    "spatial_attention_map": ("stem.0", 8, "mean in the network's forward mixes channels"),
+    "local_response_norm": ("0", 8, "avg_pool3d in 1 mixes channels"),
+    "multi_head_attention": ("stem.0", 8, "_native_multi_head_attention in mix is not understood"),
+    "last_channel_picked": (
+        "stem.0", 1, "a single channel is spread over others by mul in the network's forward",
+    ),
+    "dataclass_output": ("stem.0", 8, "the network's output"),
+    "object_output": ("body.0", 6, "the network's output"),
+    "feature_output": ("stem.0", 8, "the network's output"),
+    "depthwise_on_input": ("0", 6, "the network's input"),
+    "weight_norm": ("0", 8, "convolution in 0 computes its weights in the forward code"),
+    "scale_part_of_parameter": ("stem.0", 8, "only a part of scale is used at mul in the network's forward"),
+    "embedded_constants": ("stem.0", 8, "linspace in the network's forward counts positions"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPECTED_FROZEN)
+def test_what_is_frozen_names_the_operation_and_the_layer(name):
+    layer, filters, reason = EXPECTED_FROZEN[name]
+    graph = graph_of(name)
+    assert frozen(graph)[layer] == (filters, reason)
+    line = next(line for line in str(graph).splitlines() if line.startswith(f"{layer} "))
+    assert reason in line
+    assert sum(group.prunable for group in graph.groups) >= 1  # the rest of the network stays free
+
+
+def test_layers_are_excluded_by_pattern_and_by_type():
+    graph = graph_of("unet", exclude=["de*"])
+    assert frozen(graph)["deep.0"] == (8, "excluded by pattern 'de*'")
+    graph = graph_of("unet", exclude_types=[nn.ConvTranspose2d])
+    assert frozen(graph)["up"] == (5, "excluded by type ConvTranspose2d")
+    assert graph.num_genes == 6 + 8
+
+
+def test_linear_layers_are_pruned_on_request_only():
+    assert graph_of("flatten_map_into_linear").num_genes == 8
+    graph = graph_of("flatten_map_into_linear", prune_linear=True)
+    assert graph.num_genes == 8 + 7
+    thin = graph.prune(np.arange(15) % 2 == 0)
+    assert tuple(thin[3].weight.shape) == (4, 4 * 16)
+    assert graph.verify(np.arange(15) % 2 == 0).holds
+
+
+def test_min_channels_and_round_to_are_kept():
+    graph = graph_of("plain_chain", min_channels=3)
+    assert graph.widths(np.zeros(14, dtype=bool)) == {"0.0": (3, 8), "2.0": (3, 6)}
+    assert (
+        graph.repair(np.zeros(14, dtype=bool)).tolist() == [True] * 3 + [False] * 5 + [True] * 3 + [False] * 3
+    )
+    graph = graph_of("plain_chain", round_to=4)
+    generator = np.random.default_rng(0)
+    for genome in graph.repair(generator.random((20, 14)) < 0.5):
+        assert graph.widths(genome)["0.0"][0] in (4, 8)
+        assert graph.widths(genome)["2.0"][0] in (4, 6)  # six filters: a multiple of four, or all
+
+
+def test_round_to_holds_where_one_gene_decides_two_filters():
+    graph = graph_of("depthwise_multiplier", round_to=4)
+    for genome in np.random.default_rng(0).random((20, graph.num_genes)) < 0.4:
+        widths = graph.widths(genome)
+        assert all(kept % 4 == 0 or kept == full for kept, full in widths.values())
+        assert widths["1"][0] == 2 * widths["0.0"][0]
+
+
+def test_a_population_is_priced_as_its_members_are():
+    graph = graph_of("cat_inception")
+    population = np.random.default_rng(0).random((30, graph.num_genes)) < 0.3
+    assert graph.flops(population).tolist() == [graph.flops(genome) for genome in population]
+    assert graph.params(population).tolist() == [graph.params(genome) for genome in population]
+    assert graph.flops(population[:0]).shape == (0,)
+
+
+def test_one_image_costs_the_same_in_any_batch():
+    model = nn.Sequential(conv(3, 8), nn.ReLU(), conv(8, 2))
+    due = 64 * (27 * 8 + 72 * 2)
+    for example in (torch.zeros(3, 8, 8), torch.zeros(1, 3, 8, 8), torch.zeros(5, 3, 8, 8)):
+        graph = ChannelGraph(model, example)
+        assert graph.flops(graph.full_genome()) == due
+
+
+def test_the_table_counts_genes_and_filters():
+    graph = graph_of("depthwise")
+    lines = str(graph).splitlines()
+    assert lines[0] == "ChannelGraph of Sequential: 14 genes decide 22 of 22 filters (100.0 %)"
+    full = graph.full_genome()
+    assert lines[1] == f"{graph.flops(full):,} multiply-adds, {graph.params(full):,} parameters"
+    assert len(lines) == 4 + 3
+
+
+def chain(depth: int, literal: bool) -> nn.Module:
+    """A chain of blocks, each with a pad of literal size in a module of its own, or nothing of the kind."""
+
+    class Pad(nn.Module):
+        def forward(self, x):
+            return nn.functional.pad(x, (0, 0, 0, 0, 1, 1)) if literal else x
+
+    extra = 2 if literal else 0
+    layers = [nn.Sequential(conv(4 + extra, 4), Pad()) for _ in range(depth)]
+    return nn.Sequential(conv(3, 4 + extra), *layers, head(4 + extra))
+
+
+@pytest.mark.parametrize("literal", [False, True])
+def test_building_does_not_take_more_rounds_for_deeper_networks(literal):
+    rounds, records = [], []
+    for depth in (4, 16):
+        built = ChannelGraph(chain(depth, literal), torch.zeros(1, 3, 8, 8))._built
+        rounds.append(built.rounds)
+        records.append(len(built.records))
+    assert rounds[0] == rounds[1] <= 2
+    assert records[1] < 4 * records[0]
+
+
+def test_independent_literal_sizes_are_settled_in_the_same_round():
+    def run(net, x):
+        for layer in net.layers:
+            x = layer(x)
+            x = x.view(-1, 4, 8, 8)
+        return net.head(x)
+
+    def built(depth: int) -> ChannelGraph:
+        layers = nn.ModuleList(block(4 if i else 3, 4) for i in range(depth))
+        return ChannelGraph(Net(run, layers=layers, head=head(4)), torch.zeros(2, 3, 8, 8))
+
+    assert built(10)._built.rounds == built(3)._built.rounds
+    assert built(3).num_genes == 0
