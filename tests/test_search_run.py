@@ -264,6 +264,13 @@ def test_resuming_with_another_network_is_refused(tmp_path: Path) -> None:
         dp.resume(tmp_path / "run", tiny_net(seed=1), train, test, workers=1)
 
 
+def test_resuming_with_other_data_is_refused(tmp_path: Path) -> None:
+    run_tiny(tmp_path / "run", finetune=quick_finetune(epochs=0))
+    train, test = digits(train=150)
+    with pytest.raises(RunError, match="other training data"):
+        dp.resume(tmp_path / "run", tiny_net(), train, test, workers=1)
+
+
 def test_bad_input_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     train, _ = digits()

@@ -20,6 +20,8 @@ COMMANDS: dict[str, str] = {
     "prune": "Search for thin versions of a network and fine-tune the three best.",
     "resume": "Go on with a run that was stopped.",
     "finetune": "Fine-tune any candidate of a run.",
+    "report": "Write the page of a run, to choose on, and its plots.",
+    "watch": "Serve the page of a run and keep it live.",
     "data": "List the data sets, where they are looked for and how to get them.",
     "models": "List the networks of the zoo with depth, parameters and FLOPs.",
 }

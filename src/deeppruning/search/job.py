@@ -1,6 +1,5 @@
 """The whole job, step by step: measure the original, search, fine-tune the three, save them."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -19,7 +18,7 @@ from deeppruning.search.finetuning import ORIGINAL, Finetuning, Tuned
 from deeppruning.search.result import Original, Result, Solution, read_candidates
 from deeppruning.search.runner import search
 from deeppruning.search.solution import save_solution
-from deeppruning.search.task import Task
+from deeppruning.search.task import Task, hash_tensors
 
 SOLUTION_FACTS = ("id", "train_error", "test_error", "flops", "flops_pruned", "params")
 
@@ -40,6 +39,7 @@ class Job:
 
 def execute(job: Job, run: RunFolder) -> Result:
     """Run the job to its end, or go on with it: what is in the run folder is not done again."""
+    _check_same_task(job, run)
     _announce(job, run)
     picks = search(job.context, job.search, run.history, job.backend, job.observer)
     tuned = _finetune(job, run, picks)
@@ -79,11 +79,7 @@ def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> So
 
 def fingerprint(model: nn.Module) -> str:
     """A hash of names, shapes and values of a network's state."""
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    return hash_tensors(model.state_dict())
 
 
 def check_same_network(run: RunFolder, model: nn.Module) -> None:
@@ -94,6 +90,17 @@ def check_same_network(run: RunFolder, model: nn.Module) -> None:
             f"{run.path} was started with another network or other weights; "
             "give the same ones to go on, or start a new run"
         )
+
+
+def _check_same_task(job: Job, run: RunFolder) -> None:
+    """Refuse to go on with other data: half of the candidates would have been judged on something else."""
+    given = job.task.fingerprint()
+    known = run.history.get_fact("task", given)
+    if known != given:
+        raise RunError(
+            f"{run.path} was started with other training data; give the same to go on, or start a new run"
+        )
+    run.history.set_fact("task", given)
 
 
 def _announce(job: Job, run: RunFolder) -> None:

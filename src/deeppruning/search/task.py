@@ -8,12 +8,14 @@
         def test_error(self, model): ...
 """
 
+import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.images import ImageSet
@@ -37,6 +39,10 @@ class Task(ABC):
 
     def untrained_error(self, model: nn.Module) -> float | None:
         """The error of the original as it is, on the data candidates are judged on; a check for people."""
+        return None
+
+    def fingerprint(self) -> str | None:
+        """Something that differs when the data candidates are judged on does; None skips the check."""
         return None
 
     @property
@@ -81,6 +87,10 @@ class Classification(Task):
         """The error on the sample, without any training."""
         return evaluate(model, self.sample, device=self.device).error
 
+    def fingerprint(self) -> str:
+        """A hash of the sample."""
+        return hash_tensors({"images": self.sample.images, "labels": self.sample.labels})
+
     @property
     def rounds(self) -> int:
         """One epoch a round."""
@@ -113,6 +123,16 @@ class Classification(Task):
     def for_search(self) -> "Classification":
         """The same task without what only fine-tuning needs, so that workers are sent the sample alone."""
         return replace(self, train=None, test=None, teacher=None)
+
+
+def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """A hash of names, shapes, types and values."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors.items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
+        # Through bytes, for numpy does not know every type torch has.
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def redraw_weights(model: nn.Module, seed: int) -> None:
