@@ -4,13 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint setup clean
+.PHONY: demo test lint browser setup clean
 
 demo: $(READY)
 	$(BIN)/deeppruning demo
 
-test: lint
+test: lint browser
 	$(BIN)/pytest -n 2 --dist worksteal -q
+
+# The page is tested in a real browser where there is one; a build machine may install it by itself.
+browser:
+	@command -v chromium >/dev/null || [ "$$CI" != true ] || [ "$$(id -u)" != 0 ] || \
+	  { apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null 2>&1 || \
+	  echo "no chromium: the browser tests will be skipped"
 
 lint: $(READY)
 	$(BIN)/ruff check .
