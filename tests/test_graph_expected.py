@@ -87,7 +87,7 @@ EXPECTED_TIES = {
     "depthwise_multiplier": {("0.0", "1"): 6, ("3.0",): 6},
     "grouped_many": {("0.0", "1.0"): 8, ("2.0",): 6},
     "grouped_few": {("0.0",): 6, ("1.0",): 8, ("2.0",): 6},
-    "looks_depthwise_one_channel": {("0",): 1, ("2",): 8, ("4",): 1, ("6",): 6},
+    "looks_depthwise_one_channel": {("2",): 8, ("6",): 6},
     "channel_shuffle_module": {("0.0",): 8, ("2.0",): 6},
     "chunk_halves": {("stem.0",): 4, ("tail.0",): 6},
     "pixel_shuffle": {("0.0",): 8, ("1",): 4},
@@ -125,6 +125,7 @@ EXPECTED_FROZEN = {
     "dataclass_output": ("stem.0", 8, "the network's output"),
     "object_output": ("body.0", 6, "the network's output"),
     "feature_output": ("stem.0", 8, "the network's output"),
+    "looks_depthwise_one_channel": ("4", 1, "nothing would be left of 4"),
     "depthwise_on_input": ("0", 6, "the network's input"),
     "weight_norm": ("0", 8, "convolution in 0 computes its weights in the forward code"),
     "scale_part_of_parameter": ("stem.0", 8, "only a part of scale is used at mul in the network's forward"),
@@ -228,16 +229,21 @@ def test_building_does_not_take_more_rounds_for_deeper_networks(literal):
     assert records[1] < 4 * records[0]
 
 
-def test_independent_literal_sizes_are_settled_in_the_same_round():
+@pytest.mark.parametrize(
+    "literal",
+    [lambda x: x.view(-1, 4, 8, 8), lambda x: torch.cat(torch.split(x, 2, 1), 1)],
+    ids=["view", "split"],
+)
+def test_independent_literal_sizes_are_settled_in_the_same_round(literal):
     def run(net, x):
         for layer in net.layers:
-            x = layer(x)
-            x = x.view(-1, 4, 8, 8)
+            x = literal(layer(x))
         return net.head(x)
 
     def built(depth: int) -> ChannelGraph:
         layers = nn.ModuleList(block(4 if i else 3, 4) for i in range(depth))
         return ChannelGraph(Net(run, layers=layers, head=head(4)), torch.zeros(2, 3, 8, 8))
 
-    assert built(10)._built.rounds == built(3)._built.rounds
-    assert built(3).num_genes == 0
+    deep = built(16)
+    assert deep._built.rounds <= 5  # by luck a fault may not show at the first genome that is tried
+    assert deep.num_genes == 0

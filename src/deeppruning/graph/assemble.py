@@ -31,9 +31,12 @@ def assemble(
     _freeze_excluded(model, table, options)
     table.freeze_pinned()
     classes = table.classes()
-    reasons = table.reasons(classes)
-    gene_of_class = _number_genes(table, classes, reasons, options)
-    genes = gene_of_class[classes]
+    while True:
+        reasons = table.reasons(classes)
+        gene_of_class = _number_genes(table, classes, reasons, options)
+        genes = gene_of_class[classes]
+        if not _freeze_lone(table, traces, genes):
+            break
     axes = _AxisPool()
     parameters: dict[str, list[tuple[int, int]]] = {}
     detached_axes: dict[str, int] = {}
@@ -94,6 +97,22 @@ def _freeze_excluded(model: nn.Module, table: AtomTable, options: GraphOptions) 
                 table.freeze(issue.ids, f"excluded by pattern {pattern!r}")
         if options.exclude_types and isinstance(modules.get(issue.layer), options.exclude_types):
             table.freeze(issue.ids, f"excluded by type {type(modules[issue.layer]).__name__}")
+
+
+def _freeze_lone(table: AtomTable, traces: Mapping[str, Trace], genes: Genes) -> bool:
+    """Freeze channels without which nothing would be left of a layer or at an operation; true if any."""
+    runs = [(issue.ids, issue.layer) for issue in table.issues.values() if issue.kind in ("conv", "linear")]
+    for trace in traces.values():
+        for record in trace.records:
+            places = (payload.ids for payload in record.payloads if isinstance(payload, Channels))
+            runs += [(ids, f"{record.name} in {record.layer or 'forward'}") for ids in places]
+    found = False
+    for ids, place in runs:
+        own = genes[ids]
+        if len(own) and own[0] >= 0 and (own == own[0]).all():
+            table.freeze(ids, f"nothing would be left of {place}")
+            found = True
+    return found
 
 
 def _number_genes(

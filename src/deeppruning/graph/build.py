@@ -91,6 +91,8 @@ class Builder:
 
     def _probe(self, built: Built, traces: Mapping[str, Trace]) -> tuple[str, list[Fault]] | None:
         plan = built.plan
+        if not plan.num_genes:
+            return None
         repair = Repair(
             num_genes=plan.num_genes,
             layers=[layer.genes for layer in plan.layers],

@@ -66,7 +66,8 @@ def _grouped(call: Call, weight: Origin, incoming: Payload | None, groups: int, 
     """Grouped convolution: whole groups go, or the same positions in every group, whichever is finer."""
     per_in = call.args["input"].shape[1] // groups
     per_out = weight.shape[1] if transposed else weight.shape[0] // groups
-    by_group = groups >= max(per_in, per_out)
+    # One channel a group on either side leaves no positions to choose from.
+    by_group = groups >= max(per_in, per_out) or min(per_in, per_out) == 1
     inward = incoming.ids if isinstance(incoming, Channels) else None
     if inward is not None:
         _tie_blocks(call.table, inward, groups, whole=by_group)
