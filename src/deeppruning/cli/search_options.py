@@ -32,6 +32,7 @@ _SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
     ("eval_batch_size", int, None, "Images a step for one candidate.", False),
     ("eval_momentum", float, None, "Momentum of SGD for one candidate.", False),
     ("eval_weight_decay", float, None, "Weight decay for one candidate.", False),
+    ("eval_augment", bool, None, "Crop and mirror images at random while a candidate is trained.", False),
     ("objective", str, "flops|params|latency|FUNCTION",
      "What is minimised beside the error; a function of the thin network is given as "
      "package.module:function or file.py:function.", True),
