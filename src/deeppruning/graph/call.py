@@ -92,7 +92,7 @@ class Call:
     def unmoved(self, name: str) -> Origin | None:
         """The argument as a whole parameter in its own shape, None where it is anything else."""
         payload = self.payload(name)
-        return payload if isinstance(payload, Origin) and payload.index is None else None
+        return payload if isinstance(payload, Origin) and payload.unmoved else None
 
     def bind_along(self, tensor: Tensor, dimension: int, ids: Ids) -> None:
         """A tensor met these channels along a dimension: index its parameter by them, or freeze them.

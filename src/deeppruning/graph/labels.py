@@ -25,34 +25,86 @@ class Channels:
 
 
 @dataclass(frozen=True)
+class Window:
+    """How a view looks at memory: the element at (i, j) lies at offset + i * strides[0] + j * strides[1]."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True)
 class Origin:
-    """The elements of a parameter, moved about: `index` holds flat positions, None where unmoved."""
+    """The elements of a parameter, moved about.
+
+    Views are described by their window on the parameter, for weights may have millions of elements;
+    after other moves `index` holds the flat position of each element. Neither: the parameter as it is.
+    """
 
     name: str
     shape: tuple[int, ...]
+    window: Window | None = None
     index: Tensor | None = None
+
+    @property
+    def unmoved(self) -> bool:
+        """Whether this is the whole parameter in its own shape."""
+        return self.window is None and self.index is None
 
     def flat(self) -> Tensor:
         """For each element its flat position in the parameter."""
         if self.index is not None:
             return self.index
-        return torch.arange(math.prod(self.shape), dtype=torch.float64).reshape(self.shape)
+        whole = torch.arange(math.prod(self.shape), dtype=torch.float64)
+        if self.window is None:
+            return whole.reshape(self.shape)
+        return whole.as_strided(self.window.shape, self.window.strides, self.window.offset)
+
+    def ghost(self) -> Tensor:
+        """A tensor without data that lies on the parameter as this view does."""
+        memory = torch.empty(math.prod(self.shape), device="meta")
+        if self.window is None:
+            return memory.view(self.shape)
+        return memory.as_strided(self.window.shape, self.window.strides, self.window.offset)
+
+    def seen_as(self, ghost: Tensor) -> "Origin":
+        """The parameter through another view, given as a ghost of it."""
+        window = Window(tuple(ghost.shape), ghost.stride(), int(ghost.storage_offset()))
+        same = window == Window(self.shape, Origin(self.name, self.shape).ghost().stride())
+        return Origin(self.name, self.shape, None if same else window)
 
     def axis_along(self, dimension: int) -> tuple[int, Ids] | None:
         """Which axis of the parameter runs along this dimension of the tensor, and its positions.
 
         None when no single axis does: the parameter is then no per-channel quantity there.
         """
-        if self.index is None:
+        if self.unmoved:
             return dimension, np.arange(self.shape[dimension], dtype=np.int64)
-        moved = np.moveaxis(self.index.numpy().astype(np.int64), dimension, 0)
+        if self.window is not None:
+            return self._axis_in_window(self.window, dimension)
+        moved = np.moveaxis(self.flat().numpy().astype(np.int64), dimension, 0)
         moved = moved.reshape(moved.shape[0], -1)
-        stride = math.prod(self.shape)
-        for axis, size in enumerate(self.shape):
-            stride //= size
-            positions = (moved // stride) % size
-            if size > 1 and (positions == positions[:, :1]).all() and len(np.unique(positions[:, 0])) > 1:
+        for axis, size, step in self._axes():
+            positions = (moved // step) % size
+            if (positions == positions[:, :1]).all() and len(np.unique(positions[:, 0])) > 1:
                 return axis, positions[:, 0]
+        return None
+
+    def _axes(self) -> list[tuple[int, int, int]]:
+        """Number, size and step in memory of each axis of the parameter that has more than one position."""
+        steps = [math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
+        axes = enumerate(zip(self.shape, steps, strict=True))
+        return [(axis, size, step) for axis, (size, step) in axes if size > 1]
+
+    def _axis_in_window(self, window: Window, dimension: int) -> tuple[int, Ids] | None:
+        stride, length = window.strides[dimension], window.shape[dimension]
+        for axis, size, step in self._axes():
+            along = [
+                d for d, s in enumerate(window.strides) if window.shape[d] > 1 and step <= s < step * size
+            ]
+            start = (window.offset // step) % size
+            if along == [dimension] and stride % step == 0 and start + (length - 1) * (stride // step) < size:
+                return axis, start + np.arange(length, dtype=np.int64) * (stride // step)
         return None
 
 

@@ -1,5 +1,6 @@
 """What operations without channel weights do to labels: move them, carry them, tie them, drop them."""
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -115,11 +116,13 @@ def _move_labels(call: Call) -> list[Payload]:
 
 
 def _move_origin(call: Call, origin: Origin) -> list[Payload]:
+    if origin.index is None and (call.function.is_view or call.name in VIEWS):
+        with contextlib.suppress(RuntimeError):  # a reshape that has to copy
+            ghosts = _run_on(call, lambda _, value: origin.ghost() if isinstance(value, Tensor) else value)
+            if all(ghost._is_view() for ghost in ghosts):
+                return [origin.seen_as(ghost) for ghost in ghosts]
     moved = _run_on(call, lambda _, value: origin.flat() if isinstance(value, Tensor) else value)
-    shape = tuple(moved[0].shape)
-    if len(moved) == 1 and shape == origin.shape and torch.equal(moved[0], origin.flat()):
-        return [origin]
-    return [Origin(origin.name, origin.shape, labels) for labels in moved]
+    return [Origin(origin.name, origin.shape, index=labels) for labels in moved]
 
 
 def _run_on(call: Call, replace: Callable[[str, Any], Any]) -> list[Tensor]:
