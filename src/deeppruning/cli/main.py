@@ -22,6 +22,8 @@ COMMANDS: dict[str, str] = {
     "finetune": "Fine-tune any candidate of a run.",
     "report": "Write the page of a run, to choose on, and its plots.",
     "watch": "Serve the page of a run and keep it live.",
+    "export": "Write a network of a run as ONNX, torch.export or safetensors.",
+    "bench": "Measure whether the thin networks of a run are really faster.",
     "data": "List the data sets, where they are looked for and how to get them.",
     "models": "List the networks of the zoo with depth, parameters and FLOPs.",
 }

@@ -1,0 +1,125 @@
+"""The networks of a run by name (the original, the picks, any fine-tuned candidate), ready to be used."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from deeppruning.data.images import Normalization
+from deeppruning.errors import DeepPruningError, InputError, RunError, WeightsError, unknown
+from deeppruning.models import create_model, resolve_model
+from deeppruning.runs.folder import RunFolder
+from deeppruning.search.finetuning import FOLDER
+from deeppruning.search.job import check_same_network
+from deeppruning.search.solution import load, read_solution
+from deeppruning.training.weights import load_weights
+
+ORIGINAL = "original"
+ROLES = ("heavy", "knee", "light")
+_OF_THE_DATA = ("classes", "image_shape", "normalization", "architecture", "base")
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A network of a run in evaluation mode, with what is known of its inputs."""
+
+    name: str
+    model: nn.Module
+    metadata: Mapping[str, str]
+    file: Path
+
+    def example(self, batch: int = 1) -> Tensor:
+        """A batch of inputs of the right shape, all zero."""
+        if "image_shape" not in self.metadata:
+            raise InputError(
+                f"{self.file} does not record the shape of its inputs (its task was your own); "
+                "export it from Python: deeppruning.export.export_onnx(model, example_input, path)"
+            )
+        return torch.zeros(batch, *json.loads(self.metadata["image_shape"]))
+
+    def normalization(self) -> Normalization:
+        """How its inputs are normalised."""
+        if "normalization" not in self.metadata:
+            raise InputError(
+                f"{self.file} records no normalisation, its images came as they are; leave out --normalize"
+            )
+        table = json.loads(self.metadata["normalization"])
+        return Normalization(tuple(table["mean"]), tuple(table["std"]))
+
+
+def read_network(
+    run_dir: str | Path, name: str, *, model: nn.Module | None = None, weights: Path | None = None
+) -> Network:
+    """The network of this name; `model` is an instance of the original's class.
+
+    Without it, a network of the zoo is rebuilt by itself and a class of the user's own by the spec the
+    run was started with. `weights` stand in for the run's copy of the original's.
+    """
+    if weights is not None and name != ORIGINAL:
+        raise InputError(f"weights are given for the original only, {name} has its own in the run")
+    with RunFolder.open(run_dir, read_only=True) as run:
+        file = _find(run, name)
+        described = file if name != ORIGINAL else run.solution(_saved(run)[0])
+        metadata = read_solution(described)[0]
+        base = model if model is not None else _rebuild(run, described, metadata)
+        if name != ORIGINAL:
+            return Network(name, load(file, base), metadata, file)
+        load_weights(base, weights or file)
+        check_same_network(run, base)
+        kept = {key: metadata[key] for key in _OF_THE_DATA if key in metadata}
+        return Network(name, base.eval(), {"role": ORIGINAL, **kept}, weights or file)
+
+
+def _find(run: RunFolder, name: str) -> Path:
+    saved = _saved(run)
+    if name in saved:
+        return run.solution(name)
+    if name == ORIGINAL and saved:
+        return run.path / FOLDER / f"{ORIGINAL}.safetensors"
+    number = re.fullmatch(r"candidate-(\d+)", name)
+    if number:
+        raise InputError(
+            f"{name} of {run.path} is not fine-tuned yet; "
+            f"do that with `deeppruning finetune {run.path} --candidate {number[1]}`"
+        )
+    if name in (ORIGINAL, *ROLES):
+        raise RunError(
+            f"{run.path} has not saved its {name} network yet; go on with `deeppruning resume {run.path}`"
+        )
+    raise unknown("solution", name, (ORIGINAL, *saved))
+
+
+def _saved(run: RunFolder) -> list[str]:
+    others = sorted(path.stem for path in run.path.glob("candidate-*.safetensors"))
+    return [role for role in (*ROLES, *others) if run.solution(role).is_file()]
+
+
+def _rebuild(run: RunFolder, file: Path, metadata: Mapping[str, str]) -> nn.Module:
+    """An instance of the original's class; its weights do not matter."""
+    try:
+        if "architecture" in metadata:
+            table: dict[str, Any] = json.loads(metadata["architecture"])
+            return create_model(table.pop("name"), **table)
+        described = run.config.get("model", {})
+        if "spec" in described and "image_shape" in metadata:
+            channels, height, width = json.loads(metadata["image_shape"])
+            return resolve_model(
+                described["spec"],
+                num_classes=len(json.loads(metadata["classes"])),
+                in_channels=channels,
+                image_size=min(height, width),
+                **described.get("options", {}),
+            )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if isinstance(error, DeepPruningError):
+            raise
+        raise WeightsError(f"{file}: its architecture cannot be rebuilt ({error})") from error
+    raise RunError(
+        f"{run.path} was started from Python with a network that is not in the zoo; go on there, "
+        "with an instance of its class: deeppruning.export.read_network(run, name, model=model)"
+    )
