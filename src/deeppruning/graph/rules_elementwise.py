@@ -116,11 +116,12 @@ def _move_labels(call: Call) -> list[Payload]:
 
 
 def _move_origin(call: Call, origin: Origin) -> list[Payload]:
-    if origin.index is None and (call.function.is_view or call.name in VIEWS):
+    if origin.index is None and call.name in VIEWS:
         with contextlib.suppress(RuntimeError):  # a reshape that has to copy
-            ghosts = _run_on(call, lambda _, value: origin.ghost() if isinstance(value, Tensor) else value)
-            if all(ghost._is_view() for ghost in ghosts):
-                return [origin.seen_as(ghost) for ghost in ghosts]
+            return [origin.seen_as(origin.ghost().view(call.outputs[0].shape))]
+    elif origin.index is None and call.function.is_view:
+        ghosts = _run_on(call, lambda _, value: origin.ghost() if isinstance(value, Tensor) else value)
+        return [origin.seen_as(ghost) for ghost in ghosts]
     moved = _run_on(call, lambda _, value: origin.flat() if isinstance(value, Tensor) else value)
     return [Origin(origin.name, origin.shape, index=labels) for labels in moved]
 
