@@ -11,7 +11,7 @@ from torch import nn
 from deeppruning.cli.main import cli
 from deeppruning.errors import DeepPruningError, InputError, RunError
 from deeppruning.export import bench_run
-from deeppruning.export.bench import in_turns, warnings_for
+from deeppruning.export.bench import in_turns, is_noisy, warnings_for
 from deeppruning.export.memory import peak_memory
 from deeppruning.export.onnx_file import has_onnx
 from deeppruning.report.data import collect
@@ -104,7 +104,13 @@ def test_warns_where_flops_fell_and_latency_did_not(flops: int, median: float, w
     lines = warnings_for({"original": network(100, 1.0), "knee": network(flops, median)})
     assert len(lines) == int(warned)
     if median > 1:
-        assert lines == ["knee has 30 % fewer FLOPs, but by PyTorch, batch 1: 10 % slower"]
+        assert lines == ["knee has 30 % fewer FLOPs, but is 10 % slower (PyTorch, batch 1)"]
+
+
+def test_a_large_spread_is_noise() -> None:
+    timing = {"median": 1.0, "spread": 0.21}
+    assert is_noisy({"original": {"latency_ms": {"PyTorch, batch 1": timing}}})
+    assert not is_noisy({"original": network(100, 1.0)})
 
 
 def test_peak_memory_counts_what_is_alive_at_once() -> None:

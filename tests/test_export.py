@@ -171,6 +171,35 @@ def test_a_file_that_differs_is_not_kept(tmp_path: Path) -> None:
     assert target.read_bytes() == b"earlier"
 
 
+class Counting(nn.Module):
+    """Takes the batch for a plain number, which exporters write into the graph."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(int(x.shape[0]), -1).relu()
+
+
+class Unusual(nn.Module):
+    """Has an operation that only the newer exporter knows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sinh(x)
+
+
+@needs_onnx
+def test_a_fixed_batch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="for a batch of 3"):
+        export_onnx(Counting(), torch.zeros(1, 1, 4, 4), tmp_path / "counting.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_onnx
+def test_what_the_older_exporter_lacks_is_exported_by_the_newer(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="the newer exporter needs onnxscript")
+    assert export_onnx(Unusual(), torch.zeros(1, 1, 4, 4), tmp_path / "unusual.onnx") <= 1e-4
+    (found,) = run_session(open_session(tmp_path / "unusual.onnx"), torch.ones(7, 1, 4, 4))
+    assert found.shape == (7, 1, 4, 4)
+
+
 @needs_onnx
 def test_the_exported_network_stays_as_it_is(tmp_path: Path) -> None:
     network = TinyNet().train()

@@ -63,6 +63,8 @@ def bench(
         click.echo(f"warning: {line}")
     if figures["warnings"]:
         click.echo(ADVICE)
+    if figures["noisy"]:
+        click.echo("note: the spread is large, the machine was busy; measure again when it is idle")
     click.echo(note)
 
 
@@ -93,7 +95,11 @@ def _aligned(rows: list[list[str]]) -> str:
 
 def _footnote(figures: Mapping[str, Any]) -> str:
     where = f"{figures['threads']} thread(s)" if figures["device"] == "cpu" else figures["device"]
-    missing = "" if figures["onnxruntime"] else "; onnxruntime not measured (deeppruning-es[onnx], processor)"
+    missing = (
+        ""
+        if figures["onnxruntime"]
+        else "; onnxruntime not measured: needs deeppruning-es[onnx], the processor and an exportable network"
+    )
     return (
         f"(latency: median and half the quartile distance, {where}, networks in turns; peak memory: weights "
         f"and activations alive at once for one input, counted{missing})"

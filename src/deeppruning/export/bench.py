@@ -1,6 +1,7 @@
 """Whether the thin networks of a run are really faster: all of them measured in turns, side by side."""
 
 import copy
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from deeppruning.backends.threads import torch_threads
-from deeppruning.errors import InputError
+from deeppruning.errors import GraphError, InputError
 from deeppruning.export.memory import peak_memory
 from deeppruning.export.networks import ORIGINAL, ROLES, Network, read_network
 from deeppruning.export.onnx_file import export_onnx, has_onnx, open_session, run_session
@@ -24,6 +25,7 @@ ROUNDS = 50
 FEWEST_ROUNDS = 7
 SECONDS = 15.0  # after which a measurement of unstated length ends, given its fewest rounds
 NOTABLE = 0.2  # the share of FLOPs saved from which a network is expected to be faster
+NOISY = 0.2  # a spread beyond this share of the median says more of the machine than of the network
 
 Forward = Callable[[], Any]
 
@@ -59,9 +61,10 @@ def bench_run(
     return {
         "threads": threads,
         "device": str(place),
-        "onnxruntime": place.type == "cpu" and has_onnx(),
+        "onnxruntime": any(how.startswith("onnxruntime") for how in found[ORIGINAL]["latency_ms"]),
         "networks": found,
         "warnings": warnings_for(found),
+        "noisy": is_noisy(found),
     }
 
 
@@ -97,14 +100,20 @@ def warnings_for(networks: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for how, timing in network["latency_ms"].items():
             gained = 1 - timing["median"] / original["latency_ms"][how]["median"]
             if saved > NOTABLE and gained < saved / 2:
-                slow.append(f"{how}: {_change(gained)}")
+                slow.append(f"{_change(gained)} ({how})")
         if slow:
-            lines.append(f"{name} has {100 * saved:.0f} % fewer FLOPs, but by {'; '.join(slow)}")
+            lines.append(f"{name} has {100 * saved:.0f} % fewer FLOPs, but is {'; '.join(slow)}")
     return lines
 
 
+def is_noisy(networks: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether other work on the machine blurred a measurement so much that it should be repeated."""
+    timings = [one for network in networks.values() for one in network["latency_ms"].values()]
+    return any(one["spread"] > NOISY * one["median"] for one in timings)
+
+
 def _change(gained: float) -> str:
-    return f"{100 * gained:.0f} % faster" if gained >= 0 else f"{-100 * gained:.0f} % slower"
+    return f"only {100 * gained:.0f} % faster" if gained >= 0 else f"{-100 * gained:.0f} % slower"
 
 
 def _summary(values: list[float]) -> dict[str, float]:
@@ -128,7 +137,7 @@ def _measurements(
 ) -> Iterable[tuple[str, dict[str, Forward]]]:
     """What is measured, one kind after the other: a forward of every network under each name."""
     inputs = {batch: torch.randn(networks[ORIGINAL].example(batch).shape) for batch in batches}
-    sessions = _sessions(networks, threads) if device.type == "cpu" and has_onnx() else None
+    sessions = _sessions(networks, threads) if device.type == "cpu" and has_onnx() else {}
     for network in networks.values():
         network.model.to(device)
     for batch, images in inputs.items():
@@ -138,7 +147,6 @@ def _measurements(
             {name: _torch_forward(network.model, there) for name, network in networks.items()},
         )
     for batch, images in inputs.items() if sessions else ():
-        assert sessions is not None
         yield (
             f"onnxruntime, batch {batch}",
             {name: _session_forward(session, images) for name, session in sessions.items()},
@@ -160,10 +168,15 @@ def _session_forward(session: Any, images: Tensor) -> Forward:
 
 
 def _sessions(networks: Mapping[str, Network], threads: int) -> dict[str, Any]:
-    sessions = {}
+    """A session for every network; none at all if one of them cannot be exported."""
+    sessions: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, network in networks.items():
             file = Path(folder) / f"{name}.onnx"
-            export_onnx(network.model, network.example(), file)
+            # Only timed here, so rounding of large outputs is no reason to refuse; `export` judges that.
+            try:
+                export_onnx(network.model, network.example(), file, tolerance=math.inf)
+            except GraphError:
+                return {}
             sessions[name] = open_session(file, threads=threads)
     return sessions

@@ -16,7 +16,8 @@ def peak_memory(model: nn.Module, example: Tensor) -> int:
     Counted, not sampled from the process: the same on every machine, and not blurred by what the
     allocator keeps. What a library takes for its own workspace inside an operation is not in it.
     """
-    held = {tensor.untyped_storage().data_ptr(): tensor for tensor in (*model.state_dict().values(), example)}
+    tensors = (*model.parameters(), *model.buffers(), example)
+    held = {tensor.untyped_storage().data_ptr(): tensor for tensor in tensors}
     counter = _Counter(sum(tensor.untyped_storage().nbytes() for tensor in held.values()), set(held))
     with torch.no_grad(), counter:
         model(example)

@@ -151,6 +151,9 @@ def _quietly(export: Callable[..., Any], *args: Any, **options: Any) -> None:
     """Without the exporters' notes on themselves: what counts is checked afterwards."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    # The older exporter prints the graph it failed on; standard output belongs to the command's own words.
+    print_to = getattr(torch._C, "_jit_set_onnx_log_output_stream", lambda stream: None)
+    print_to("stderr")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

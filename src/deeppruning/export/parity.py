@@ -23,7 +23,7 @@ def check_parity(
     tolerance: float = TOLERANCE,
 ) -> float:
     """The largest difference of any output over random inputs; GraphError if it exceeds the tolerance."""
-    largest = 0.0
+    largest = reach = 0.0
     for images in random_inputs(example, pixels=pixels):
         with torch.no_grad():
             expected, found = tensors_in(model(images)), exported(images)
@@ -36,10 +36,11 @@ def check_parity(
         for ours, theirs in zip(expected, found, strict=True):
             difference = float((ours.double() - theirs.double()).abs().max()) if ours.numel() else 0.0
             largest = max(largest, math.inf if math.isnan(difference) else difference)
+            reach = max(reach, float(ours.abs().max()) if ours.numel() else 0.0)
     if largest > tolerance:
         raise GraphError(
-            f"the exported network differs from PyTorch by {largest:.1e}, over the tolerance of "
-            f"{tolerance:.0e}; nothing was written. If its outputs are large numbers, allow more"
+            f"the exported network differs from PyTorch by {largest:.1e} on outputs of up to {reach:.1e}, "
+            f"over the tolerance of {tolerance:.0e}; nothing was written. For large outputs allow more"
         )
     return largest
 
