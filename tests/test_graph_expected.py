@@ -125,7 +125,7 @@ EXPECTED_FROZEN = {
     "dataclass_output": ("stem.0", 8, "the network's output"),
     "object_output": ("body.0", 6, "the network's output"),
     "feature_output": ("stem.0", 8, "the network's output"),
-    "looks_depthwise_one_channel": ("4", 1, "nothing would be left of 4"),
+    "looks_depthwise_one_channel": ("4", 1, "the only channel of 4: one must stay"),
     "depthwise_on_input": ("0", 6, "the network's input"),
     "weight_norm": ("0", 8, "convolution in 0 computes its weights in the forward code"),
     "scale_part_of_parameter": ("stem.0", 8, "only a part of scale is used at mul in the network's forward"),

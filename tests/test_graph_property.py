@@ -144,17 +144,17 @@ ZOO += [("resnet20", {"shortcut": "conv"}), ("resnet56", {"shortcut": "conv"})]
 @pytest.mark.parametrize(("name", "options"), ZOO, ids=[f"{n}-{o.get('shortcut', '')}" for n, o in ZOO])
 def test_every_cut_of_a_zoo_network_is_proven_priced_and_trains(name, options):
     torch.manual_seed(0)
-    model = create_model(name, image_size=16, **options)
+    model = create_model(name, image_size=8, **options)
     before = snapshot(model)
-    graph = ChannelGraph(model, torch.zeros(1, 3, 16, 16))
+    graph = ChannelGraph(model, torch.zeros(1, 3, 8, 8))
     filters = sum(group.filters for group in graph.groups)
     prunable = sum(group.filters for group in graph.groups if group.prunable)
     assert prunable >= 0.99 * filters  # squeezenet's classes are filters, and stay
-    example = torch.randn(1, 3, 16, 16)
+    example = torch.randn(1, 3, 8, 8)
     for kind, genome in genomes(graph).items():
         if kind in ("light", "nearly empty"):
             thin = check_cut(graph, model, example, genome)
-            train_one_step(thin, torch.randn(2, 3, 16, 16))
+            train_one_step(thin, torch.randn(2, 3, 8, 8))
     full = graph.full_genome()
     assert graph.flops(full) == counted(model, example)
     assert graph.params(full) == sum(p.numel() for p in model.parameters())

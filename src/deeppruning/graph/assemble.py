@@ -110,7 +110,8 @@ def _freeze_lone(table: AtomTable, traces: Mapping[str, Trace], genes: Genes) ->
     for ids, place in runs:
         own = genes[ids]
         if len(own) and own[0] >= 0 and (own == own[0]).all():
-            table.freeze(ids, f"nothing would be left of {place}")
+            lone = "the only channel" if len(own) == 1 else "all channels, tied to one another,"
+            table.freeze(ids, f"{lone} of {place}: one must stay")
             found = True
     return found
 
