@@ -14,17 +14,18 @@ import argparse
 import datetime
 import importlib.metadata
 import json
-import os
+import multiprocessing
 import platform
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from coverage_networks import NETWORKS, missing_packages
+from coverage_networks import NETWORKS, import_libraries, missing_packages
 from coverage_table import render, sentence
+from coverage_trial import run
 
 Row = dict[str, Any]
 PATIENCE = 10  # how much longer than the processor time it is allowed a process may last on a busy machine
@@ -38,26 +39,27 @@ def measure(key: str, limit: int) -> Row:
 
 
 def _trial(tool: str, key: str, limit: int) -> Row:
-    script = Path(__file__).with_name("coverage_trial.py")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    try:
-        done = subprocess.run(
-            [sys.executable, str(script), tool, key, str(limit)],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE * limit,
-            env=environment,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"not done after {PATIENCE * limit} s"}
-    if done.returncode == -signal.SIGXCPU:
-        return {"error": f"took more than {limit} s"}
-    try:
-        row: Row = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, json.JSONDecodeError):
-        return {"error": f"died with code {done.returncode}: {done.stderr[-200:]}"}
+    # Forked, so that the imports, which take longer than most networks, are paid for once.
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send_row, args=(sender, tool, key, limit))
+    process.start()
+    sender.close()
+    row: Row = {"error": f"not done after {PATIENCE * limit} s"}
+    if receiver.poll(PATIENCE * limit):
+        try:
+            row = receiver.recv()
+        except EOFError:
+            process.join()
+            stopped = process.exitcode == -signal.SIGXCPU
+            row = {"error": f"took more than {limit} s" if stopped else f"died with code {process.exitcode}"}
+    process.kill()
+    process.join()
     return row
+
+
+def _send_row(sender: Connection, tool: str, key: str, limit: int) -> None:
+    sender.send(run(tool, key, limit))
 
 
 def versions() -> str:
@@ -78,9 +80,10 @@ def write_markdown(path: Path, rows: Sequence[Row]) -> None:
     path.write_text(before + table + rest.split(END, 1)[1], encoding="utf-8")
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> dict[str, Row]:
     """The rows of an earlier run."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    return {row["network"]: row for row in rows}
 
 
 def main() -> None:
@@ -88,28 +91,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("networks", nargs="*", help="such as timm/dla34; all if none is given")
     parser.add_argument("--limit", type=int, default=120, help="seconds of processor time a run")
-    parser.add_argument("--json", type=Path, help="write one line of JSON for each network")
+    parser.add_argument(
+        "--json", type=Path, help="keep one line of JSON for each network; lines of others stay"
+    )
     parser.add_argument("--markdown", type=Path, help="write the table into this file")
-    parser.add_argument("--from-json", type=Path, help="do not measure, take the rows of an earlier run")
+    parser.add_argument("--table-only", action="store_true", help="do not measure, only write the table")
     options = parser.parse_args()
     unknown = [key for key in options.networks if key not in NETWORKS]
     if unknown:
         sys.exit(f"unknown network {unknown[0]!r}; the table knows: {', '.join(NETWORKS)}")
-    if options.from_json:
-        rows = read_rows(options.from_json)
-    else:
+    rows = read_rows(options.json) if options.json and options.json.exists() else {}
+    if not options.table_only:
         problem = missing_packages()
         if problem:
             sys.exit(problem)
-        rows = []
+        import_libraries()
         for key in options.networks or NETWORKS:
-            rows.append(measure(key, options.limit))
-            sys.stdout.write(sentence(rows[-1]) + "\n")
+            rows[key] = measure(key, options.limit)
+            sys.stdout.write(sentence(rows[key]) + "\n")
             sys.stdout.flush()
             if options.json:
-                options.json.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+                lines = [json.dumps(rows[key]) + "\n" for key in NETWORKS if key in rows]
+                options.json.write_text("".join(lines), encoding="utf-8")
     if options.markdown:
-        write_markdown(options.markdown, rows)
+        write_markdown(options.markdown, [rows[key] for key in NETWORKS if key in rows])
 
 
 if __name__ == "__main__":

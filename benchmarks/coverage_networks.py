@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from dataclasses import dataclass, field
 from typing import Any
@@ -135,12 +136,15 @@ def missing_packages() -> str | None:
     return HOW_TO_INSTALL.format(missing=", ".join(missing), specs=" ".join(NEEDED[name] for name in missing))
 
 
-def declare_torchvision_operators() -> None:
-    """Let torchvision be imported beside a torch it was not compiled for: its models need none of these."""
+def import_libraries() -> None:
+    """Import all that the trials need, torchvision even beside a torch that it was not compiled for."""
     library = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
+    for name in ("nms", "qnms"):  # declared, never called: no network here uses them
         library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     _operators.append(library)
+    torch.set_num_threads(1)  # threads would not survive the fork
+    for name in NEEDED:
+        importlib.import_module(name)
 
 
 def _lively(model: nn.Module) -> nn.Module:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 TOLERANCE = 1e-8  # relative, in double precision
 Convolution = nn.modules.conv._ConvNd
+Place = tuple[str, str | int]  # a module and its side, or a loose parameter and its dimension
+Kept = dict[Place, Tensor]  # the positions that stay
 
 
 def torch_pruning(network: Network) -> Row:
@@ -63,39 +66,54 @@ def _is_classifier(module: nn.Module) -> bool:
     return isinstance(module, (nn.Linear, nn.Conv2d)) and width == CLASSES
 
 
-def _cut_and_note(pruner: Any, model: nn.Module) -> dict[str, tuple[int, Tensor]]:
-    """Cut, and return for each module or loose parameter its dimension and the positions that stay."""
+def _cut_and_note(pruner: Any, model: nn.Module) -> Kept:
+    """Cut, and return which outputs and inputs of each module stay, likewise for loose parameters."""
     names = {module: name for name, module in model.named_modules()}
-    kept: dict[str, tuple[int, Tensor]] = {}
+    kept: Kept = {}
     graph = pruner.DG
     for group in pruner.step(interactive=True):
         for dependency, positions in group:
             target = dependency.target.module
             if isinstance(target, nn.Parameter):
-                name, dimension = graph._param_to_name[target], dependency.target.pruning_dim
-                width = target.shape[dimension]
+                place: Place = (graph._param_to_name[target], dependency.target.pruning_dim)
+                width = target.shape[dependency.target.pruning_dim]
             elif target in names and graph.is_out_channel_pruning_fn(dependency.handler):
-                name, dimension, width = names[target], 0, graph.get_out_channels(target)
+                place, width = (names[target], "output"), graph.get_out_channels(target)
+            elif target in names:
+                place, width = (names[target], "input"), graph.get_in_channels(target)
             else:
                 continue
-            before = kept[name][1] if name in kept else torch.arange(width)
+            before = kept.get(place, torch.arange(width))
             stays = torch.ones(len(before), dtype=torch.bool)
             stays[[int(getattr(position, "idx", position)) for position in positions]] = False
-            kept[name] = (dimension, before[stays])
+            kept[place] = before[stays]
         group.prune()
     return kept
 
 
-def silence(model: nn.Module, kept: dict[str, tuple[int, Tensor]]) -> None:
-    """Hold what was removed at zero, by hooks on modules and by zeros in loose parameters."""
+def silence(model: nn.Module, kept: Kept) -> None:
+    """Hold what was removed at zero, by hooks on modules and by zeros in loose parameters.
+
+    Inputs too: an operation between two modules may turn a silent channel into a constant.
+    """
     parameters = dict(model.named_parameters())
     modules = dict(model.named_modules())
-    for name, (dimension, stays) in kept.items():
-        if name in parameters:
+    for (name, where), stays in kept.items():
+        if isinstance(where, int):
             tensor = parameters[name].data
-            tensor.copy_(_only(tensor, dimension, stays))
-        else:
+            tensor.copy_(_only(tensor, where, stays))
+        elif where == "output":
             modules[name].register_forward_hook(_Silencer(stays))
+        else:
+            modules[name].register_forward_pre_hook(_silent_input(stays))
+
+
+def _silent_input(stays: Tensor) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
+    def hook(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        axis = inputs[0].ndim - 1 if isinstance(module, nn.Linear) else 1
+        return (_only(inputs[0], axis, stays), *inputs[1:])
+
+    return hook
 
 
 class _Silencer:

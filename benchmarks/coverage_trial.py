@@ -1,21 +1,16 @@
-"""One network through one tool, in a process of its own: cut it and compare the cut with silence.
-
-Run by `coverage.py`; prints one line of JSON. `python coverage_trial.py ours timm/dla34` runs one alone.
-"""
+"""One network through the channel graph: build it, prove cuts of it, count and train a thin network."""
 
 from __future__ import annotations
 
 import collections
-import json
 import resource
-import sys
 import time
 import warnings
 from typing import Any
 
 import numpy as np
 import torch
-from coverage_networks import NETWORKS, Network, declare_torchvision_operators
+from coverage_networks import NETWORKS, Network
 from torch import nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -54,13 +49,11 @@ def ours(network: Network) -> Row:
 
 
 def multiply_adds(model: nn.Module, network: Network) -> int:
-    """Of convolutions and linear layers; products of two activations (attention) are no layer's."""
+    """What torch's own counter finds, which counts a multiply-add as two."""
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter:
         model.eval()(network.example())
-    counts = {str(operator): count for operator, count in counter.get_flop_counts()["Global"].items()}
-    products = ("bmm", "baddbmm", "attention")
-    return sum(n for name, n in counts.items() if not any(word in name for word in products)) // 2
+    return counter.get_total_flops() // 2
 
 
 def trains(model: nn.Module, network: Network) -> bool | str:
@@ -80,25 +73,17 @@ def short(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
 
 
-def main() -> None:
-    """`ours` or `torch_pruning`, then the network, then seconds of the processor before it is stopped."""
-    tool, key, *limit = sys.argv[1:]
-    if limit:
-        resource.setrlimit(resource.RLIMIT_CPU, (int(limit[0]), int(limit[0]) + 5))
+def run(tool: str, key: str, seconds: int) -> Row:
+    """One trial in the process at hand, which is stopped after so many seconds of processor time."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    warnings.simplefilter("ignore")
-    declare_torchvision_operators()
     if tool == "ours":
         trial = ours
     else:
         from coverage_rival import torch_pruning as trial
     try:
-        row = trial(NETWORKS[key])
+        return trial(NETWORKS[key])
     except Exception as error:
-        row = {"error": short(error)}
-    sys.stdout.write(json.dumps(row) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+        return {"error": short(error)}

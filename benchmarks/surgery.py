@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
+import importlib.metadata
+import importlib.util
 import platform
 import statistics
 import sys
@@ -113,7 +115,7 @@ def verdict(ours: nn.Module, theirs: nn.Module, images: Tensor) -> str:
     return "same network" if same else "its network gives another output"
 
 
-def measure(options: dict[str, Any], masks: int) -> Timings:
+def measure(options: dict[str, Any], masks: int, keep: float) -> Timings:
     """All timings of one network."""
     torch.manual_seed(0)
     model = create_model(num_classes=10, **options).eval()
@@ -122,7 +124,7 @@ def measure(options: dict[str, Any], masks: int) -> Timings:
     timings = Timings(build=seconds)
     generator = np.random.default_rng(0)
     for _ in range(masks):
-        genome = generator.random(graph.num_genes) < 0.5
+        genome = generator.random(graph.num_genes) < keep
         removed = removed_filters(model, graph, genome)
         seconds, ours = timed(lambda: graph.prune(genome))  # noqa: B023
         timings.ours.append(seconds)
@@ -159,23 +161,22 @@ def main() -> None:
     """Measure all networks and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--masks", type=int, default=9, help="random masks a network")
+    parser.add_argument("--keep", type=float, default=0.5, help="share of filters that a mask keeps")
     options = parser.parse_args()
-    try:
-        import torch_pruning
-    except ImportError:
+    if importlib.util.find_spec("torch_pruning") is None:
         sys.exit("Torch-Pruning is not installed: pip install --no-deps torch-pruning==1.6.1")
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     heads = ("network", "our graph", "our cut", "Torch-Pruning", "ratio", "its cut alone", "ratio")
     heads += (f"{POPULATION:,} genomes priced", "what Torch-Pruning made")
-    version = getattr(torch_pruning, "__version__", "1.6.1")
+    version = importlib.metadata.version("torch-pruning")
     print(
         f"torch {torch.__version__}, Torch-Pruning {version}, Python {platform.python_version()}, one thread,"
     )
-    print(f"half of all filters, medians of {options.masks} masks\n")
+    print(f"{100 * options.keep:.0f} % of the filters kept, medians of {options.masks} masks\n")
     print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads))
     for label, network in NETWORKS.items():
-        print(row(label, measure(network, options.masks)), flush=True)
+        print(row(label, measure(network, options.masks, options.keep)), flush=True)
 
 
 if __name__ == "__main__":
