@@ -1,0 +1,19 @@
+"""Small networks for the tests of the channel graph, one for every thing a forward method may do."""
+
+from graph_networks import chains, groups, interfaces, joins, moves, norms, oddities
+from graph_networks.parts import NETWORKS, Net, block, conv, head
+
+__all__ = [
+    "NETWORKS",
+    "Net",
+    "block",
+    "chains",
+    "conv",
+    "groups",
+    "head",
+    "interfaces",
+    "joins",
+    "moves",
+    "norms",
+    "oddities",
+]

@@ -1,0 +1,123 @@
+"""Shared modules and weights; several inputs and outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graph_networks.parts import (
+    Net,
+    around,
+    block,
+    conv,
+    head,
+    network,
+)
+
+
+@network
+def module_called_twice():
+    return around(lambda net, x: F.relu(net.same(F.relu(net.same(x)))), 8, same=conv(8, 8))
+
+
+@network
+def module_called_on_two_widths_of_input():
+    def run(net, x):
+        return net.same(net.left(x)) + net.same(net.right(x))
+
+    return around(run, 8, 6, left=conv(8, 4), right=conv(8, 4), same=conv(4, 6))
+
+
+@network
+def shared_weights():
+    first, second = conv(8, 8, bias=False), conv(8, 8)
+    second.weight = first.weight
+    return around(lambda net, x: net.two(F.relu(net.one(x))), 8, one=first, two=second)
+
+
+@network
+def shared_norm():
+    norm = nn.BatchNorm2d(8)
+    return around(
+        lambda net, x: net.norm(net.two(net.norm(net.one(x)))), 8, one=conv(8, 8), two=conv(8, 8), norm=norm
+    )
+
+
+@network
+def same_module_under_two_names():
+    shared = conv(8, 8)
+    return around(lambda net, x: net.two(F.relu(net.one(x))), 8, one=shared, two=shared)
+
+
+@network
+def several_inputs():
+    model = Net(
+        lambda net, x, y: net.head(torch.cat([net.left(x), net.right(y)], 1)),
+        left=block(3, 6),
+        right=block(1, 4),
+        head=head(10),
+    )
+    return model, (torch.zeros(2, 3, 8, 8), torch.zeros(2, 1, 8, 8))
+
+
+@network
+def keyword_inputs():
+    model = Net(lambda net, image, scale: net.head(net.stem(image) * scale), stem=block(3, 6), head=head(6))
+    return model, {"image": torch.zeros(2, 3, 8, 8), "scale": torch.ones(2, 1, 1, 1)}
+
+
+@network
+def tuple_output():
+    return Net(
+        lambda net, x: (net.head(net.body(net.stem(x))), net.side(net.stem(x))),
+        stem=block(3, 8),
+        body=block(8, 6),
+        head=head(6),
+        side=conv(8, 2),
+    )
+
+
+@network
+def feature_output():
+    def run(net, x):
+        features = net.stem(x)
+        return {"logits": net.head(net.body(features)), "features": features}
+
+    return Net(run, stem=block(3, 8), body=block(8, 6), head=head(6))
+
+
+@dataclass
+class Answer:
+    """An output that is no container torch knows of."""
+
+    logits: Tensor
+    features: Tensor
+
+
+@network
+def dataclass_output():
+    def run(net, x):
+        features = net.stem(x)
+        return Answer(net.head(net.body(features)), features)
+
+    return Net(run, stem=block(3, 8), body=block(8, 6), head=head(6))
+
+
+class Box:
+    """An output object that hides its tensors in attributes."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.inner = [tensor]
+
+
+@network
+def object_output():
+    return Net(
+        lambda net, x: (net.head(net.body(net.stem(x))), Box(net.body(net.stem(x)))),
+        stem=block(3, 8),
+        body=block(8, 6),
+        head=head(6),
+    )
