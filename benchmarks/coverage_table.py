@@ -68,10 +68,17 @@ def _rival(row: Row) -> str:
 
 def _summary(rows: Sequence[Row]) -> str:
     built = [row["ours"] for row in rows if "error" not in row["ours"]]
-    proven = sum(ours["proof"] and ours["flops_exact"] and ours["trains"] is True for ours in built)
+    # Where every filter is frozen there is no cut, so nothing is proven either.
+    cut = [ours for ours in built if ours["prunable"]]
+    proven = sum(ours["proof"] and ours["flops_exact"] and ours["trains"] is True for ours in cut)
     whole = sum(ours["prunable"] == ours["filters"] for ours in built)
-    right = sum(row["torch_pruning"].get("outcome") == "ok" for row in rows)
+    rivals = [row["torch_pruning"] for row in rows]
+    right = [rival for rival in rivals if rival.get("outcome") == "ok"]
+    idle = sum(rival["trains"] is not True for rival in right)
+    stopped = sum("outcome" not in rival for rival in rivals)
     return (
-        f"Of {len(rows)} networks DeepPruningES builds {len(built)}, proves {proven} (cut equal to silence, "
-        f"FLOPs exact, trains) and can prune every filter of {whole}; Torch-Pruning cuts {right} correctly."
+        f"Of {len(rows)} networks DeepPruningES builds {len(built)}, finds something to cut in {len(cut)}, "
+        f"proves the cuts of {proven} (equal to silence, FLOPs exact, trains) and can prune every filter of "
+        f"{whole}. Torch-Pruning cuts {len(right)} correctly, {idle} of which do not train afterwards; "
+        f"{stopped} ran into the time limit, so nothing is known of those."
     )
