@@ -85,7 +85,9 @@ def _cut_and_note(pruner: Any, model: nn.Module) -> Kept:
                 continue
             before = kept.get(place, torch.arange(width))
             stays = torch.ones(len(before), dtype=torch.bool)
-            stays[[int(getattr(position, "idx", position)) for position in positions]] = False
+            numbers = [int(getattr(position, "idx", position)) for position in positions]
+            # A number beyond the width is passed over in silence by Torch-Pruning, so it is here.
+            stays[[number for number in numbers if number < len(stays)]] = False
             kept[place] = before[stays]
         group.prune()
     return kept
