@@ -1,9 +1,10 @@
 """A program that starts a run in a child process and kills it, again and again, until it gets through.
 
-Run by test_search_kill.py as `kill_run.py FOLDER SEED`; prints how often it killed. The child is forked
-from a process that has torch loaded and has used a single thread only, so that a kill costs little.
+Run by test_search_kill.py as `kill_run.py FOLDER SEED KILLS`; leaves the runs 0, 1, ... in the folder,
+as many as it takes to kill so often. A child is forked from a process that has torch loaded and has used a single thread only, so that a kill costs little.
 """
 
+import itertools
 import os
 import random
 import signal
@@ -52,10 +53,8 @@ def wait_and_kill(child: int, report: int, draw: random.Random) -> None:
     os.kill(child, signal.SIGKILL)
 
 
-def main() -> None:
-    """Kill at most so many times; then let the run end."""
-    folder, draw, kills = Path(sys.argv[1]), random.Random(int(sys.argv[2])), int(sys.argv[3])
-    torch.set_num_threads(1)
+def run_to_its_end(folder: Path, draw: random.Random, kills: int) -> int:
+    """Run, killed at most so many times; how often it was killed before it got through."""
     killed = 0
     while True:
         reading, writing = os.pipe()
@@ -70,9 +69,20 @@ def main() -> None:
         _, status = os.waitpid(child, 0)
         os.close(reading)
         if os.WIFEXITED(status):
-            print(killed)
-            sys.exit(os.WEXITSTATUS(status))
+            if os.WEXITSTATUS(status):
+                sys.exit(os.WEXITSTATUS(status))
+            return killed
         killed += 1
+
+
+def main() -> None:
+    """Runs, one after the other, until all kills are spent: how many fit into one run depends on the machine."""
+    folder, draw, kills = Path(sys.argv[1]), random.Random(int(sys.argv[2])), int(sys.argv[3])
+    torch.set_num_threads(1)
+    for number in itertools.count():
+        kills -= run_to_its_end(folder / str(number), draw, kills)
+        if kills <= 0:
+            break
 
 
 if __name__ == "__main__":
