@@ -13,6 +13,7 @@ LAYERS = [
     {"graph", "models", "data"},
     {"evolution", "training", "backends", "runs"},
     {"search"},
+    {"rivals"},
     {"report", "export"},
     {"api"},
     {"cli"},

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from deeppruning.version import __version__
 
 if TYPE_CHECKING:
+    from deeppruning.api import compare as compare
     from deeppruning.api import prune as prune
     from deeppruning.api import resume as resume
+    from deeppruning.backends import RayBackend as RayBackend
     from deeppruning.config import FinetuneConfig as FinetuneConfig
     from deeppruning.config import SearchConfig as SearchConfig
     from deeppruning.config import TrainConfig as TrainConfig
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "ChannelGraph": "deeppruning.graph",
     "FinetuneConfig": "deeppruning.config",
+    "RayBackend": "deeppruning.backends",
     "SearchConfig": "deeppruning.config",
     "Task": "deeppruning.search.task",
     "TrainConfig": "deeppruning.config",
+    "compare": "deeppruning.api",
     "load": "deeppruning.search.solution",
     "prune": "deeppruning.api",
     "resume": "deeppruning.api",
@@ -35,10 +39,12 @@ _HOMES = {
 __all__ = [
     "ChannelGraph",
     "FinetuneConfig",
+    "RayBackend",
     "SearchConfig",
     "Task",
     "TrainConfig",
     "__version__",
+    "compare",
     "load",
     "prune",
     "resume",

@@ -1,17 +1,26 @@
-"""The whole job from Python: `prune` starts it, `resume` goes on with it, `finetune` takes another pick."""
+"""The whole job from Python: `prune` starts it, `resume` goes on with it, `finetune` takes another pick.
+
+`compare` asks other methods for networks of the same size.
+"""
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from deeppruning.backends import Backend
 from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.errors import InputError
+from deeppruning.rivals import Comparison, compare_methods
+from deeppruning.rivals.events import Observer as RivalObserver
+from deeppruning.rivals.setup import Match, make_rivalry, open_comparison
 from deeppruning.runs import RunFolder
+from deeppruning.search.events import ignore
 from deeppruning.search.job import check_same_network, execute, finetune_one, fingerprint
 from deeppruning.search.result import Result, Solution
 from deeppruning.search.setup import Setup
@@ -35,7 +44,7 @@ def prune(
     `train` and `test` are image sets, (images, labels) pairs or torch Datasets. The result does not
     depend on `workers`. `tables` are further tables for the run's config.toml. The rest is what `Setup`
     takes: `task` (your own way to train and judge; needs `example_input`), `objective` (a function of
-    the thin network in place of FLOPs), `backend`, `observer`.
+    the thin network in place of FLOPs), `backend` (a RayBackend for a cluster), `observer`.
     """
     setup = Setup(
         model=model,
@@ -55,7 +64,7 @@ def prune(
         **{name: dict(table) for name, table in (tables or {}).items()},
     }
     config["model"] = {**config.get("model", {}), "fingerprint": fingerprint(model)}
-    with RunFolder.create(run_dir, config) as run:
+    with job.backend, RunFolder.create(run_dir, config) as run:
         return execute(job, run)
 
 
@@ -82,11 +91,13 @@ def resume(
             test=test,
             search=SearchConfig.from_table(run.config["search"]),
             finetune=FinetuneConfig.from_table(run.config["finetune"]),
-            workers=workers or table["workers"],
+            workers=workers or table.get("workers") or os.cpu_count() or 1,
             device=device or table["device"],
             **rest,
         )
-        return execute(setup.job(), run)
+        job = setup.job()
+        with job.backend:
+            return execute(job, run)
 
 
 def finetune(
@@ -125,3 +136,60 @@ def finetune(
         digest = hashlib.sha256(described.encode()).hexdigest()[:8]
         same = (chosen, cores) == (usual, search.threads)
         return finetune_one(setup.job(), run, candidate, variant="" if same else digest)
+
+
+def compare(
+    model: nn.Module,
+    train: Any,
+    test: Any,
+    *,
+    methods: str | Sequence[str] = "all",
+    match: str | Path | None = None,
+    shares: Sequence[float] = (),
+    seeds: int = 1,
+    images: int | None = None,
+    run_dir: str | Path | None = None,
+    search: SearchConfig | None = None,
+    finetune: FinetuneConfig | None = None,
+    workers: int | None = None,
+    device: str | None = None,
+    backend: Backend | None = None,
+    observer: RivalObserver = ignore,
+) -> Comparison:
+    """Ask other methods for networks of given FLOPs and fine-tune all of them alike.
+
+    The FLOPs are those of the picks of the run `match`, which take part, or `shares` of the original's
+    (0.5 is half of it). Options of search and fine-tuning are those of that run, unless others are
+    given for the latter; fine-tuning may be kept short by a class-balanced part of so many `images`.
+    Everything is kept in `run_dir` (the folder "compare" of the run by default), and the same call
+    goes on where it was stopped; more methods or seeds may be added later.
+    """
+    matched = Match.read(match, model) if match is not None else None
+    if matched is not None and (search is not None or shares):
+        raise InputError("search options and FLOPs of a comparison come from the run it is matched to")
+    folder = run_dir if run_dir is not None else match and Path(match) / "compare"
+    if folder is None:
+        raise InputError("a comparison needs a folder: give run_dir, or a run to match")
+    setup = Setup(
+        model=model,
+        train=train,
+        test=test,
+        search=search or (matched.search if matched else SearchConfig()),
+        finetune=finetune or (matched.finetune if matched else FinetuneConfig()),
+        workers=workers or os.cpu_count() or 1,
+        device=device or (matched.device if matched else "auto"),
+        backend=backend,
+    )
+    rivalry = make_rivalry(
+        setup, methods=methods, shares=shares, match=matched, seeds=seeds, images=images, observer=observer
+    )
+    config = {
+        "targets": {target.name: target.flops for target in rivalry.targets},
+        "images": images or 0,
+        "search": setup.search.to_table(),
+        "finetune": setup.finetune.to_table(),
+        "model": fingerprint(model),
+        "data": rivalry.context.task.fingerprint(),
+    }
+    with open_comparison(folder, config) as run:
+        return compare_methods(rivalry, run)

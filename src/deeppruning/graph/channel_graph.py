@@ -135,6 +135,13 @@ class ChannelGraph:
         """Layer -> the gene of each of its filters, -1 for one that always stays."""
         return {layer.name: layer.genes.tolist() for layer in self._plan.layers}
 
+    def parameter_genes(self) -> dict[str, dict[int, NDArray[np.int64]]]:
+        """Parameter or buffer -> dimension -> the gene at each position, -1 for one that always stays."""
+        return {
+            name: {dimension: self._plan.axes[axis] for dimension, axis in places}
+            for name, places in self._plan.parameters.items()
+        }
+
     def __str__(self) -> str:
         full = self.full_genome()
         name = type(self._model).__name__

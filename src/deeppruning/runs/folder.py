@@ -119,15 +119,15 @@ def _to_toml(header: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     if clash:
         raise RunError(f"the option table {clash[0]!r} has a reserved name; choose another")
     try:
-        return tomli_w.dumps({**header, **_without_none(config)})
+        return tomli_w.dumps({**header, **without_none(config)})
     except TypeError as error:
         raise RunError(f"the options cannot be written as TOML: {error}") from error
 
 
-def _without_none(value: Any) -> Any:
-    # TOML has no null: an option that is absent reads back as its default, which is None.
+def without_none(value: Any) -> Any:
+    """Tables as they can be written: TOML has no null, and an option that is absent reads back as None."""
     if isinstance(value, Mapping):
-        return {key: _without_none(entry) for key, entry in value.items() if entry is not None}
+        return {key: without_none(entry) for key, entry in value.items() if entry is not None}
     return value
 
 

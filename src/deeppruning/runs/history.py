@@ -139,6 +139,11 @@ class History:
             found.append(CandidateRow(id_, generation, genome, evaluation))
         return found
 
+    def evaluations(self) -> list[Evaluation]:
+        """Every evaluation, in the order in which they were recorded."""
+        rows = self._read(f"SELECT genome, {_EVALUATION} FROM evaluations ORDER BY rowid")
+        return [_evaluation(unpack_genome(packed, rest[0]), rest) for packed, *rest in rows]
+
     def picks(self) -> list[PickRow]:
         """All picks by generation and role."""
         sql = "SELECT generation, role, candidate_id FROM picks ORDER BY generation, role"

@@ -81,5 +81,5 @@ Event = Started | CandidateDone | GenerationDone | EpochDone | SolutionSaved
 Observer = Callable[[Event], None]
 
 
-def ignore(event: Event) -> None:
+def ignore(event: object) -> None:
     """The observer that looks away."""

@@ -6,12 +6,13 @@ it out, and only the process that owns the run folder writes there.
 
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from safetensors import safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from deeppruning.atomic import write_atomically
@@ -20,7 +21,7 @@ from deeppruning.errors import RunError
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.records import EpochRow
 from deeppruning.search.candidate import Context, Genome, candidate_seed
-from deeppruning.search.events import EpochDone, Observer
+from deeppruning.search.events import EpochDone
 from deeppruning.training.reports import EpochReport
 
 FOLDER = "finetune"
@@ -35,6 +36,7 @@ class Round:
     number: int
     state: bytes | None
     last: bool  # test the network and bring its weights; round 0 does nothing else
+    start: bytes | None = None  # weights to begin with, as safetensors, where not those of the cut
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,8 @@ def run_round(context: Context, item: Round) -> RoundDone:
     task = context.task
     thin = context.graph.prune(item.genome)
     report = None
+    if item.start is not None and item.state is None:
+        thin.load_state_dict(load(item.start))
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Path(folder) / "checkpoint"
         if item.state is not None:
@@ -80,33 +84,44 @@ class Finetuning:
 
     run: RunFolder
     context: Context
-    observer: Observer
+    observer: Callable[[EpochDone], None]
     variant: str = ""  # names a second training of a candidate by other options, kept apart from the first
 
     def finish(
         self, backend: Backend, genomes: Mapping[int, Genome], roles: Mapping[int, tuple[str, ...]]
     ) -> dict[int, Tuned]:
+        """Train every candidate to the end, side by side, in a session of its own."""
+        if all(self._final(id_).exists() for id_ in genomes):
+            return {id_: self._read(id_) for id_ in genomes}
+        with backend.open(run_round, self.context) as session:
+            return self.train(session, genomes, roles)
+
+    def train(
+        self,
+        session: Session[Round, RoundDone],
+        genomes: Mapping[int, Genome],
+        roles: Mapping[int, tuple[str, ...]],
+        starts: Mapping[int, bytes] = MappingProxyType({}),
+    ) -> dict[int, Tuned]:
         """Train every candidate to the end, side by side; the costliest starts each round.
 
-        The original is only tested.
+        The original is only tested. `starts` are the weights of those that do not begin as cut.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
         done = {id_: self._rounds_done(id_) for id_ in order}
-        if any(not self._final(id_).exists() for id_ in order):
-            with backend.open(run_round, self.context) as session:
-                while waiting := [id_ for id_ in order if not self._final(id_).exists()]:
-                    items = [(id_, self._next(genomes[id_], id_, done[id_])) for id_ in waiting]
-                    self._run(session, items, roles)
-                    for id_ in waiting:
-                        done[id_] += 1
+        while waiting := [id_ for id_ in order if not self._final(id_).exists()]:
+            items = [(id_, self._next(genomes[id_], id_, done[id_], starts.get(id_))) for id_ in waiting]
+            self._run(session, items, roles)
+            for id_ in waiting:
+                done[id_] += 1
         return {id_: self._read(id_) for id_ in order}
 
-    def _next(self, genome: Genome, id_: int, done: int) -> Round:
+    def _next(self, genome: Genome, id_: int, done: int, start: bytes | None) -> Round:
         state = self._state(id_, done).read_bytes() if done and self._state(id_, done).exists() else None
         rounds = 0 if id_ == ORIGINAL else self.context.task.rounds
         number = min(done + 1, rounds)
-        return Round(genome, number, state, last=number == rounds)
+        return Round(genome, number, state, last=number == rounds, start=start)
 
     def _run(
         self,

@@ -51,6 +51,7 @@ def fit(
     teacher: nn.Module | None = None,
     distill: float = 0.0,
     temperature: float = 4.0,
+    penalty: Callable[[nn.Module], Tensor] | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
     on_batch: Callable[[BatchReport], None] | None = None,
     evaluate_every: int = 1,
@@ -62,7 +63,8 @@ def fit(
     left as it was. With `checkpoint`, the state is written after every epoch (before `on_epoch` is
     called), and a later call with the same options goes on from it: on a processor, with the same
     number of threads, to weights equal bit for bit to those of a run never stopped. The model is moved
-    to `device` and stays there; teacher likewise. With `stop_after` this call ends after so many further
+    to `device` and stays there; teacher likewise. `penalty` is added to the loss of every batch: a
+    regulariser of the weights. With `stop_after` this call ends after so many further
     epochs and a later one goes on. Raises Diverged when the loss overflows.
     """
     if evaluate_every < 1:
@@ -78,7 +80,7 @@ def fit(
     history: list[EpochReport] = []
     if checkpoint is not None and resume and checkpoint.exists():
         history = load_checkpoint(checkpoint, model, optimizer, job)
-    runner = _Epoch(model, optimizer, loss, train, config, device, on_batch)
+    runner = _Epoch(model, optimizer, loss, penalty, train, config, device, on_batch)
     teacher_mode = mode(teacher, training=False) if teacher is not None else nullcontext()
     with teacher_mode:
         last = config.epochs if stop_after is None else min(config.epochs, len(history) + stop_after)
@@ -136,6 +138,7 @@ class _Epoch:
     model: nn.Module
     optimizer: torch.optim.SGD
     loss: Loss
+    penalty: Callable[[nn.Module], Tensor] | None
     train: ImageSet
     config: TrainConfig
     device: torch.device
@@ -172,6 +175,8 @@ class _Epoch:
                 if number == 1:
                     check_outputs(outputs, len(labels), self.train.num_classes)
                 loss = self.loss(images, outputs, labels)
+                if self.penalty is not None:
+                    loss = loss + self.penalty(self.model)
             self.optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
             self.optimizer.step()

@@ -1,0 +1,192 @@
+"""The comparison itself: every method asked, every network fine-tuned alike, each step kept on disk."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from safetensors.torch import save
+from torch import nn
+
+from deeppruning.atomic import write_atomically
+from deeppruning.backends.base import Backend, Key, Outcome, Session
+from deeppruning.backends.threads import torch_threads
+from deeppruning.config import SearchConfig
+from deeppruning.rivals.events import MethodDone, Observer
+from deeppruning.rivals.problem import Clock, Method, Network, Problem, Target, Workers, call
+from deeppruning.rivals.proposals import Proposal, file_name, read_proposal, write_proposal
+from deeppruning.rivals.results import OURS, Comparison, Row, Search, hypervolume
+from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.history import History
+from deeppruning.runs.records import Evaluation
+from deeppruning.search.candidate import Context
+from deeppruning.search.events import ignore
+from deeppruning.search.finetuning import Finetuning, Round, RoundDone, run_round
+
+RESULTS = "results.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Rivalry:
+    """All that a comparison needs; made by the Python interface."""
+
+    model: nn.Module
+    context: Context  # with the whole task, and the first seed
+    search: SearchConfig
+    backend: Backend
+    methods: tuple[Method, ...]
+    targets: tuple[Target, ...]
+    seeds: int
+    ours: tuple[Network, ...] = ()  # the picks of a run, where the comparison is matched to one
+    evaluated: tuple[Evaluation, ...] = ()  # all that this run evaluated
+    observer: Observer = ignore
+
+
+def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
+    """Ask every method with every seed and fine-tune what it proposes; what is on disk is not done again."""
+    names = [*([OURS] if rivalry.ours else []), *(method.name for method in rivalry.methods)]
+    steps = rivalry.seeds * len(names)
+    rows: list[Row] = []
+    searches: list[Search] = []
+    original: float | None = None
+    for seed in range(rivalry.seeds):
+        context = replace(rivalry.context, seed=rivalry.context.seed + seed)
+        with rivalry.backend.open(call, context) as workers:
+            step = _Step(rivalry, run, context, workers, seed)
+            original = step.original_error() if original is None else original
+            for method in (*((None,) if rivalry.ours else ()), *rivalry.methods):
+                found, search = step.run(method)
+                rows += found
+                searches += [search] if search else []
+                comparison = Comparison(
+                    targets=rivalry.targets,
+                    original_error=original,
+                    original_flops=context.graph.flops(context.graph.full_genome()),
+                    rows=tuple(rows),
+                    searches=tuple(searches),
+                )
+                text = json.dumps(comparison.to_table(), indent=1)
+                write_atomically(run.path / RESULTS, text.encode())
+                done = seed * len(names) + names.index(found[0].method) + 1
+                rivalry.observer(MethodDone(found[0].method, seed, done, steps, tuple(found)))
+    return comparison
+
+
+def test_error(context: Context, network: Network) -> float:
+    """The error of a network on the test set, as it was proposed."""
+    thin = context.graph.prune(network.genome)
+    if network.weights is not None:
+        thin.load_state_dict(network.weights)
+    error = context.task.test_error(thin)
+    assert error is not None
+    return error
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """Everything about one seed."""
+
+    rivalry: Rivalry
+    run_folder: RunFolder
+    context: Context
+    workers: Workers
+    seed: int
+
+    def original_error(self) -> float:
+        """Of the network as it was given, on the test set; measured once."""
+        history = self.run_folder.history
+        if history.get_fact("original_test_error") is None:
+            full = Network(self.context.graph.full_genome())
+            with torch_threads(self.rivalry.search.threads):
+                history.set_fact("original_test_error", test_error(self.context, full))
+        return float(history.get_fact("original_test_error"))
+
+    def run(self, method: Method | None) -> tuple[list[Row], Search | None]:
+        """Rows of one method, None standing for the picks of the run that was matched."""
+        name = OURS if method is None else method.name
+        path = self.run_folder.path / "proposals" / f"{file_name(name, self.seed)}.safetensors"
+        proposal = read_proposal(path)
+        if proposal is None:
+            proposal = self._propose(name, method)
+            write_proposal(path, proposal)
+        errors, seconds = self._finetune(name, proposal)
+        graph = self.context.graph
+        rows = [
+            Row(
+                method=name,
+                seed=self.seed,
+                target=target.name,
+                flops=graph.flops(network.genome),
+                params=graph.params(network.genome),
+                error_before=before,
+                error_after=errors[place],
+                select_seconds=proposal.seconds / len(self.rivalry.targets),
+                finetune_seconds=seconds[place],
+            )
+            for place, (target, network, before) in enumerate(
+                zip(self.rivalry.targets, proposal.networks, proposal.errors, strict=True)
+            )
+        ]
+        return rows, self._searched(name)
+
+    def _propose(self, name: str, method: Method | None) -> Proposal:
+        clock = Clock()
+        with History(self._history_file(name)) as history, torch_threads(self.rivalry.search.threads):
+            if name == "es-plus" and self.seed == 0:  # that very search is the run that was matched
+                for evaluation in self.rivalry.evaluated:
+                    history.record_evaluation(evaluation)
+            problem = Problem(
+                self.rivalry.model, self.context, self.rivalry.search, self.workers, history, clock
+            )
+            if method is None:
+                networks = list(self.rivalry.ours)
+                seconds = sum(evaluation.seconds for evaluation in self.rivalry.evaluated)
+            else:
+                networks = method.propose(problem, self.rivalry.targets)
+                seconds = clock.seconds()
+            return Proposal(tuple(networks), tuple(problem.map(test_error, networks)), seconds)
+
+    def _history_file(self, name: str) -> Path:
+        folder = self.run_folder.path / "searches"
+        folder.mkdir(exist_ok=True)
+        return folder / f"{file_name(name, self.seed)}.sqlite"
+
+    def _searched(self, name: str) -> Search | None:
+        with History(self._history_file(name)) as history:
+            found = history.evaluations()
+        if not found:
+            return None
+        full = self.context.graph.flops(self.context.graph.full_genome())
+        points = [(evaluation.error, evaluation.flops / full) for evaluation in found]
+        return Search(name, self.seed, len(found), hypervolume(points))
+
+    def _finetune(self, name: str, proposal: Proposal) -> tuple[dict[int, float], dict[int, float]]:
+        variant = file_name(name, self.seed)
+        genomes = {place: network.genome for place, network in enumerate(proposal.networks)}
+        roles = {place: (name, target.name) for place, target in enumerate(self.rivalry.targets)}
+        starts = {
+            place: save(network.weights)
+            for place, network in enumerate(proposal.networks)
+            if network.weights is not None
+        }
+        tuning = Finetuning(self.run_folder, self.context, self.rivalry.observer, variant)
+        tuned = tuning.train(_Rounds(self.workers), genomes, roles, starts)
+        seconds = {
+            place: sum(row.seconds for row in self.run_folder.history.epochs(f"candidate-{place}/{variant}"))
+            for place in genomes
+        }
+        errors = {place: network.test_error for place, network in tuned.items()}
+        return {place: float(error) for place, error in errors.items() if error is not None}, seconds
+
+
+class _Rounds(Session[Round, RoundDone]):
+    """Rounds of fine-tuning by workers that can do anything."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+
+    def map(self, items: Iterable[tuple[Key, Round]]) -> Iterator[Outcome[Key, RoundDone]]:
+        return self._workers.map((key, (run_round, item)) for key, item in items)
+
+    def close(self) -> None:
+        """Nothing: the workers are closed by whoever opened them."""

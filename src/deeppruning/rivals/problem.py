@@ -1,0 +1,177 @@
+"""What every method is given, and what it hands back."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from deeppruning.backends.base import Outcome, Session
+from deeppruning.config import SearchConfig
+from deeppruning.data.images import ImageSet
+from deeppruning.errors import RunError
+from deeppruning.graph import ChannelGraph
+from deeppruning.graph.plan import Bits
+from deeppruning.rivals.activations import Activations, gather_activations
+from deeppruning.runs.history import History
+from deeppruning.runs.records import Evaluation
+from deeppruning.search.candidate import Context, Measured, evaluate_candidate
+from deeppruning.search.task import Classification
+
+Argument = TypeVar("Argument")
+Value = TypeVar("Value")
+Scores = NDArray[np.float64]
+Workers = Session[tuple[Callable[[Context, Any], Any], Any], Any]
+
+
+def call(context: Context, item: tuple[Callable[[Context, Any], Any], Any]) -> Any:
+    """What workers run: any function of the context and an argument."""
+    function, argument = item
+    return function(context, argument)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A network to be asked for: heavy, knee and light of a run, or a share of the original's FLOPs."""
+
+    name: str
+    flops: int
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A thin network by its genome; weights are given where they are not those of the original, cut."""
+
+    genome: Bits
+    weights: dict[str, Tensor] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A network to be pruned, its data, workers, and the seed of whatever is random."""
+
+    model: nn.Module
+    context: Context  # its task is a Classification that holds the whole training set
+    search: SearchConfig  # evaluations and mutation of the methods that search
+    workers: Workers
+    history: History  # what this method has evaluated, here or before it was stopped
+    clock: "Clock"
+
+    @property
+    def graph(self) -> ChannelGraph:
+        """Which filters go together."""
+        return self.context.graph
+
+    @property
+    def task(self) -> Classification:
+        """How networks are judged and trained."""
+        assert isinstance(self.context.task, Classification)
+        return self.context.task
+
+    @property
+    def sample(self) -> ImageSet:
+        """The class-balanced images that candidates are judged on."""
+        return self.task.sample
+
+    @property
+    def seed(self) -> int:
+        """The seed of this repetition."""
+        return self.context.seed
+
+    def generator(self) -> np.random.Generator:
+        """Random numbers that follow from the seed alone."""
+        return np.random.default_rng(self.seed)
+
+    @cached_property
+    def activations(self) -> Activations:
+        """What the filters answer to the sample."""
+        return gather_activations(self.graph, self.sample, self.task.device)
+
+    def map(self, function: Callable[[Context, Argument], Value], items: Iterable[Argument]) -> list[Value]:
+        """The function's values, in the order of the items, worked out side by side."""
+        found: dict[int, Value] = {}
+        with self.clock.waiting():
+            for outcome in self.workers.map((key, (function, item)) for key, item in enumerate(items)):
+                if outcome.failure is not None:
+                    raise RunError(f"{function.__name__} failed in {outcome.worker}:\n{outcome.failure}")
+                found[outcome.key] = cast(Value, outcome.value)
+                self.clock.worked(outcome.seconds)
+        return [found[key] for key in sorted(found)]
+
+    def evaluate(self, genomes: Bits) -> NDArray[np.float64]:
+        """(genomes, 2): error and FLOPs, as the evolution strategy has them; kept as they arrive."""
+        distinct = {genome.tobytes(): genome for genome in genomes}
+        unknown = {key: genome for key, genome in distinct.items() if self.history.evaluation(genome) is None}
+        with self.clock.waiting():
+            for outcome in self.workers.map(
+                (key, (evaluate_candidate, genome)) for key, genome in unknown.items()
+            ):
+                if outcome.value is None:
+                    raise RunError(f"a candidate failed in {outcome.worker}:\n{outcome.failure}")
+                self._record(unknown[outcome.key], outcome)
+        rows = {key: self.history.evaluation(genome) for key, genome in distinct.items()}
+        for key in distinct:
+            self.clock.worked(_known(rows[key]).seconds)
+        found = [_known(rows[genome.tobytes()]) for genome in genomes]
+        return np.array([(row.error, float(row.flops)) for row in found])
+
+    def _record(self, genome: Bits, outcome: Outcome[bytes, Measured]) -> None:
+        measured = outcome.value
+        assert measured is not None
+        self.history.record_evaluation(
+            Evaluation(
+                genome=genome,
+                error=measured.error,
+                cost=measured.cost,
+                flops=self.graph.flops(genome),
+                params=self.graph.params(genome),
+                seconds=outcome.seconds,
+                worker=outcome.worker,
+                status="diverged" if measured.diverged else "ok",
+            )
+        )
+
+
+def _known(row: Evaluation | None) -> Evaluation:
+    assert row is not None
+    return row
+
+
+class Clock:
+    """The processor time of a method: its own, and that of the workers in place of waiting for them."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self._waited = self._worked = 0.0
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around a wait for workers."""
+        started = time.perf_counter()
+        yield
+        self._waited += time.perf_counter() - started
+
+    def worked(self, seconds: float) -> None:
+        """Count the time of a worker, be it of today or of a candidate evaluated before."""
+        self._worked += seconds
+
+    def seconds(self) -> float:
+        """What has been spent so far."""
+        return time.perf_counter() - self._started - self._waited + self._worked
+
+
+class Method(ABC):
+    """A way to prune. The docstring of each says what the source does and where a choice had to be made."""
+
+    name: str
+    needs: str | None = None  # a module that is not installed with the package
+
+    @abstractmethod
+    def propose(self, problem: Problem, targets: Sequence[Target]) -> list[Network]:
+        """A network for every target, in their order, of about the FLOPs asked for."""

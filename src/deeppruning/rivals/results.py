@@ -1,0 +1,119 @@
+"""What a comparison came to: a row for every network, means over seeds, and how well each search searched."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeppruning.rivals.problem import Target
+
+OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network of one method; errors are those on the test set."""
+
+    method: str
+    seed: int
+    target: str
+    flops: int
+    params: int
+    error_before: float  # cut, not yet fine-tuned
+    error_after: float
+    select_seconds: float  # processor time to find it; that of a method is shared among its networks
+    finetune_seconds: float
+
+
+@dataclass(frozen=True)
+class Search:
+    """How much of the space between nothing and the original a search has won, by all it evaluated."""
+
+    method: str
+    seed: int
+    evaluations: int
+    hypervolume: float
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A method at one target, over the seeds; spreads are standard deviations, None for a single seed."""
+
+    method: str
+    target: str
+    seeds: int
+    flops: float
+    params: float
+    error_before: float
+    error_after: float
+    error_spread: float | None
+    select_seconds: float
+    finetune_seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The outcome of `compare`."""
+
+    targets: tuple[Target, ...]
+    original_error: float
+    original_flops: int
+    rows: tuple[Row, ...]
+    searches: tuple[Search, ...]
+
+    def means(self) -> list[Mean]:
+        """Every method at every target, targets in their order, the most accurate method first."""
+        found = []
+        for target in self.targets:
+            here = [row for row in self.rows if row.target == target.name]
+            by_method: dict[str, list[Row]] = {}
+            for row in here:
+                by_method.setdefault(row.method, []).append(row)
+            found += sorted((_mean(rows) for rows in by_method.values()), key=lambda mean: mean.error_after)
+        return found
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "original": {"test_error": self.original_error, "flops": self.original_flops},
+            "targets": [asdict(target) for target in self.targets],
+            "rows": [asdict(row) for row in self.rows],
+            "means": [asdict(mean) for mean in self.means()],
+            "searches": [asdict(search) for search in self.searches],
+        }
+
+
+def _mean(rows: Sequence[Row]) -> Mean:
+    def over(name: str) -> float:
+        return statistics.fmean(getattr(row, name) for row in rows)
+
+    errors = [row.error_after for row in rows]
+    return Mean(
+        method=rows[0].method,
+        target=rows[0].target,
+        seeds=len(rows),
+        flops=over("flops"),
+        params=over("params"),
+        error_before=over("error_before"),
+        error_after=over("error_after"),
+        error_spread=statistics.stdev(errors) if len(errors) > 1 else None,
+        select_seconds=over("select_seconds"),
+        finetune_seconds=over("finetune_seconds"),
+    )
+
+
+def hypervolume(points: NDArray[np.float64] | Iterable[tuple[float, float]]) -> float:
+    """The area within (0, 1) x (0, 1) that is no better than some point: the larger, the better the points.
+
+    >>> hypervolume([(0.5, 0.5)]), hypervolume([(0.5, 0.5), (0.25, 0.75), (0.6, 0.6)])
+    (0.25, 0.3125)
+    """
+    area, ceiling = 0.0, 1.0
+    for error, cost in sorted((float(error), float(cost)) for error, cost in points):
+        if error < 1.0 and cost < ceiling:
+            area += (1.0 - error) * (ceiling - cost)
+            ceiling = cost
+    return area

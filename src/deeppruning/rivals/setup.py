@@ -1,0 +1,142 @@
+"""From what a user asks to compare to a comparison that can be run."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.data.images import ImageSet
+from deeppruning.data.sample import balanced_sample
+from deeppruning.errors import InputError, RunError
+from deeppruning.graph import ChannelGraph
+from deeppruning.rivals.comparison import Rivalry
+from deeppruning.rivals.events import Observer
+from deeppruning.rivals.problem import Network, Target
+from deeppruning.rivals.registry import choose_methods
+from deeppruning.runs.folder import CONFIG, RunFolder, without_none
+from deeppruning.runs.records import Evaluation
+from deeppruning.search.job import check_same_network
+from deeppruning.search.setup import Setup
+from deeppruning.search.task import Classification
+
+TABLE = "compare"  # of config.toml
+ROLES = ("heavy", "knee", "light")  # from the most accurate to the cheapest
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """A run whose picks are to be matched: its options, its picks and all it evaluated."""
+
+    search: SearchConfig
+    finetune: FinetuneConfig
+    device: str
+    picks: dict[str, Network]
+    evaluated: tuple[Evaluation, ...]
+
+    @classmethod
+    def read(cls, path: Path | str, model: Any) -> "Match":
+        """Read a run whose search is over."""
+        with RunFolder.open(path, read_only=True) as run:
+            check_same_network(run, model)
+            search = SearchConfig.from_table(run.config["search"])
+            rows = {row.id: row for row in run.history.candidates()}
+            picks = [row for row in run.history.picks() if row.generation == search.generations]
+            if {row.role for row in picks} != set(ROLES):
+                raise RunError(
+                    f"the search in {path} is not over, so it has no picks to match; "
+                    f"finish it with `deeppruning resume {path}`"
+                )
+            return cls(
+                search=search,
+                finetune=FinetuneConfig.from_table(run.config["finetune"]),
+                device=run.config["run"]["device"],
+                picks={row.role: Network(rows[row.candidate_id].genome) for row in picks},
+                evaluated=tuple(run.history.evaluations()),
+            )
+
+
+def make_rivalry(
+    setup: Setup,
+    *,
+    methods: str | Sequence[str],
+    shares: Sequence[float],
+    match: Match | None,
+    seeds: int,
+    images: int | None,
+    observer: Observer,
+) -> Rivalry:
+    """Check everything before any work starts."""
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
+        raise InputError(f"seeds must be a whole number of at least 1, got {seeds!r}")
+    if setup.task is not None:
+        raise InputError("methods are compared on labelled images; a task of your own has none")
+    if setup.test is None:
+        raise InputError("methods are compared by their error on test data: give test data")
+    chosen = choose_methods(methods)
+    job = setup.job()
+    task = job.task
+    assert isinstance(task, Classification)
+    assert task.train is not None
+    if images is not None:
+        task = replace(task, train=_part(task.train, images, setup.search.seed))
+    graph = job.context.graph
+    targets = _targets(graph, shares, match)
+    return Rivalry(
+        model=setup.model,
+        context=replace(job.context, task=task, objective="flops"),
+        search=setup.search,
+        backend=job.backend,
+        methods=tuple(chosen),
+        targets=targets,
+        seeds=seeds,
+        ours=tuple(match.picks[role] for role in ROLES) if match else (),
+        evaluated=match.evaluated if match else (),
+        observer=observer,
+    )
+
+
+def _part(train: ImageSet, images: int, seed: int) -> ImageSet:
+    if images > len(train):
+        raise InputError(f"{images} images are asked for, but there are only {len(train)} to train on")
+    return balanced_sample(train, images, seed)
+
+
+def _targets(graph: ChannelGraph, shares: Sequence[float], match: Match | None) -> tuple[Target, ...]:
+    full, least = graph.flops(graph.full_genome()), graph.flops(~graph.full_genome())
+    if match is not None:
+        return tuple(Target(role, graph.flops(match.picks[role].genome)) for role in ROLES)
+    if not shares:
+        raise InputError(
+            "nothing says how large the networks shall be: give a run to match, or shares of the FLOPs"
+        )
+    for share in shares:
+        if not least / full <= share < 1.0:
+            raise InputError(
+                f"a share of FLOPs must lie below 1 and above {least / full:.3f}, the least that this "
+                f"network can be cut to, got {share}"
+            )
+    return tuple(Target(f"{100 * share:g}%", round(share * full)) for share in shares)
+
+
+def open_comparison(path: Path | str, config: Mapping[str, Any]) -> RunFolder:
+    """The folder of a comparison, new, or one that was begun with the same options."""
+    path = Path(path)
+    if not (path / CONFIG).exists():
+        return RunFolder.create(path, {TABLE: config})
+    run = RunFolder.open(path)
+    known = run.config.get(TABLE)
+    if known is None:
+        run.close()
+        raise RunError(f"{path} holds a run, not a comparison; choose another folder")
+    # Through TOML and back, absent options are left out: compare what would be written.
+    given = json.loads(json.dumps(config))
+    differing = sorted(key for key in given if without_none(given[key]) != known.get(key))
+    if differing:
+        run.close()
+        raise RunError(
+            f"{path} holds a comparison with other {', '.join(differing)}; "
+            "give the same to go on with it, or choose another folder"
+        )
+    return run
