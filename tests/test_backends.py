@@ -3,6 +3,7 @@
 import copy
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,13 +15,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from deeppruning.backends import InProcessBackend, PoolBackend
+from deeppruning.backends import InProcessBackend, PoolBackend, RayBackend
 from deeppruning.errors import DeepPruningError, InputError
+from ray_cluster import connected
 
-# A new backend is added here and thereby tested.
+# A new backend is added here and thereby tested. Each has room for two items at a time, or for one.
 BACKENDS = {
     "in process": lambda: InProcessBackend(threads=1),
     "pool": lambda: PoolBackend(workers=2, threads=1),
+    "ray": lambda: RayBackend(threads=1),  # on the cluster that this process is connected to
 }
 
 
@@ -39,10 +42,34 @@ def make_context():
     }
 
 
-@pytest.fixture(scope="module", params=BACKENDS)
-def session(request):
+@pytest.fixture(scope="module")
+def ray_cluster():
+    with connected("one", "two") as cluster:
+        yield cluster
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.ray] if name == "ray" else []) for name in BACKENDS],
+)
+def make_backend(request):
+    if request.param == "ray":
+        request.getfixturevalue("ray_cluster")
+    return BACKENDS[request.param]
+
+
+@pytest.fixture(scope="module")
+def make_remote(make_backend):
+    """A backend whose workers are processes of their own: what this one cannot survive is tried there."""
+    if isinstance(make_backend(), InProcessBackend):
+        pytest.skip("items run in this process")
+    return make_backend
+
+
+@pytest.fixture(scope="module")
+def session(make_backend):
     """One session for many tests, because starting workers is slow: items are functions of the context."""
-    with BACKENDS[request.param]().open(lambda context, item: item(context), make_context()) as session:
+    with make_backend().open(lambda context, item: item(context), make_context()) as session:
         yield session
 
 
@@ -128,13 +155,87 @@ class TestContract:
         assert [found[seed].value for seed in range(3)] == [expected[seed].value for seed in range(3)]
         assert found[0].value[0] == 1
 
-    @pytest.mark.parametrize("name", BACKENDS)
-    def test_a_closed_session_says_so(self, name):
-        with BACKENDS[name]().open(lambda context, item: item, None) as session:
+    def test_a_closed_session_says_so(self, make_backend):
+        with make_backend().open(lambda context, item: item, None) as session:
             pass
         session.close()
         with pytest.raises(InputError, match="closed"):
             list(session.map([(0, 0)]))
+
+    def test_a_backend_may_be_entered_again_and_around_its_sessions(self, make_backend):
+        backend = make_backend()
+        for number in range(2):
+            with backend:
+                assert run(backend, lambda context, item: context + item, number, []) == {}
+
+    def test_deaths_cost_a_retry_and_three_of_them_the_item(self, make_remote, tmp_path):
+        def deadly(folder, item):
+            with (folder / str(item)).open("a") as log:
+                log.write("x")
+            if item == 0 or (item == 1 and (folder / "1").stat().st_size == 1):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return item * 10
+
+        found = run(make_remote(), deadly, tmp_path, [(i, i) for i in range(4)])
+        assert re.fullmatch(r"worker died 3 times \(last: .+\)", found[0].failure)
+        assert [found[key].value for key in range(4)] == [None, 10, 20, 30]
+        assert [found[key].attempts for key in range(4)] == [3, 2, 1, 1]
+        assert [(tmp_path / str(key)).stat().st_size for key in range(4)] == [3, 2, 1, 1]
+
+    def test_an_interrupt_ends_what_is_running(self, make_remote, tmp_path):
+        def stay(folder, item):
+            (folder / str(os.getpid())).touch()
+            time.sleep(600)
+
+        def interrupt():
+            eventually(lambda: len(list(tmp_path.iterdir())) == 2, seconds=250)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        with make_remote().open(stay, tmp_path) as session, pytest.raises(KeyboardInterrupt):
+            threading.Thread(target=interrupt).start()
+            list(session.map([(0, 0), (1, 1)]))
+        pids = [int(path.name) for path in tmp_path.iterdir()]
+        assert len(pids) == 2 and os.getpid() not in pids
+        assert eventually(lambda: not any(alive(pid) for pid in pids))
+
+    def test_what_cannot_be_sent_is_explained(self, make_remote):
+        with pytest.raises(InputError, match="workers=1"):
+            make_remote().open(lambda context, item: item, threading.Lock())
+        with (
+            make_remote().open(lambda context, item: item, None) as session,
+            pytest.raises(InputError, match="item 'bad' cannot be sent"),
+        ):
+            list(session.map([("bad", threading.Lock())]))
+
+    def test_workers_that_cannot_rebuild_the_context_are_explained(self, make_remote):
+        class Stubborn:
+            def __reduce__(self):
+                return (int, ("not a number",))
+
+        with (
+            make_remote().open(lambda context, item: item, Stubborn()) as session,
+            pytest.raises(InputError, match=r"could not rebuild(.|\n)*ValueError"),
+        ):
+            list(session.map([(0, 0)]))
+
+    def test_a_class_from_a_file_goes_along_and_a_lock_does_not_come_back(self, make_remote, tmp_path):
+        source = tmp_path / "a_users_file.py"
+        source.write_text("class Box:\n    def __init__(self, n):\n        self.n = n\n")
+        spec = importlib.util.spec_from_file_location("a_users_file", source)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["a_users_file"] = module
+        try:
+            spec.loader.exec_module(module)
+            box = module.Box
+
+            def fill(context, item):
+                return box(context.n + item) if item else threading.Lock()
+
+            found = run(make_remote(), fill, box(40), [(0, 2), (1, 0)])
+        finally:
+            del sys.modules["a_users_file"]
+        assert type(found[0].value) is box and found[0].value.n == 42
+        assert "cannot pickle" in found[1].failure
 
 
 def test_in_process_restores_the_number_of_threads():
@@ -192,39 +293,9 @@ class TestPool:
                 list(session.map([(0, "sleep"), (1, "sleep")]))
         assert [alive(pid) for pid in pids] == [False, False]
 
-    def test_deaths_cost_a_retry_and_three_of_them_the_item(self, tmp_path):
-        def deadly(folder, item):
-            with (folder / str(item)).open("a") as log:
-                log.write("x")
-            if item == 0 or (item == 1 and (folder / "1").stat().st_size == 1):
-                os.kill(os.getpid(), signal.SIGKILL)
-            return item * 10
-
-        found = run(PoolBackend(workers=2), deadly, tmp_path, [(i, i) for i in range(4)])
+    def test_a_death_is_described(self):
+        found = run(PoolBackend(workers=1), lambda _, item: os.kill(os.getpid(), item), None, [(0, 9)])
         assert found[0].failure == "worker died 3 times (last: signal 9)"
-        assert [found[key].value for key in range(4)] == [None, 10, 20, 30]
-        assert [found[key].attempts for key in range(4)] == [3, 2, 1, 1]
-        assert [(tmp_path / str(key)).stat().st_size for key in range(4)] == [3, 2, 1, 1]
-
-    def test_what_cannot_be_sent_is_explained(self):
-        with pytest.raises(InputError, match="use workers=1"):
-            PoolBackend().open(lambda context, item: item, threading.Lock())
-        with (
-            PoolBackend(workers=1).open(lambda context, item: item, None) as session,
-            pytest.raises(InputError, match="item 'bad' cannot be sent"),
-        ):
-            list(session.map([("bad", threading.Lock())]))
-
-    def test_workers_that_cannot_rebuild_the_context_are_explained(self):
-        class Stubborn:
-            def __reduce__(self):
-                return (int, ("not a number",))
-
-        with (
-            PoolBackend(workers=1).open(lambda context, item: item, Stubborn()) as session,
-            pytest.raises(InputError, match=r"could not rebuild(.|\n)*ValueError"),
-        ):
-            list(session.map([(0, 0)]))
 
     def test_workers_that_die_while_starting_are_explained(self, monkeypatch, capfd):
         monkeypatch.setenv("PYTHONHOME", "/nowhere")
@@ -233,25 +304,6 @@ class TestPool:
             pytest.raises(DeepPruningError, match=r"3 worker processes in a row died .*\(exit code 1\)"),
         ):
             list(session.map([(0, 0)]))
-
-    def test_a_class_from_a_file_goes_along_and_a_lock_does_not_come_back(self, tmp_path):
-        source = tmp_path / "a_users_file.py"
-        source.write_text("class Box:\n    def __init__(self, n):\n        self.n = n\n")
-        spec = importlib.util.spec_from_file_location("a_users_file", source)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["a_users_file"] = module
-        try:
-            spec.loader.exec_module(module)
-            box = module.Box
-
-            def fill(context, item):
-                return box(context.n + item) if item else threading.Lock()
-
-            found = run(PoolBackend(workers=1), fill, box(40), [(0, 2), (1, 0)])
-        finally:
-            del sys.modules["a_users_file"]
-        assert type(found[0].value) is box and found[0].value.n == 42
-        assert "cannot pickle" in found[1].failure
 
     def test_a_script_needs_no_main_guard_and_its_workers_end_when_it_is_killed(self, tmp_path):
         script = tmp_path / "script.py"

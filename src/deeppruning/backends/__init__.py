@@ -1,7 +1,8 @@
-"""Backends map a function over items: in this process, or in a pool of local processes."""
+"""Backends map a function over items: in this process, in a pool of local processes, on a Ray cluster."""
 
 from deeppruning.backends.base import Backend, Outcome, Session
 from deeppruning.backends.inprocess import InProcessBackend
 from deeppruning.backends.pool import PoolBackend
+from deeppruning.backends.ray import RayBackend
 
-__all__ = ["Backend", "InProcessBackend", "Outcome", "PoolBackend", "Session"]
+__all__ = ["Backend", "InProcessBackend", "Outcome", "PoolBackend", "RayBackend", "Session"]

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from deeppruning.training.device import choose_device
+
 Context = TypeVar("Context")
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 Key = TypeVar("Key", bound=Hashable)
 Opened = TypeVar("Opened", bound="Session[Any, Any]")
+Entered = TypeVar("Entered", bound="Backend")
 
 DEATHS_ALLOWED = 3
 
@@ -27,8 +30,8 @@ class Outcome(Generic[Key, Value]):
     value: Value | None
     failure: str | None
     seconds: float  # spent in the function, in the attempt that settled it
-    worker: str  # host:pid of the process that ran it
-    attempts: int  # 1 unless a worker died over it
+    worker: str  # host:pid of the process that ran it, on a cluster node:pid; empty where it is not known
+    attempts: int  # 1 unless a worker died over it or a machine was lost
 
 
 class Session(ABC, Generic[Item, Value]):
@@ -71,11 +74,26 @@ class Backend(ABC):
     - What cannot be sent to a worker is an InputError when the session opens or the item is due.
     - An interrupt closes everything within seconds, and workers end by themselves when the process
       that started them is killed.
+    - What is wrong with the place itself (no such cluster, no GPU) is an InputError on entering the
+      backend's own `with` block, or else when a session opens. The block may be entered again.
     """
 
     @abstractmethod
     def open(self, function: Callable[[Context, Item], Value], context: Context) -> Session[Item, Value]:
         """Prepare to map `function` with `context`; use the session in a `with` block."""
+
+    def device(self, asked: str) -> str:
+        """The device that workers compute on when a user asks for this one ("auto" leaves it open)."""
+        return str(choose_device(asked))
+
+    def __enter__(self: Entered) -> Entered:
+        """Check that the place is there, before any work; sessions opened inside share what this starts."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
 
 
 def attempt(

@@ -1,9 +1,11 @@
-"""Pack an object into one nameless file that other processes map instead of copying.
+"""Pack an object so that other processes look at its tensors where they lie instead of copying them.
 
-Tensors lie in the file as they are; the rest is a pickle at its end that refers to them. A process that
-maps the file shares its pages with all others until it writes to one, which then becomes its own: the
-data set exists once however many workers there are, and no worker can spoil it for another. The file has
-no name, so the system takes it back when the last process using it ends, even one that was killed.
+Tensors lie in the parcel as they are; the rest is a pickle at its end that refers to them. For processes
+of this machine the parcel is a file that they map (`pack`, `unpack`): its pages are shared until a process
+writes to one, which then becomes its own, so the data set exists once however many workers there are, and
+no worker can spoil it for another. The file has no name, so the system takes it back when the last process
+using it ends, even one that was killed. For other machines the parcel is an array (`pack_array`,
+`unpack_array`) that whoever carries it may keep in shared memory.
 """
 
 import importlib.machinery
@@ -11,35 +13,37 @@ import io
 import mmap
 import os
 import pickle
+import site
 import struct
 import sys
+import sysconfig
 import tempfile
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, BinaryIO
 
 import cloudpickle  # type: ignore[import-untyped]
+import numpy as np
 import torch
+from numpy.typing import NDArray
+
+# Whether the receiver can import a module by its name, judged by that name and the module here.
+Importable = Callable[[str, ModuleType], bool]
 
 _ALIGNMENT = 64  # what torch's own allocator gives; kernels may take other paths on odd addresses
 _TRAILER = struct.Struct("<Q")
+_SHARED_FROM = 2**20  # bytes; tensors of an array that are smaller are copied out of it
 
 
 def pack(value: object) -> int:
     """The descriptor of a new nameless file that holds `value`; the caller closes it."""
-    buffer = io.BytesIO()
-    pickler = _Pickler(buffer)
-    with pickler.carrying_modules():
-        pickler.dump(value)
+    pickled, pickler = _pickle(value, _found_by_new_process)
     descriptor = _nameless_file()
     with open(descriptor, "wb", closefd=False) as file:
-        for offset, storage in pickler.storages.values():
-            file.seek(offset)
-            file.write(_bytes_of(storage))
-        file.seek(pickler.end)
-        file.write(buffer.getbuffer())
-        file.write(_TRAILER.pack(pickler.end))
+        _write(file, pickled, pickler)
     return descriptor
 
 
@@ -47,14 +51,54 @@ def unpack(descriptor: int) -> Any:
     """The value in the file; its tensors are copy-on-write views of the file's pages."""
     mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
     (start,) = _TRAILER.unpack(mapped[-_TRAILER.size :])
-    return _Unpickler(mapped, start).load()
+    return _Unpickler(mapped, io.BytesIO(mapped[start : -_TRAILER.size])).load()
+
+
+def pack_array(value: object) -> NDArray[np.uint8]:
+    """An array of bytes that holds `value`, for machines that have the same packages installed.
+
+    The code of all other modules goes along: a user's own files are on the user's machine only.
+    """
+    pickled, pickler = _pickle(value, _installed)
+    file = io.BytesIO()
+    _write(file, pickled, pickler)
+    return np.frombuffer(file.getbuffer(), dtype=np.uint8)
+
+
+def unpack_array(array: NDArray[np.uint8]) -> Any:
+    """The value in the array. Its large tensors, such as a data set's images, are views of the array.
+
+    They must not be written to, for other processes may look at the same memory. Small tensors are
+    copies: code that writes to a weight or a counter spoils nothing but its own process.
+    """
+    (start,) = _TRAILER.unpack(array[-_TRAILER.size :].tobytes())
+    pickled = io.BytesIO(array[start : -_TRAILER.size].tobytes())
+    return _Unpickler(array, pickled, copied_below=_SHARED_FROM).load()
+
+
+def _pickle(value: object, importable: Importable) -> tuple[io.BytesIO, "_Pickler"]:
+    pickled = io.BytesIO()
+    pickler = _Pickler(pickled, importable)
+    with pickler.carrying_modules():
+        pickler.dump(value)
+    return pickled, pickler
+
+
+def _write(file: BinaryIO, pickled: io.BytesIO, pickler: "_Pickler") -> None:
+    for offset, storage in pickler.storages.values():
+        file.seek(offset)
+        file.write(_bytes_of(storage))
+    file.seek(pickler.end)
+    file.write(pickled.getbuffer())
+    file.write(_TRAILER.pack(pickler.end))
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Leaves CPU storages out of the pickle and lays out where they go in the file instead."""
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, importable: Importable) -> None:
         super().__init__(file, protocol=5)
+        self._importable = importable
         # The storages are held here so that no address is used twice while pickling.
         self.storages: dict[tuple[int, int], tuple[int, torch.UntypedStorage]] = {}
         self.end = 0
@@ -79,12 +123,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
     def _judge(self, name: str | None) -> None:
-        """Send a module's code along when a new process could not import that module by its name."""
+        """Send a module's code along when the receiver could not import that module by its name."""
         if name is None or name in self._judged:
             return
         self._judged.add(name)
         module = sys.modules.get(name)
-        if module is not None and name != "__main__" and not _importable(name, module):
+        if module is not None and name != "__main__" and not self._importable(name, module):
             cloudpickle.register_pickle_by_value(module)
             self._carried[name] = module
 
@@ -99,19 +143,28 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, mapped: mmap.mmap, start: int) -> None:
-        super().__init__(io.BytesIO(mapped[start : -_TRAILER.size]))
-        self._mapped = mapped
+    def __init__(
+        self, parcel: mmap.mmap | NDArray[np.uint8], pickled: io.BytesIO, *, copied_below: int = 0
+    ) -> None:
+        super().__init__(pickled)
+        self._parcel = parcel
+        self._copied_below = copied_below
+        self._storages: dict[int, torch.UntypedStorage] = {}  # by place: tensors that share one keep doing so
 
     def persistent_load(self, pid: Any) -> torch.storage.TypedStorage:
         offset, nbytes, dtype = pid
-        view = torch.frombuffer(self._mapped, dtype=torch.uint8, offset=offset, count=nbytes)
+        if offset not in self._storages:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "The given buffer is not writable")
+                view = torch.frombuffer(self._parcel, dtype=torch.uint8, offset=offset, count=nbytes)
+            own = view.clone() if nbytes < self._copied_below else view
+            self._storages[offset] = own.untyped_storage()
         return torch.storage.TypedStorage(  # type: ignore[no-untyped-call]
-            wrap_storage=view.untyped_storage(), dtype=dtype, _internal=True
+            wrap_storage=self._storages[offset], dtype=dtype, _internal=True
         )
 
 
-def _importable(name: str, module: ModuleType) -> bool:
+def _found_by_new_process(name: str, module: ModuleType) -> bool:
     """Whether the module's top package would be found, at the same place, by a process just started."""
     top = name.partition(".")[0]
     if top in sys.builtin_module_names or top in sys.stdlib_module_names:
@@ -122,6 +175,17 @@ def _importable(name: str, module: ModuleType) -> bool:
         if spec is not None:
             return origin is None or spec.origin == origin
     return False
+
+
+def _installed(name: str, module: ModuleType) -> bool:
+    """Whether another machine with the same packages has the module: Python's own, ours, or installed."""
+    top = name.partition(".")[0]
+    if top in sys.builtin_module_names or top in sys.stdlib_module_names or top == "deeppruning":
+        return True
+    origin = getattr(module, "__file__", None)
+    paths = sysconfig.get_paths()
+    folders = (paths["purelib"], paths["platlib"], site.getusersitepackages(), *site.getsitepackages())
+    return origin is None or any(Path(origin).is_relative_to(folder) for folder in folders)
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> memoryview:

@@ -45,10 +45,11 @@ def serve(channel_fd: int, parcel_fd: int, parent: int, threads: int) -> None:
             request = channel.recv_bytes()
         except EOFError:
             return
-        channel.send_bytes(_answer(function, context, request))
+        channel.send_bytes(answer_item(function, context, request))
 
 
-def _answer(function: object, context: object, request: bytes) -> bytes:
+def answer_item(function: object, context: object, request: bytes) -> bytes:
+    """Run the function on a pickled item: its value or failure and the seconds it took, pickled."""
     try:
         item = pickle.loads(request)
     except Exception:

@@ -43,7 +43,8 @@ def demo(context: click.Context, out: Path, workers: int | None, quiet: bool) ->
     keep_freed_memory()
     out = _free(out)
     workers = workers or available_threads()
-    progress = make_progress(workers, quiet=quiet, as_json=False)
+    progress = make_progress(quiet=quiet, as_json=False)
+    progress.state.workers = workers
     with resumable(out, f"deeppruning resume {out}"):
         # One thread, as in the search: the same numbers on every machine.
         weights = train_first(
@@ -51,7 +52,8 @@ def demo(context: click.Context, out: Path, workers: int | None, quiet: bool) ->
             epochs=TRAIN_EPOCHS, threads=1,
         )  # fmt: skip
         loaded = Inputs(MODEL, weights, DATA).load()
-        start(out, loaded, SEARCH, FINETUNE, progress, workers=workers, device="auto")
+        run_table = {"workers": workers, "device": "auto", "backend": "local"}
+        start(out, loaded, SEARCH, FINETUNE, progress, run_table)
 
 
 def _free(out: Path) -> Path:

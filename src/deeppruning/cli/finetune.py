@@ -44,7 +44,7 @@ def finetune(
         config = opened.config
     options = replace(FinetuneConfig.from_table(config["finetune"]), **finetune_settings(settings))
     choose_device(device or config["run"]["device"])
-    progress = make_progress(1, quiet=quiet, as_json=as_json)
+    progress = make_progress(quiet=quiet, as_json=as_json)
     with resumable(run, f"deeppruning finetune {run} --candidate {candidate} (and the same options)"):
         loaded = Inputs.from_run(run, config, weights).load()
         with progress:

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from deeppruning.cli.backend_options import BackendChoice, backend_options, entered
 from deeppruning.cli.config_file import config_option
 from deeppruning.cli.data_argument import data_options
 from deeppruning.cli.model_argument import model_argument, model_option, weights_option
 from deeppruning.cli.search_inputs import Inputs
 from deeppruning.cli.search_options import (
-    check_backend,
     finetune_options,
     finetune_settings,
     output_options,
@@ -26,7 +26,6 @@ from deeppruning.cli.train import train
 from deeppruning.config import FinetuneConfig, TrainConfig
 from deeppruning.runs.folder import refuse_occupied
 from deeppruning.training.allocator import keep_freed_memory
-from deeppruning.training.device import available_threads, choose_device
 from deeppruning.training.folder import TrainFolder
 
 
@@ -43,44 +42,42 @@ from deeppruning.training.folder import TrainFolder
     type=int,
     help=f"Without --weights: epochs the network is trained for first. [{TrainConfig().epochs}]",
 )
-@click.option(
-    "--workers", type=click.IntRange(min=1), help="Candidates evaluated at a time. [cores / threads]"
-)
-@click.option("--backend", default="local", show_default=True, help="Where candidates are evaluated: local.")
+@backend_options()
 @output_options
 @config_option
 @click.pass_context
 def prune(
     context: click.Context, /, model: str, weights: Path | None, out: Path | None, train_epochs: int | None,
-    workers: int | None, backend: str, device: str | None, quiet: bool, as_json: bool, **settings: Any,
+    device: str | None, quiet: bool, as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Search for thin versions of MODEL, a network from the zoo or your own (file.py:factory).
 
     Tries many ways to remove filters, picks three (heavy: most accurate, light: cheapest, knee: the best
     compromise), fine-tunes these and saves them beside the history of the whole search. The result does
-    not depend on --workers. Stopped at any moment, the run goes on with `deeppruning resume`. Without
-    --weights the network is trained first, into a folder beside the run's. The paper leaves open what is
-    not marked as its value.
+    not depend on --workers or --backend. Stopped at any moment, the run goes on with `deeppruning resume`.
+    Without --weights the network is trained first, into a folder beside the run's. The paper leaves open
+    what is not marked as its value.
 
     \b
     Example:
       deeppruning train resnet20 --data digits --epochs 15 --out runs/base
       deeppruning prune resnet20 --weights runs/base/model.safetensors --data digits \\
         --offspring 8 --generations 4 --finetune-epochs 10 --out runs/thin
+      deeppruning prune resnet56 --weights r56.th --data cifar10 --backend ray --ray-address auto
     """
     keep_freed_memory()
     search, function = search_config(settings)
     finetune = FinetuneConfig(**finetune_settings(settings), seed=search.seed)
     chosen_device = device or "auto"
-    choose_device(chosen_device)
-    check_backend(backend)
+    choice = BackendChoice.take(settings).or_as_in({})
+    progress = make_progress(quiet=quiet, as_json=as_json)
+    backend = choice.make(search.threads, chosen_device, progress.say)
     data, options = settings["data"], settings["model_options"]
     out = out or Path("runs") / _plain(f"{model}-{data}-pruned")
     refuse_occupied(out)
-    workers = workers or max(1, available_threads() // search.threads)
-    progress = make_progress(workers, quiet=quiet, as_json=as_json)
     given = {key: settings[key] for key in ("data_dir", "download", "image_size", "mean", "std")}
-    with resumable(out, f"deeppruning resume {out}"):
+    again = f"deeppruning resume {out}"
+    with resumable(out, again), entered(choice, backend, search.threads) as progress.state.workers:
         if weights is None:
             progress.say("no --weights given, so there is no trained network yet")
             epochs = TrainConfig().epochs if train_epochs is None else train_epochs
@@ -89,7 +86,8 @@ def prune(
                 data=data, epochs=epochs, seed=search.seed, device=chosen_device, **given,
             )  # fmt: skip
         loaded = Inputs(model, weights, data, options, objective=function, **given).load()
-        start(out, loaded, search, finetune, progress, workers=workers, device=chosen_device, backend=backend)
+        run_table = {"device": chosen_device, **choice.table(search.threads)}
+        start(out, loaded, search, finetune, progress, run_table, backend=backend)
 
 
 def train_first(

@@ -1,11 +1,13 @@
 """`deeppruning resume`: go on with a run that was stopped, to the very result it would have had."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
 
 from deeppruning import api
+from deeppruning.cli.backend_options import BackendChoice, backend_options, entered
 from deeppruning.cli.model_argument import weights_option
 from deeppruning.cli.search_inputs import Inputs
 from deeppruning.cli.search_options import output_options, run_argument
@@ -14,37 +16,40 @@ from deeppruning.cli.search_progress import make_progress
 from deeppruning.cli.search_run import resumable
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.training.allocator import keep_freed_memory
-from deeppruning.training.device import choose_device
 
 
 @click.command()
 @run_argument
 @weights_option
-@click.option("--workers", type=click.IntRange(min=1), help="Candidates evaluated at a time. [as in the run]")
+@backend_options(resuming=True)
 @output_options
 def resume(
-    run: Path, weights: Path | None, workers: int | None, device: str | None, quiet: bool, as_json: bool
+    run: Path, weights: Path | None, device: str | None, quiet: bool, as_json: bool, **settings: Any
 ) -> None:
     """Go on with RUN, the folder of a run that was stopped, to the very result it would have had.
 
-    Network, data and all options are taken from the folder. A finished run only shows its table again.
+    Network, data and all options are taken from the folder; it may go on in another place than it began.
+    A finished run only shows its table again.
 
     \b
     Example:
       deeppruning resume runs/thin
+      deeppruning resume runs/thin --backend local
     """
     keep_freed_memory()
     with RunFolder.open(run, read_only=True) as opened:
         config = opened.config
-    workers = workers or int(config["run"]["workers"])
-    progress = make_progress(workers, quiet=quiet, as_json=as_json)
+    progress = make_progress(quiet=quiet, as_json=as_json)
+    choice = BackendChoice.take(settings).or_as_in(config["run"])
     if is_finished(run):
         progress.say(f"{run} is finished")
         conclude(run, progress)
         return
     RunFolder.open(run).close()  # a run that another process works on must be told before data is read
-    choose_device(device or config["run"]["device"])
-    with resumable(run, f"deeppruning resume {run}"):
+    threads = int(config["search"]["threads"])
+    backend = choice.make(threads, device or config["run"]["device"], progress.say)
+    again = f"deeppruning resume {run}"
+    with resumable(run, again), entered(choice, backend, threads) as progress.state.workers:
         loaded = Inputs.from_run(run, config, weights).load()
         with progress:
             result = api.resume(
@@ -52,8 +57,9 @@ def resume(
                 loaded.network,
                 loaded.splits.train,
                 loaded.splits.test,
-                workers=workers,
+                workers=choice.local_workers(threads),
                 device=device,
+                backend=backend,
                 objective=loaded.objective,
                 observer=progress,
             )

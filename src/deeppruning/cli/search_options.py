@@ -7,11 +7,9 @@ from typing import Any, TypeVar
 import click
 
 from deeppruning.config import FinetuneConfig, SearchConfig
-from deeppruning.errors import unknown
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-BACKENDS = ("local",)
 _SEARCH, _FINETUNE = SearchConfig(), FinetuneConfig()
 _PREFIX = "finetune_"
 
@@ -109,13 +107,6 @@ def finetune_settings(settings: dict[str, Any]) -> dict[str, Any]:
         for row in _FINETUNE_FIELDS
         if settings[_PREFIX + row[0]] is not None
     }
-
-
-def check_backend(name: str) -> str:
-    """The name of a backend, refused where there is none."""
-    if name not in BACKENDS:
-        raise unknown("backend", name, BACKENDS)
-    return name
 
 
 def output_options(command: Command) -> Command:

@@ -17,15 +17,15 @@ from deeppruning.cli.search_state import MARKS
 from deeppruning.search.events import CandidateDone, Event, SolutionSaved, Started
 
 _PLOT_COLUMNS, _PLOT_ROWS = 60, 12
-_ROWS_BESIDE_PLOT = 13  # progress, picks, axis and the shell's prompt
+_ROWS_BESIDE_PLOT = 14  # progress, nodes, picks, axis and the shell's prompt
 _COLOURS = {"H": "bold green", "K": "bold yellow", "L": "bold cyan"}
 
 
 class LiveProgress(PlainProgress):
     """A picture that is drawn anew as things happen; remarks scroll by above it."""
 
-    def __init__(self, workers: int, console: Console) -> None:
-        super().__init__(workers)
+    def __init__(self, console: Console) -> None:
+        super().__init__()
         self._console = console
         self._heard = time.monotonic()
         self._live = Live(get_renderable=self.picture, console=console, refresh_per_second=2)
@@ -87,7 +87,8 @@ class LiveProgress(PlainProgress):
         line = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=max(1, total), completed=done, width=24)
         line.add_row(what, bar, eta, Text(state.troubles(), "red"))
-        return line
+        nodes = state.by_node()
+        return Group(line, Text(nodes, "dim")) if nodes else line
 
     def _picks(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))

@@ -6,6 +6,7 @@ With --json every line on the output is one object with the key `event`; errors 
 or epoch report beside them; `finished` has `networks`, the rows of the final table, and `report`.
 """
 
+import contextlib
 import json
 import sys
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ import click
 from rich.console import Console
 
 from deeppruning.cli.amounts import amount, duration
-from deeppruning.cli.search_state import SearchState, picks_line
+from deeppruning.cli.search_state import SearchState, node_of, picks_line
 from deeppruning.search.events import (
     CandidateDone,
     EpochDone,
@@ -31,8 +32,8 @@ from deeppruning.search.events import (
 class SearchProgress:
     """Shows nothing but the final table; the base of the others. Use as a context and as an observer."""
 
-    def __init__(self, workers: int) -> None:
-        self.state = SearchState(workers)
+    def __init__(self) -> None:
+        self.state = SearchState()
 
     def __enter__(self) -> "SearchProgress":
         return self
@@ -82,6 +83,8 @@ class PlainProgress(SearchProgress):
         if isinstance(event, GenerationDone):
             left = self.state.seconds_left()
             more = f" | {duration(left)} left" if left else ""
+            nodes = self.state.by_node()
+            more += f" | {nodes}" if nodes else ""
             line = f"generation {event.generation}/{event.generations} | {picks_line(self.state.picks)}{more}"
             return line if self.state.seconds else ""
         if isinstance(event, EpochDone):
@@ -97,11 +100,27 @@ class PlainProgress(SearchProgress):
             f"candidate {self.state.done:>{width}}/{self.state.total}  error {100 * found.error:6.2f} %  "
             f"FLOPs -{100 * saved:.1f} %  {found.seconds:.1f} s"
         )
-        return f"{line}{_trouble(event)}"
+        where = f"  on {node_of(found.worker)}" if self.state.by_node() else ""
+        return f"{line}{where}{_trouble(event)}"
 
 
 class JsonProgress(SearchProgress):
     """One object a line on the output, remarks on the error stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._output = sys.stdout
+        self._diverted = contextlib.redirect_stdout(sys.stderr)
+
+    def __enter__(self) -> "JsonProgress":
+        # Ray prints its own remarks on the output, in the middle of what a machine reads.
+        self._diverted.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._diverted.__exit__(kind, error, trace)
 
     def say(self, text: str) -> None:
         """Print the remark where machines do not read."""
@@ -109,7 +128,7 @@ class JsonProgress(SearchProgress):
 
     def tell(self, kind: str, **facts: Any) -> None:
         """Print the event."""
-        click.echo(json.dumps({"event": kind, **facts}))
+        click.echo(json.dumps({"event": kind, **facts}), file=self._output)
 
     def show(self, event: Event) -> None:
         """Print the event."""
@@ -121,21 +140,21 @@ class JsonProgress(SearchProgress):
         self.tell("finished", networks=networks, report=report)
 
 
-def make_progress(workers: int, *, quiet: bool, as_json: bool) -> SearchProgress:
+def make_progress(*, quiet: bool, as_json: bool) -> SearchProgress:
     """The display for these flags and this output."""
     if as_json:
-        return JsonProgress(workers)
+        return JsonProgress()
     if quiet:
-        return SearchProgress(workers)
+        return SearchProgress()
     console = Console()
     if console.is_terminal and not console.is_dumb_terminal:
         from deeppruning.cli.search_picture import LiveProgress
 
-        return LiveProgress(workers, console)
+        return LiveProgress(console)
     # Whoever reads a pipe or a log wants the lines as they come.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)
-    return PlainProgress(workers)
+    return PlainProgress()
 
 
 def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
 
 from deeppruning import api
+from deeppruning.backends import Backend
 from deeppruning.cli.main import INTERRUPTED
 from deeppruning.cli.search_inputs import Loaded
 from deeppruning.cli.search_outcome import conclude, keep_latencies
@@ -45,14 +47,12 @@ def start(
     search: SearchConfig,
     finetune: FinetuneConfig,
     progress: SearchProgress,
+    run_table: dict[str, Any],
     *,
-    workers: int,
-    device: str,
-    backend: str = "local",
+    backend: Backend | None = None,
 ) -> Result:
-    """Begin a run in a new folder and see it through."""
+    """Begin a run in a new folder and see it through; `run_table` says where it runs, for its config."""
     progress.say(loaded.normalization_line)
-    run_table = {"workers": workers, "device": device, "backend": backend}
     with progress:
         result = api.prune(
             loaded.network,
@@ -61,8 +61,9 @@ def start(
             run_dir=out,
             search=search,
             finetune=finetune,
-            workers=workers,
-            device=device,
+            workers=run_table.get("workers"),
+            device=run_table["device"],
+            backend=backend,
             objective=loaded.objective,
             observer=progress,
             tables={**loaded.inputs.tables(), "run": run_table},

@@ -14,7 +14,7 @@ MARKS = {"heavy": "H", "knee": "K", "light": "L"}  # ordered from accurate to ch
 class SearchState:
     """What has been seen so far; `hear` takes in one event."""
 
-    workers: int
+    workers: int = 1
     started: Started | None = None
     generation: int = 1
     done: int = 0
@@ -25,6 +25,7 @@ class SearchState:
     picks: dict[str, Pick] = field(default_factory=dict)
     epochs: dict[tuple[str, ...], EpochDone] = field(default_factory=dict)
     candidates: list[CandidateDone] = field(default_factory=list)
+    nodes: dict[str, int] = field(default_factory=dict)  # candidates evaluated by each machine
 
     def hear(self, event: Event) -> None:
         """Take in what has happened."""
@@ -46,6 +47,9 @@ class SearchState:
         if not event.fresh:
             return
         self.seconds.append(event.evaluation.seconds)
+        node = node_of(event.evaluation.worker)
+        if node:
+            self.nodes = {**self.nodes, node: self.nodes.get(node, 0) + 1}
         self.diverged += event.evaluation.status == "diverged"
         self.failed += event.evaluation.status == "failed"
         self.retried += event.attempts > 1
@@ -77,10 +81,20 @@ class SearchState:
         ]
         return points + [Point(pick.flops, pick.error, MARKS[role]) for role, pick in self.picks.items()]
 
+    def by_node(self) -> str:
+        """How many candidates each machine has evaluated, as a phrase; empty where there is only one."""
+        counts = ", ".join(f"{node} {count}" for node, count in sorted(self.nodes.items()))
+        return f"nodes: {counts}" if len(self.nodes) > 1 else ""
+
     def troubles(self) -> str:
         """Candidates that did not go as they should, as a phrase; empty where all did."""
         counts = {"diverged": self.diverged, "failed": self.failed, "retried": self.retried}
         return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+
+
+def node_of(worker: str) -> str:
+    """The machine of a worker, which is called machine:process; empty where it is not known."""
+    return worker.rpartition(":")[0]
 
 
 def picks_line(picks: Mapping[str, Pick]) -> str:

@@ -20,7 +20,6 @@ from deeppruning.search.candidate import Context, Objective
 from deeppruning.search.events import Observer, ignore
 from deeppruning.search.job import Job, fingerprint
 from deeppruning.search.task import Classification, Task
-from deeppruning.training.device import choose_device
 
 
 @dataclass(kw_only=True)
@@ -47,7 +46,8 @@ class Setup:
             raise InputError(f"model must be a torch.nn.Module, got {type(self.model).__name__}")
         if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1:
             raise InputError(f"workers must be a whole number of at least 1, got {self.workers!r}")
-        task = self.task if self.task is not None else self._classification()
+        backend = self.backend or self._local_backend()
+        task = self.task if self.task is not None else self._classification(backend.device(self.device))
         example_input = self._example(task)
         graph = ChannelGraph(
             self.model,
@@ -66,12 +66,12 @@ class Setup:
             task=task,
             search=self.search,
             finetune=self.finetune,
-            backend=self.backend or self._local_backend(),
+            backend=backend,
             description={**self._describe(task), **self.description},
             observer=self.observer,
         )
 
-    def _classification(self) -> Classification:
+    def _classification(self, device: str) -> Classification:
         if self.train is None:
             raise InputError("training data is needed: pass train, or a task of your own with example_input")
         train, test = _image_sets(self.train, self.test)
@@ -79,7 +79,7 @@ class Setup:
         return Classification(
             sample=balanced_sample(train, size, self.search.seed),
             search=self.search,
-            device=str(choose_device(self.device)),
+            device=device,
             train=train,
             test=test,
             tuning=self.finetune,

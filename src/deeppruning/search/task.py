@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.images import ImageSet
+from deeppruning.training.device import this_or_processor
 from deeppruning.training.evaluate import evaluate, recalibrate
 from deeppruning.training.loop import fit
 from deeppruning.training.reports import EpochReport
@@ -84,8 +85,11 @@ class Classification(Task):
         return evaluate(model, self.sample, device=self.device).error
 
     def untrained_error(self, model: nn.Module) -> float | None:
-        """The error on the sample, without any training."""
-        return evaluate(model, self.sample, device=self.device).error
+        """The error on the sample, without any training.
+
+        It is asked for where the run is directed from, which may lack the GPU that the workers have.
+        """
+        return evaluate(model, self.sample, device=this_or_processor(self.device)).error
 
     def fingerprint(self) -> str:
         """A hash of the sample."""

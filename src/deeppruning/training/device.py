@@ -27,6 +27,12 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
+def this_or_processor(name: str) -> torch.device:
+    """The device of this name where this machine has it, else the processor."""
+    device = torch.device(name)
+    return torch.device("cpu") if _why_absent(device) else device
+
+
 def _why_absent(device: torch.device) -> str:
     """Why this machine cannot compute on the device; empty when it can."""
     if device.type == "cuda":

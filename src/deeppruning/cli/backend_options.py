@@ -1,0 +1,129 @@
+"""--backend and what goes with it: where candidates are evaluated, from the flags or as a run has it."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import click
+
+from deeppruning.backends import Backend, RayBackend
+from deeppruning.cli.search_options import Command
+from deeppruning.errors import InputError, unknown
+from deeppruning.training.device import available_threads, choose_device
+
+BACKENDS = ("local", "ray")
+
+
+def backend_options(*, resuming: bool = False) -> Callable[[Command], Command]:
+    """Adds --workers, --backend and the options of Ray, all None where not given."""
+    run = "as in the run"
+    shown = {
+        "workers": run if resuming else "local: cores / threads; ray: what the cluster has room for",
+        "backend": run if resuming else "local",
+        "ray_address": run if resuming else "none: Ray starts on this machine and stops with the run",
+        "ray_cpus": run if resuming else "as many as --threads",
+        "ray_gpus": run if resuming else "0",
+    }
+    options = [
+        click.option(
+            "--workers",
+            type=click.IntRange(min=1),
+            help=f"Candidates evaluated at a time. [{shown['workers']}]",
+        ),
+        click.option(
+            "--backend",
+            metavar="local|ray",
+            help=f"Where candidates are evaluated: local, or ray for a cluster. [{shown['backend']}]",
+        ),
+        click.option(
+            "--ray-address",
+            metavar="auto|HOST:PORT|ray://HOST:PORT",
+            help=f"The Ray cluster to join. [{shown['ray_address']}]",
+        ),
+        click.option("--ray-cpus", type=float, help=f"Processors a candidate. [{shown['ray_cpus']}]"),
+        click.option(
+            "--ray-gpus", type=float, help=f"GPUs a candidate, 0.25 for a quarter. [{shown['ray_gpus']}]"
+        ),
+    ]
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class BackendChoice:
+    """What the flags say about the backend; None where they do not."""
+
+    backend: str | None = None
+    workers: int | None = None
+    ray_address: str | None = None
+    ray_cpus: float | None = None
+    ray_gpus: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.backend is not None and self.backend not in BACKENDS:
+            raise unknown("backend", self.backend, BACKENDS)
+        given = [name for name in ("ray_address", "ray_cpus", "ray_gpus") if getattr(self, name) is not None]
+        if given and self.backend not in (None, "ray"):
+            raise InputError(f"--{given[0].replace('_', '-')} goes with --backend ray only")
+
+    @classmethod
+    def take(cls, settings: dict[str, Any]) -> "BackendChoice":
+        """The choice in a command's settings, which keep the rest."""
+        return cls(**{field.name: settings.pop(field.name) for field in fields(cls)})
+
+    def or_as_in(self, table: Mapping[str, Any]) -> "BackendChoice":
+        """What is not said is as a run's table has it, unless that is about another backend."""
+        named = any(value is not None for value in (self.ray_address, self.ray_cpus, self.ray_gpus))
+        stored = str(table.get("backend", "local"))
+        backend = self.backend or ("ray" if named else stored)
+        if backend != stored:
+            table = {}
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        kept: dict[str, Any] = {
+            name: table.get(name) if value is None else value for name, value in known.items()
+        }
+        return BackendChoice(**{**kept, "backend": backend})
+
+    def table(self, threads: int) -> dict[str, Any]:
+        """The choice as entries of a run's config.toml; what is None is left out."""
+        entries = {field.name: getattr(self, field.name) for field in fields(self)}
+        entries["backend"] = self.backend or "local"
+        if entries["backend"] == "local":
+            entries["workers"] = self.local_workers(threads)
+        return {name: value for name, value in entries.items() if value is not None}
+
+    def local_workers(self, threads: int) -> int:
+        """How many local processes that makes."""
+        return self.workers or max(1, available_threads() // threads)
+
+    def make(self, threads: int, device: str, say: Callable[[str], None]) -> Backend | None:
+        """The backend, None for the local one, which needs no making; the device is checked here."""
+        if self.backend != "ray":
+            choose_device(device)
+            return None
+        made = RayBackend(
+            address=self.ray_address,
+            cpus=threads if self.ray_cpus is None else self.ray_cpus,
+            gpus=self.ray_gpus or 0,
+            threads=threads,
+            workers=self.workers,
+            say=say,
+        )
+        made.device(device)
+        return made
+
+
+@contextlib.contextmanager
+def entered(choice: BackendChoice, backend: Backend | None, threads: int) -> Iterator[int]:
+    """The backend's `with` block, if it has one; gives the number of candidates at a time."""
+    if isinstance(backend, RayBackend):
+        with backend:
+            yield backend.room()
+    else:
+        yield choice.local_workers(threads)
