@@ -1,7 +1,8 @@
 """A program that starts a run in a child process and kills it, again and again, until it gets through.
 
 Run by test_search_kill.py as `kill_run.py FOLDER SEED KILLS`; leaves the runs 0, 1, ... in the folder,
-as many as it takes to kill so often. A child is forked from a process that has torch loaded and has used a single thread only, so that a kill costs little.
+as many as it takes to kill so often. A child is forked from a process that has torch loaded and has used
+a single thread only, so that a kill costs little.
 """
 
 import itertools
@@ -76,7 +77,7 @@ def run_to_its_end(folder: Path, draw: random.Random, kills: int) -> int:
 
 
 def main() -> None:
-    """Runs, one after the other, until all kills are spent: how many fit into one run depends on the machine."""
+    """Runs, one after the other, until all kills are spent: how many fit into one depends on the machine."""
     folder, draw, kills = Path(sys.argv[1]), random.Random(int(sys.argv[2])), int(sys.argv[3])
     torch.set_num_threads(1)
     for number in itertools.count():

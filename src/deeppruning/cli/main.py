@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "report": "Write the page of a run, to choose on, and its plots.",
     "watch": "Serve the page of a run and keep it live.",
     "export": "Write a network of a run as ONNX, torch.export or safetensors.",
+    "compare": "Compare with other ways to prune, at the same FLOPs.",
     "bench": "Measure whether the thin networks of a run are really faster.",
     "data": "List the data sets, where they are looked for and how to get them.",
     "models": "List the networks of the zoo with depth, parameters and FLOPs.",

@@ -1,0 +1,33 @@
+"""A problem for a method, without a run around it."""
+
+from pathlib import Path
+
+from torch import nn
+
+import deeppruning as dp
+from deeppruning.backends import InProcessBackend
+from deeppruning.data.images import ImageSet
+from deeppruning.rivals.problem import Clock, Problem, call
+from deeppruning.runs.history import History
+from deeppruning.search.candidate import Context
+from deeppruning.search.setup import Setup
+from search_helpers import digits, quick_finetune, quick_search
+
+
+def make_problem(
+    model: nn.Module,
+    folder: Path,
+    *,
+    data: tuple[ImageSet, ImageSet] | None = None,
+    search: dp.SearchConfig | None = None,
+    seed: int = 0,
+) -> Problem:
+    """The model on a little real data, evaluated in this process."""
+    train, test = data or digits()
+    options = search or quick_search(seed=seed)
+    job = Setup(
+        model=model, train=train, test=test, search=options, finetune=quick_finetune(epochs=1), workers=1
+    ).job()
+    context = Context(job.context.graph, job.task, "flops", None, options.seed)
+    workers = InProcessBackend().open(call, context)
+    return Problem(model, context, options, workers, History(folder / "history.sqlite"), Clock())
