@@ -1,12 +1,15 @@
 """Small runs for the tests of the report, written straight into a history: no network is trained."""
 
 import functools
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from deeppruning.rivals.problem import Target
+from deeppruning.rivals.results import Comparison, Row, Search
 from deeppruning.runs import EpochRow, Evaluation, RunFolder
 
 GENES = 6
@@ -91,3 +94,29 @@ def make_run(path: Path, generations: int = GENERATIONS, *, finished: bool = Tru
     with RunFolder.create(path, config(**tables)):
         (path / "history.sqlite").write_bytes(recorded(generations, finished))
     return path
+
+
+def write_comparison(folder: Path, methods: tuple[str, ...], seeds: int = 2) -> Path:
+    """A comparison at the picks' FLOPs: each method errs by 0.01 more than the one named before it."""
+    targets = tuple(Target(*pick) for pick in (("heavy", 900_000), ("knee", 420_000), ("light", 340_000)))
+    rows = [
+        Row(
+            method=method,
+            seed=seed,
+            target=target.name,
+            flops=target.flops - 1_000 * place,
+            params=900,
+            error_before=0.9,
+            error_after=0.1 + 0.01 * place + 0.02 * seed + 0.1 * targets.index(target),
+            select_seconds=2.0,
+            finetune_seconds=100.0,
+        )
+        for seed in range(seeds)
+        for place, method in enumerate(methods)
+        for target in targets
+    ]
+    searches = [Search(methods[-1], seed, 15, 0.5 + 0.1 * seed) for seed in range(seeds)]
+    comparison = Comparison(targets, 0.08, 1_000_000, tuple(rows), tuple(searches))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(comparison.to_table()))
+    return folder

@@ -9,7 +9,16 @@ from deeppruning.report.data import collect
 from deeppruning.report.page import render
 from deeppruning.report.server import ReportServer
 from deeppruning.runs import RunFolder
-from report_runs import GENERATIONS, LAYERS, ORIGINAL, add_generation, add_solutions, config, make_run
+from report_runs import (
+    GENERATIONS,
+    LAYERS,
+    ORIGINAL,
+    add_generation,
+    add_solutions,
+    config,
+    make_run,
+    write_comparison,
+)
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = playwright.expect
@@ -101,6 +110,7 @@ def test_cards_and_verdict_are_shown(page):
     assert page.locator(".point").count() == 15
     assert text(page, "#details h3") == "Candidate 12"
     assert page.locator("[data-curve]").count() == 6
+    assert not page.locator("#rivals-section").is_visible()
 
 
 def test_the_slider_moves_the_population(page):
@@ -183,6 +193,28 @@ def test_hostile_names_are_shown_as_they_are(open_page, tmp_path):
     assert "1.5" in text(page, "#bench")
     assert page.problems == []
     assert len(page.requests) == 1
+
+
+def test_a_method_is_brought_out_by_mouse_and_by_keyboard(open_page, tmp_path):
+    run = make_run(tmp_path / "run")
+    write_comparison(run / "compare", ("l1", "deeppruninges", HOSTILE))
+    page = open_page(save_page(run).as_uri(), viewport={"width": 390, "height": 800})
+    assert text(page, "#rivals-lead").startswith("2 other methods were each asked for networks of the same")
+    lines, rows = page.locator(".rival-line"), page.locator(".rival-row")
+    assert (lines.count(), rows.count(), page.locator(".rival-line.ours").count()) == (3, 3, 1)
+    assert text(page, ".rival-row.ours td >> nth=2") == "90.0 → 22.00 ± 1.41"
+    assert page.locator(".rival-line.on").count() == 0
+    rows.nth(0).click()
+    page.mouse.move(0, 0)
+    assert page.locator(".method").nth(0).get_attribute("aria-pressed") == "true"
+    assert page.locator(".rival-line.on").get_attribute("data-rival") == "l1"
+    page.locator(".method").nth(1).focus()
+    page.keyboard.press("Tab")
+    assert page.locator(".rival-line.on").get_attribute("data-rival") == HOSTILE
+    page.keyboard.press("Enter")
+    assert page.locator(".method[aria-pressed=true]").inner_text() == HOSTILE
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert (page.locator("img").count(), page.problems) == (0, [])
 
 
 def test_an_empty_run_says_so(open_page, tmp_path):

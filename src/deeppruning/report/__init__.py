@@ -2,5 +2,6 @@
 
 from deeppruning.report.page import write_report
 from deeppruning.report.plots import write_plots
+from deeppruning.report.rivals_plot import write_rivals_plot
 
-__all__ = ["write_plots", "write_report"]
+__all__ = ["write_plots", "write_report", "write_rivals_plot"]

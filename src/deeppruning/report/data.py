@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from deeppruning.report.rivals import FOLDER, read_rivals
 from deeppruning.report.words import standing, verdict
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.runs.genomes import unpack_genome
@@ -48,6 +49,7 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
     data["solutions"] = _solutions(facts, picks, data)
     data["curves"] = _curves(snapshot["epochs"], data["solutions"])
     data["bench"] = _bench(facts)
+    data["rivals"] = read_rivals(run.path / FOLDER)
     data["commands"] = _commands(run.path, config, data["solutions"])
     data |= standing(run.path, data, waiting=len(snapshot["candidates"]) - len(candidates), facts=facts)
     data["verdict"] = verdict(data)

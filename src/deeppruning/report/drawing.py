@@ -12,8 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
+
+from deeppruning.atomic import write_atomically
 
 FONT = "Helvetica, Arial, sans-serif"
 SAMPLES = 2  # each pixel of the PNG is the mean of so many squared: smooth edges
@@ -84,6 +87,14 @@ class Drawing:
     ) -> None:
         """A line of text whose middle height is at `y`; upright text reads from bottom to top."""
         self.parts.append(Words(x, y, text, size, color, anchor, upright))
+
+    def save(self, folder: Path, name: str) -> list[Path]:
+        """Write the picture to the folder as NAME.svg and NAME.png, and return both paths."""
+        folder.mkdir(exist_ok=True)
+        paths = [folder / f"{name}.svg", folder / f"{name}.png"]
+        for path, content in zip(paths, (self.svg().encode(), self.png()), strict=True):
+            write_atomically(path, content)
+        return paths
 
     def svg(self) -> str:
         """The picture as a standalone SVG document."""

@@ -15,7 +15,7 @@ from deeppruning.report.plots import draw_plots
 
 PAGE = "report.html"
 # In this order, as one script: the later ones use what the earlier ones define.
-SCRIPTS = ("dom.js", "space.js", "layers.js", "curves.js", "sections.js", "page.js")
+SCRIPTS = ("dom.js", "space.js", "layers.js", "curves.js", "rivals.js", "sections.js", "page.js")
 
 
 def write_report(run_dir: Path | str) -> Path:

@@ -1,13 +1,13 @@
-"""The plots of the page as files for papers: the objective space, the layers, the fine-tuning."""
+"""The plots of the page as files for papers: the objective space, the layers, the fine-tuning, the rivals."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deeppruning.atomic import write_atomically
 from deeppruning.report.axes import Axis, Frame, draw_frame, number, percent
 from deeppruning.report.data import ROLES, collect
 from deeppruning.report.drawing import Drawing
+from deeppruning.report.rivals_plot import rivals
 
 # Told apart by colour-blind readers too, and by shape.
 COLORS = {"original": "#59636f", "heavy": "#0067a3", "knee": "#c24e00", "light": "#007a58"}
@@ -27,17 +27,13 @@ def draw_plots(data: Mapping[str, Any], folder: Path) -> list[Path]:
         "population": population,
         "layers": layers,
         "finetuning": finetuning,
+        "rivals": rivals,
     }
-    written = []
+    written: list[Path] = []
     for name, plot in plots.items():
         drawing = plot(data)
-        if drawing is None:
-            continue
-        folder.mkdir(exist_ok=True)
-        for suffix, content in (("svg", drawing.svg().encode()), ("png", drawing.png())):
-            path = folder / f"{name}.{suffix}"
-            write_atomically(path, content)
-            written.append(path)
+        if drawing is not None:
+            written += drawing.save(folder, name)
     return written
 
 

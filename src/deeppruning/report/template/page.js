@@ -2,7 +2,7 @@
 
 const page = {
   data: JSON.parse(byId("data").textContent),
-  state: { chosen: null, network: "knee", used: null, generation: null, maxError: null, maxFlops: null, axis: null },
+  state: { chosen: null, network: "knee", used: null, generation: null, maxError: null, maxFlops: null, axis: null, rival: null },
   where: new Map(), timer: null, etag: null, lost: false,
 };
 const POLL_MS = 2000, PLAY_MS = 900;
@@ -79,6 +79,7 @@ function draw() {
   drawCommands();
   drawConfig();
   drawBench();
+  drawRivals();
   if (empty) return;
   drawControls();
   drawPopulation();
@@ -116,6 +117,7 @@ function listen() {
     width = window.innerWidth;
     drawSpace();
     drawCurves();
+    drawRivalChart();
   });
 }
 

@@ -1,0 +1,129 @@
+"""What page and plot show of a comparison with other methods, read from its folder.
+
+The file is read without the package that writes it: a page need not load every method, nor torch.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+FOLDER = "compare"  # of a run, where a comparison matched to it is kept
+RESULTS = "results.json"
+OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
+STAND_IN = "es-plus"  # the same search, where no run was matched
+LABELS = {OURS: "DeepPruningES"}
+KINDS = {
+    "criteria": (
+        *("l1", "activation", "apoz", "entropy"),
+        *("l1-global", "activation-global", "apoz-global", "entropy-global", "l1-sensitivity"),
+    ),
+    "reconstruction, regularisation": ("thinet", "auto-balanced"),
+    "searches": ("ga", "kgea", "nsga2", "es-plus", "es-comma", OURS),
+    "floors": ("random", "random-global", "random-search", "uniform-width"),
+}
+OTHER_KIND = "others"
+
+
+def read_rivals(folder: Path) -> dict[str, Any] | None:
+    """Means by method, the best at the middle target first; None where there are none, or not whole ones."""
+    try:
+        return _reduced(json.loads((folder / RESULTS).read_bytes()))
+    except (OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
+        return None
+
+
+def kind_of(method: str) -> str:
+    """
+    >>> kind_of("thinet"), kind_of("one of your own")
+    ('reconstruction, regularisation', 'others')
+    """
+    return next((kind for kind, names in KINDS.items() if method in names), OTHER_KIND)
+
+
+def _reduced(table: Mapping[str, Any]) -> dict[str, Any] | None:
+    full = _number(table["original"]["flops"])
+    targets: list[dict[str, Any]] = [
+        {"name": _text(target["name"]), "share": _number(target["flops"] / full)}
+        for target in table["targets"]
+    ]
+    names = [target["name"] for target in targets]
+    points: dict[str, dict[str, dict[str, Any]]] = {}
+    for mean in table["means"]:
+        if mean["target"] in names:
+            points.setdefault(_text(mean["method"]), {})[mean["target"]] = _point(mean, full)
+    if not points:
+        return None
+    middle = names.index("knee") if "knee" in names else len(names) // 2
+    ours = OURS if OURS in points else STAND_IN
+    methods: list[dict[str, Any]] = [
+        {
+            "name": method,
+            "label": LABELS.get(method, method),
+            "kind": kind_of(method),
+            "ours": method == ours,
+            "points": [found.get(name) for name in names],
+        }
+        for method, found in points.items()
+    ]
+    seeds = [point["seeds"] for found in points.values() for point in found.values()]
+    return {
+        "matched": OURS in points,
+        "original_error": _number(table["original"]["test_error"]),
+        "targets": targets,
+        "middle": middle,
+        "seeds": [min(seeds), max(seeds)],
+        "methods": sorted(methods, key=lambda method: _error_at(method, middle)),
+        "searches": _searches(table["searches"]),
+    }
+
+
+def _error_at(method: Mapping[str, Any], place: int) -> float:
+    point = method["points"][place]
+    return math.inf if point is None else float(point["after"])
+
+
+def _point(mean: Mapping[str, Any], full: float) -> dict[str, Any]:
+    spread = mean["error_spread"]
+    return {
+        "share": _number(mean["flops"] / full),
+        "before": _number(mean["error_before"]),
+        "after": _number(mean["error_after"]),
+        "spread": None if spread is None else _number(spread),
+        "seeds": int(_number(mean["seeds"])),
+        "select_seconds": _number(mean["select_seconds"]),
+        "finetune_seconds": _number(mean["finetune_seconds"]),
+    }
+
+
+def _searches(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each search over its seeds, the largest hypervolume first."""
+    by_method: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_method.setdefault(_text(row["method"]), []).append(row)
+    found: list[dict[str, Any]] = []
+    for method, own in by_method.items():
+        volumes = [_number(row["hypervolume"]) for row in own]
+        found.append(
+            {
+                "label": LABELS.get(method, method),
+                "evaluations": statistics.fmean(_number(row["evaluations"]) for row in own),
+                "hypervolume": statistics.fmean(volumes),
+                "spread": statistics.stdev(volumes) if len(volumes) > 1 else None,
+            }
+        )
+    return sorted(found, key=lambda search: float(search["hypervolume"]), reverse=True)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no finite number")
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
