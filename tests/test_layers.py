@@ -16,7 +16,7 @@ LAYERS = [
     {"rivals"},
     {"report", "export"},
     {"api"},
-    {"cli"},
+    {"cli", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem != "__init__")

@@ -127,6 +127,8 @@ def test_another_comparison_in_the_folder_is_refused(run: Path, compared: Compar
         compare(match=run, methods="l1", finetune=quick_finetune(epochs=3))
     with pytest.raises(RunError, match="holds a run"):
         compare(shares=(0.5,), methods="l1", run_dir=run)
+    with pytest.raises(RunError, match="holds a comparison, not a run"):
+        RunFolder.open(run / "compare")
     train, test = digits()
     with pytest.raises(DeepPruningError, match="another network"):
         dp.compare(tiny_net(seed=1), train, test, match=run, methods="l1", workers=1)

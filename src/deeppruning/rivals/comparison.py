@@ -132,7 +132,7 @@ class _Step:
     def _propose(self, name: str, method: Method | None) -> Proposal:
         clock = Clock()
         with History(self._history_file(name)) as history, torch_threads(self.rivalry.search.threads):
-            if name == "es-plus" and self.seed == 0:  # that very search is the run that was matched
+            if name == f"es-{self.rivalry.search.selection}" and self.seed == 0:  # the matched run itself
                 for evaluation in self.rivalry.evaluated:
                     history.record_evaluation(evaluation)
             problem = Problem(

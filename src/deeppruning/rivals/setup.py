@@ -15,13 +15,12 @@ from deeppruning.rivals.comparison import Rivalry
 from deeppruning.rivals.events import Observer
 from deeppruning.rivals.problem import Network, Target
 from deeppruning.rivals.registry import choose_methods
-from deeppruning.runs.folder import CONFIG, RunFolder, without_none
+from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
 from deeppruning.runs.records import Evaluation
 from deeppruning.search.job import check_same_network
 from deeppruning.search.setup import Setup
 from deeppruning.search.task import Classification
 
-TABLE = "compare"  # of config.toml
 ROLES = ("heavy", "knee", "light")  # from the most accurate to the cheapest
 
 
@@ -124,12 +123,9 @@ def open_comparison(path: Path | str, config: Mapping[str, Any]) -> RunFolder:
     """The folder of a comparison, new, or one that was begun with the same options."""
     path = Path(path)
     if not (path / CONFIG).exists():
-        return RunFolder.create(path, {TABLE: config})
-    run = RunFolder.open(path)
-    known = run.config.get(TABLE)
-    if known is None:
-        run.close()
-        raise RunError(f"{path} holds a run, not a comparison; choose another folder")
+        return RunFolder.create(path, {COMPARISON: config})
+    run = RunFolder.open(path, comparison=True)
+    known = run.config[COMPARISON]
     # Through TOML and back, absent options are left out: compare what would be written.
     given = json.loads(json.dumps(config))
     differing = sorted(key for key in given if without_none(given[key]) != known.get(key))

@@ -28,6 +28,7 @@ else:
 
 FORMAT = 1
 CONFIG, HISTORY, LOCK = "config.toml", "history.sqlite", "run.lock"
+COMPARISON = "compare"  # the table of config.toml that only a comparison has
 
 Opened = TypeVar("Opened", bound="RunFolder")
 
@@ -64,10 +65,21 @@ class RunFolder:
             raise
 
     @classmethod
-    def open(cls: type[Opened], path: Path | str, *, read_only: bool = False) -> Opened:
-        """Open a run to go on with it, locked; or, read-only, to look at it while another process works."""
+    def open(
+        cls: type[Opened], path: Path | str, *, read_only: bool = False, comparison: bool = False
+    ) -> Opened:
+        """Open a run to go on with it, locked; or, read-only, to look at it while another process works.
+
+        The folder of a comparison is refused where a run is meant, and the other way round.
+        """
         path = Path(path)
         config, version = _read_config(path)
+        if comparison and COMPARISON not in config:
+            raise RunError(f"{path} holds a run, not a comparison; choose another folder")
+        if not comparison and COMPARISON in config:
+            raise RunError(
+                f"{path} holds a comparison, not a run; go on with it by the same `deeppruning compare`"
+            )
         return cls(path, config, version, None if read_only else RunLock(path / LOCK))
 
     @cached_property
