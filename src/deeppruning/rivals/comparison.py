@@ -43,36 +43,38 @@ class Rivalry:
 
 
 def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
-    """Ask every method with every seed and fine-tune what it proposes; what is on disk is not done again."""
-    names = [*([OURS] if rivalry.ours else []), *(method.name for method in rivalry.methods)]
-    steps = rivalry.seeds * len(names)
-    rows: list[Row] = []
-    searches: list[Search] = []
-    original: float | None = None
+    """Ask every method with every seed and fine-tune what it proposes; what is on disk is not done again.
+
+    Methods and seeds of an earlier call on the same folder stay in the result.
+    """
+    asked: list[Method | None] = [*((None,) if rivalry.ours else ()), *rivalry.methods]
+    steps = rivalry.seeds * len(asked)
+    comparison = _begin(rivalry, run)
     for seed in range(rivalry.seeds):
         context = replace(rivalry.context, seed=rivalry.context.seed + seed)
         with rivalry.backend.open(call, context) as workers:
             step = _Step(rivalry, run, context, workers, seed)
-            original = step.original_error() if original is None else original
-            for method in (*((None,) if rivalry.ours else ()), *rivalry.methods):
-                found, search = step.run(method)
-                rows += found
-                searches += [search] if search else []
-                comparison = Comparison(
-                    targets=rivalry.targets,
-                    original_error=original,
-                    original_flops=context.graph.flops(context.graph.full_genome()),
-                    rows=tuple(rows),
-                    searches=tuple(searches),
-                )
+            for place, method in enumerate(asked, start=1):
+                rows, search = step.run(method)
+                comparison = comparison.with_results(rows, search)
                 text = json.dumps(comparison.to_table(), indent=1)
                 write_atomically(run.path / RESULTS, text.encode())
-                done = seed * len(names) + names.index(found[0].method) + 1
-                rivalry.observer(MethodDone(found[0].method, seed, done, steps, tuple(found)))
+                done = seed * len(asked) + place
+                rivalry.observer(MethodDone(rows[0].method, seed, done, steps, tuple(rows)))
     return comparison
 
 
-def test_error(context: Context, network: Network) -> float:
+def _begin(rivalry: Rivalry, run: RunFolder) -> Comparison:
+    """What earlier calls have found, or nothing but the original's error."""
+    if (run.path / RESULTS).exists():
+        return Comparison.from_table(json.loads((run.path / RESULTS).read_text(encoding="utf-8")))
+    full = rivalry.context.graph.full_genome()
+    with torch_threads(rivalry.search.threads):
+        error = error_as_proposed(rivalry.context, Network(full))
+    return Comparison(rivalry.targets, error, rivalry.context.graph.flops(full))
+
+
+def error_as_proposed(context: Context, network: Network) -> float:
     """The error of a network on the test set, as it was proposed."""
     thin = context.graph.prune(network.genome)
     if network.weights is not None:
@@ -91,15 +93,6 @@ class _Step:
     context: Context
     workers: Workers
     seed: int
-
-    def original_error(self) -> float:
-        """Of the network as it was given, on the test set; measured once."""
-        history = self.run_folder.history
-        if history.get_fact("original_test_error") is None:
-            full = Network(self.context.graph.full_genome())
-            with torch_threads(self.rivalry.search.threads):
-                history.set_fact("original_test_error", test_error(self.context, full))
-        return float(history.get_fact("original_test_error"))
 
     def run(self, method: Method | None) -> tuple[list[Row], Search | None]:
         """Rows of one method, None standing for the picks of the run that was matched."""
@@ -144,7 +137,7 @@ class _Step:
             else:
                 networks = method.propose(problem, self.rivalry.targets)
                 seconds = clock.seconds()
-            return Proposal(tuple(networks), tuple(problem.map(test_error, networks)), seconds)
+            return Proposal(tuple(networks), tuple(problem.map(error_as_proposed, networks)), seconds)
 
     def _history_file(self, name: str) -> Path:
         folder = self.run_folder.path / "searches"

@@ -1,8 +1,8 @@
 """What a comparison came to: a row for every network, means over seeds, and how well each search searched."""
 
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -61,8 +61,17 @@ class Comparison:
     targets: tuple[Target, ...]
     original_error: float
     original_flops: int
-    rows: tuple[Row, ...]
-    searches: tuple[Search, ...]
+    rows: tuple[Row, ...] = ()
+    searches: tuple[Search, ...] = ()
+
+    def with_results(self, rows: Sequence[Row], search: Search | None) -> "Comparison":
+        """The same with the networks of one method and seed, in place of those it had."""
+        done = {(row.method, row.seed) for row in rows}
+        kept = [row for row in self.rows if (row.method, row.seed) not in done]
+        searches = [old for old in self.searches if (old.method, old.seed) not in done]
+        return replace(
+            self, rows=(*kept, *rows), searches=(*searches, *((search,) if search is not None else ()))
+        )
 
     def means(self) -> list[Mean]:
         """Every method at every target, targets in their order, the most accurate method first."""
@@ -84,6 +93,17 @@ class Comparison:
             "means": [asdict(mean) for mean in self.means()],
             "searches": [asdict(search) for search in self.searches],
         }
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> "Comparison":
+        """Read back what `to_table` wrote."""
+        return cls(
+            targets=tuple(Target(**target) for target in table["targets"]),
+            original_error=table["original"]["test_error"],
+            original_flops=table["original"]["flops"],
+            rows=tuple(Row(**row) for row in table["rows"]),
+            searches=tuple(Search(**search) for search in table["searches"]),
+        )
 
 
 def _mean(rows: Sequence[Row]) -> Mean:
