@@ -41,7 +41,7 @@ def choose_methods(names: str | Sequence[str]) -> list[Method]:
     for name in listed:
         if name != "all" and name not in METHODS:
             raise unknown("method", name, ("all", *METHODS))
-    if not listed or listed == [""]:
+    if not listed:
         raise InputError(f"no method is named; choose among all, {', '.join(METHODS)}")
     chosen = [method for name, method in METHODS.items() if name in listed or "all" in listed]
     for method in chosen:
