@@ -30,6 +30,8 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt torch
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[ray]' || \
+	  echo "no Ray for this Python: the cluster tests will be skipped"
 	touch $@
 
 clean:

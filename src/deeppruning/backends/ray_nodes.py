@@ -60,8 +60,9 @@ def check(share: Share) -> list[str]:
     able = [node for node in nodes if share.fits(node)]
     if not able:
         raise InputError(_why_none(share, nodes))
-    called = names(nodes)
-    found = {called[node["NodeID"]]: facts for node, facts in zip(able, _ask(able, called), strict=True)}
+    found = _ask(able, names(nodes))
+    if not found:
+        raise InputError("every node was lost while it was looked at; see `ray status`, and try again")
     for name, facts in found.items():
         _check_node(name, facts, share)
     remarks = []
@@ -77,8 +78,8 @@ def check(share: Share) -> list[str]:
     return remarks
 
 
-def _ask(nodes: Iterable[Mapping[str, Any]], called: Mapping[str, str]) -> list[dict[str, str]]:
-    """What each node says about itself."""
+def _ask(nodes: Iterable[Mapping[str, Any]], called: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """What each node says about itself, by its name; a node that is lost meanwhile is left out."""
     ray = import_ray()
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -94,10 +95,12 @@ def _ask(nodes: Iterable[Mapping[str, Any]], called: Mapping[str, str]) -> list[
             f"no answer within {_PATIENCE:.0f} s from {listed}; remove them from the cluster or look at "
             "their logs (`ray logs`)"
         )
-    answers = []
+    answers = {}
     for ref, name in asked.items():
         try:
-            answers.append(ray.get(ref))
+            answers[name] = ray.get(ref)
+        except (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError):
+            continue
         except ray.exceptions.RayError as error:
             raise InputError(f"node {name} cannot run anything: {error}") from error
     return answers
