@@ -148,6 +148,7 @@ def compare(
     shares: Sequence[float] = (),
     seeds: int = 1,
     images: int | None = None,
+    test_images: int | None = None,
     run_dir: str | Path | None = None,
     search: SearchConfig | None = None,
     finetune: FinetuneConfig | None = None,
@@ -160,7 +161,8 @@ def compare(
 
     The FLOPs are those of the picks of the run `match`, which take part, or `shares` of the original's
     (0.5 is half of it). Options of search and fine-tuning are those of that run, unless others are
-    given for the latter; fine-tuning may be kept short by a class-balanced part of so many `images`.
+    given for the latter; a comparison can be kept short by class-balanced parts of the data: so many
+    `images` to fine-tune on, so many `test_images` to measure errors on.
     Everything is kept in `run_dir` (the folder "compare" of the run by default), and the same call
     goes on where it was stopped; more methods or seeds may be added later.
     """
@@ -181,11 +183,19 @@ def compare(
         backend=backend,
     )
     rivalry = make_rivalry(
-        setup, methods=methods, shares=shares, match=matched, seeds=seeds, images=images, observer=observer
+        setup,
+        methods=methods,
+        shares=shares,
+        match=matched,
+        seeds=seeds,
+        images=images,
+        test_images=test_images,
+        observer=observer,
     )
     config = {
         "targets": {target.name: target.flops for target in rivalry.targets},
         "images": images or 0,
+        "test_images": test_images or 0,
         "search": setup.search.to_table(),
         "finetune": setup.finetune.to_table(),
         "model": fingerprint(model),

@@ -11,7 +11,6 @@ from deeppruning.training.device import available_threads
 
 INSTALL = "pip install 'deeppruning-es[ray]'"
 _PATIENCE = 5.0  # seconds for a head node to accept a connection
-_STARTS = 2  # on a busy machine Ray's time limit for its own start is short while its files are not cached
 _users = 0
 _opened_for: str | None = None  # the address, for an error; None while the connection is not ours
 
@@ -65,25 +64,20 @@ def is_connected() -> bool:
 
 def _start(ray: ModuleType, processors: float | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    problem: Exception | None = None
-    for _ in range(_STARTS):
-        try:
-            ray.init(
-                "local",
-                num_cpus=max(1, math.ceil(processors or available_threads())),
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
-            return
-        except Exception as error:
-            ray.shutdown()
-            problem = error
-    assert problem is not None
-    raise InputError(
-        f"Ray could not be started here ({_first_line(problem)}); check memory and the space in its folder "
-        "(RAY_TMPDIR), or use the local backend, which needs no Ray"
-    ) from problem
+    try:
+        ray.init(
+            "local",
+            num_cpus=max(1, math.ceil(processors or available_threads())),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except Exception as error:
+        ray.shutdown()
+        raise InputError(
+            f"Ray could not be started here ({_first_line(error)}); try again when the machine is less busy, "
+            "check memory and the space in Ray's folder (RAY_TMPDIR), or use the local backend"
+        ) from error
 
 
 def _join(ray: ModuleType, address: str) -> None:

@@ -53,6 +53,11 @@ from deeppruning.training.allocator import keep_freed_memory
     type=click.IntRange(min=1),
     help="Fine-tune on a class-balanced part of so many training images. [all]",
 )
+@click.option(
+    "--test-images",
+    type=click.IntRange(min=1),
+    help="Measure errors on a class-balanced part of so many test images. [all]",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the comparison. [RUN/compare]")
 @search_options
 @finetune_options(prefix=True)
@@ -61,7 +66,7 @@ from deeppruning.training.allocator import keep_freed_memory
 @config_option
 def compare(
     model: str, weights: Path | None, methods: str, match: Path | None, shares: str | None, seeds: int,
-    images: int | None, out: Path | None, device: str | None, quiet: bool, as_json: bool, **settings: Any,
+    images: int | None, test_images: int | None, out: Path | None, device: str | None, quiet: bool, as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Compare with other ways to prune MODEL: same data, same FLOPs, same fine-tuning.
 
@@ -103,6 +108,7 @@ def compare(
             shares=_shares(shares),
             seeds=seeds,
             images=images,
+            test_images=test_images,
             run_dir=folder,
             search=None if match else search,
             finetune=finetune,

@@ -64,6 +64,7 @@ def make_rivalry(
     match: Match | None,
     seeds: int,
     images: int | None,
+    test_images: int | None,
     observer: Observer,
 ) -> Rivalry:
     """Check everything before any work starts."""
@@ -80,6 +81,8 @@ def make_rivalry(
     assert task.train is not None
     if images is not None:
         task = replace(task, train=_part(task.train, images, setup.search.seed))
+    if test_images is not None and task.test is not None:
+        task = replace(task, test=_part(task.test, test_images, setup.search.seed))
     graph = job.context.graph
     targets = _targets(graph, shares, match)
     return Rivalry(
@@ -96,10 +99,10 @@ def make_rivalry(
     )
 
 
-def _part(train: ImageSet, images: int, seed: int) -> ImageSet:
-    if images > len(train):
-        raise InputError(f"{images} images are asked for, but there are only {len(train)} to train on")
-    return balanced_sample(train, images, seed)
+def _part(data: ImageSet, images: int, seed: int) -> ImageSet:
+    if images > len(data):
+        raise InputError(f"a part of {images} images is asked for, but there are only {len(data)}")
+    return balanced_sample(data, images, seed)
 
 
 def _targets(graph: ChannelGraph, shares: Sequence[float], match: Match | None) -> tuple[Target, ...]:
