@@ -66,7 +66,8 @@ from deeppruning.training.allocator import keep_freed_memory
 @config_option
 def compare(
     model: str, weights: Path | None, methods: str, match: Path | None, shares: str | None, seeds: int,
-    images: int | None, test_images: int | None, out: Path | None, device: str | None, quiet: bool, as_json: bool, **settings: Any,
+    images: int | None, test_images: int | None, out: Path | None, device: str | None, quiet: bool,
+    as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Compare with other ways to prune MODEL: same data, same FLOPs, same fine-tuning.
 
