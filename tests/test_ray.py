@@ -113,27 +113,29 @@ def test_the_data_set_goes_to_each_node_once_and_is_shared_there(cluster):
                 return int(data[item]), "plasma" in line
         return None
 
-    before = created()
+    before = stores()
     with dp.RayBackend().open(look, data) as session:
         outcomes = list(session.map((number, number) for number in range(24)))
-    after = created()
+        after = stores()
     assert {one.key: one.value for one in outcomes} == {number: (number, True) for number in range(24)}
     assert {one.worker.split(":")[0] for one in outcomes} == {"one", "two"}
-    growth = {name: (after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in after}
-    assert [objects for objects, _ in growth.values()] == [1, 1]
-    assert all(size < grown < 1.01 * size for _, grown in growth.values())
+    for name, store in after.items():
+        assert store.num_local_objects == 1
+        assert size < store.object_store_bytes_used < 1.001 * size
+        taken_in = store.cumulative_created_bytes - before[name].cumulative_created_bytes
+        assert size < taken_in < 1.001 * size  # 24 items, one copy
 
 
-def created():
-    """Objects and bytes that the store of each node has ever taken in, by the node's name."""
+def stores():
+    """What the object store of each node says of itself, by the node's name."""
     from ray._private.internal_api import node_stats
 
-    found = {}
-    called = ray_nodes.names(ray_nodes.alive())
-    for node in ray_nodes.alive():
-        stats = node_stats(node["NodeManagerAddress"], node["NodeManagerPort"]).store_stats
-        found[called[node["NodeID"]]] = (stats.cumulative_created_objects, stats.cumulative_created_bytes)
-    return found
+    nodes = ray_nodes.alive()
+    called = ray_nodes.names(nodes)
+    return {
+        called[node["NodeID"]]: node_stats(node["NodeManagerAddress"], node["NodeManagerPort"]).store_stats
+        for node in nodes
+    }
 
 
 def test_a_driver_killed_is_resumed_on_another_backend(cluster, tmp_path):

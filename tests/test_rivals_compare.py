@@ -107,21 +107,32 @@ def test_the_result_does_not_depend_on_the_workers(tmp_path: Path) -> None:
 
 
 def test_refusals_come_before_any_work(run: Path, tmp_path: Path) -> None:
+    folder: dict[str, Any] = {"run_dir": tmp_path / "a", "search": quick_search()}
     cases: list[tuple[dict[str, Any], str]] = [
         ({"methods": "l1"}, "needs a folder"),
         ({"run_dir": tmp_path / "a"}, "how large"),
-        ({"run_dir": tmp_path / "a", "shares": (1.5,)}, "below 1"),
-        ({"run_dir": tmp_path / "a", "shares": (0.0001,)}, "least that this"),
-        ({"run_dir": tmp_path / "a", "shares": (0.5,), "seeds": 0}, "seeds"),
-        ({"run_dir": tmp_path / "a", "shares": (0.5,), "images": 10**6}, "only 200"),
-        ({"run_dir": tmp_path / "a", "shares": (0.5,), "test_images": 10**6}, "only 100"),
+        ({**folder, "shares": (1.5,)}, "below 1"),
+        ({**folder, "shares": (0.0001,)}, "least that this"),
+        ({**folder, "shares": (0.5,), "seeds": 0}, "seeds"),
+        ({**folder, "shares": (0.5,), "images": 10**6}, "only 200"),
+        ({**folder, "shares": (0.5,), "test_images": 10**6}, "only 100"),
+        ({**folder, "shares": (0.5, 0.5)}, "must differ"),
+        ({**folder, "shares": [i / 20 for i in range(4, 20)]}, "more than the 15"),
+        (
+            {"run_dir": tmp_path / "a", "shares": (0.5,), "search": quick_search(objective="params")},
+            "equal FLOPs",
+        ),
         ({"match": run, "shares": (0.5,)}, "come from the run"),
         ({"match": run, "search": quick_search()}, "come from the run"),
         ({"match": tmp_path / "nowhere"}, "not a folder"),
     ]
     for options, message in cases:
         with pytest.raises((InputError, RunError), match=message):
-            compare(**options)
+            compare(
+                **{"search": quick_search(), **options}
+                if "shares" in options and "match" not in options
+                else options
+            )
     assert not (tmp_path / "a").exists()
 
 
@@ -135,6 +146,53 @@ def test_another_comparison_in_the_folder_is_refused(run: Path, compared: Compar
     train, test = digits()
     with pytest.raises(DeepPruningError, match="another network"):
         dp.compare(tiny_net(seed=1), train, test, match=run, methods="l1", workers=1)
+
+
+def test_other_data_is_refused(run: Path, compared: Comparison, tmp_path: Path) -> None:
+    train, test = digits(train=150)
+    with pytest.raises(RunError, match="other training data"):
+        dp.compare(tiny_net(), train, test, match=run, methods="l1", workers=1)
+    train, test = digits(test=90)
+    with pytest.raises(RunError, match="other data"):
+        dp.compare(tiny_net(), train, test, match=run, methods="l1", workers=1)
+    options: dict[str, Any] = {"run_dir": tmp_path / "a", "methods": "l1", "search": quick_search()}
+    compare(shares=(0.3, 0.8), finetune=quick_finetune(epochs=1), **options)
+    with pytest.raises(RunError, match="other flops, targets"):
+        compare(shares=(0.8, 0.3), finetune=quick_finetune(epochs=1), **options)
+
+
+def test_stopped_anywhere_it_goes_on_to_the_same_rows(tmp_path: Path) -> None:
+    def rows(folder: Path, stops: int) -> list[Any]:
+        events = 0
+
+        def observer(event: Any) -> None:
+            nonlocal events
+            events += 1
+            if events > stops >= 0:
+                raise KeyboardInterrupt
+
+        options: dict[str, Any] = {"shares": (0.6, 0.4), "methods": "thinet,nsga2", "search": quick_search()}
+        found = compare(finetune=quick_finetune(), run_dir=folder, observer=observer, **options).rows
+        return [(row.method, row.target, row.flops, row.error_before, row.error_after) for row in found]
+
+    undisturbed = rows(tmp_path / "a", -1)
+    for stops in range(9):  # each time a little further: within the first epochs, between methods, at the end
+        with pytest.raises(KeyboardInterrupt):
+            rows(tmp_path / "b", stops % 3)
+        if (tmp_path / "b" / "results.json").exists() and stops > 5:
+            break
+    assert rows(tmp_path / "b", -1) == undisturbed
+
+
+def test_a_network_that_diverges_gets_the_worst_error(tmp_path: Path) -> None:
+    found = compare(
+        shares=(0.6,),
+        methods="l1,auto-balanced",
+        run_dir=tmp_path / "a",
+        search=quick_search(),
+        finetune=quick_finetune(epochs=2, lr=1e30),
+    )
+    assert {row.error_after for row in found.rows} == {1.0}
 
 
 def test_a_run_that_is_not_over_cannot_be_matched(tmp_path: Path) -> None:

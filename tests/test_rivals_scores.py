@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from deeppruning.data.images import ImageSet
 from deeppruning.graph import ChannelGraph
+from deeppruning.rivals import METHODS
 from deeppruning.rivals.activations import gather_activations
 from deeppruning.rivals.auto_balanced import TwoSigned, balance_factors
 from deeppruning.rivals.criteria import APoZ, Entropy, L1Norm, MeanActivation, Random, filter_norms
 from deeppruning.rivals.flops import meet_flops
-from deeppruning.rivals.nsga import knee_preference
+from deeppruning.rivals.nsga import KGEA, knee_preference
 from deeppruning.rivals.problem import Problem, Target
 from deeppruning.rivals.ranking import L1Sensitivity, global_order, uniform_order
 from deeppruning.rivals.results import hypervolume
@@ -70,6 +71,23 @@ def test_l1_of_a_grouped_transposed_convolution() -> None:
     layer.weight.data = torch.arange(12.0).view(4, 3, 1, 1)
     # Filter 0 reads inputs 0 and 1 of the first group: 0 + 3; filter 3 those of the second: 6 + 9.
     assert filter_norms(layer).tolist() == [3.0, 5.0, 7.0, 15.0, 17.0, 19.0]
+
+
+def test_layers_that_store_their_weights_in_other_ways(tmp_path: Path) -> None:
+    normed = nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 6, 1))
+    up = nn.ConvTranspose2d(6, 8, 2, stride=2, groups=2)
+    net = nn.Sequential(normed, up, nn.Conv2d(8, 4, 3), nn.Flatten(), nn.LazyLinear(10))
+    net(torch.zeros(1, 1, 8, 8))
+    problem = make_problem(net, tmp_path)
+    assert filter_norms(normed).tolist() == pytest.approx(normed.weight.detach().abs().flatten().tolist())
+    assert len(problem.graph.layer_genes()["1"]) == 8  # one for each filter, though two groups share them
+    target = Target("half", problem.graph.flops(problem.graph.full_genome()) // 2)
+    for name in ("l1", "apoz", "thinet", "auto-balanced", "l1-sensitivity"):
+        (network,) = METHODS[name].propose(problem, [target])
+        thin = problem.graph.prune(network.genome)
+        thin.load_state_dict(network.weights or thin.state_dict())
+        assert problem.graph.flops(network.genome) < 2 * target.flops, name
+        assert thin(torch.zeros(1, 1, 8, 8)).shape == (1, 10), name
 
 
 def test_mean_activation_apoz_and_entropy(tmp_path: Path) -> None:
@@ -141,15 +159,38 @@ def test_balance_factors_and_their_balance() -> None:
     factors = balance_factors(graph, np.array([4.0, 2.0, 1.0]), np.array([True, False, False]))
     # The threshold is 2: pulls of 1 and 1 + ln 2, a push of 1 + ln 2.
     assert factors == pytest.approx([-1 - math.log(2), 1.0, 1 + math.log(2)])
-    penalty = TwoSigned.of(graph, net.requires_grad_(False), factors)
-    assert float(penalty(net)) == pytest.approx(0.0, abs=1e-5)
-    net.first.weight.data[1] *= 2.0  # what is to go grows: the penalty rises by the pull on it
-    assert float(penalty(net)) == pytest.approx(0.05 * (16 - 4), rel=1e-4)
+    penalty = TwoSigned.of(graph, net, factors)(net)
+    penalty.backward()
+    pull, push = 1 * 2**2 + (1 + math.log(2)) * 1**2, (1 + math.log(2)) * 4**2
+    expected = [-(1 + math.log(2)) * 4 * pull / push, 1.0 * 2, (1 + math.log(2)) * 1]
+    assert float(penalty.detach()) == pytest.approx(0.0, abs=1e-6)
+    gradient = net.first.weight.grad
+    assert gradient is not None
+    assert gradient.flatten().tolist() == pytest.approx([2 * 0.05 * value for value in expected], rel=1e-5)
+
+
+def test_what_is_pushed_does_not_grow_without_end() -> None:
+    net = Pointwise([4.0, 2.0, 1.0], [1.0, 1.0, 1.0])
+    graph = ChannelGraph(net, torch.zeros(1, 1, 1, 1))
+    penalty = TwoSigned.of(
+        graph, net, balance_factors(graph, np.array([4.0, 2.0, 1.0]), np.array([1, 0, 0]) > 0)
+    )
+    optimizer = torch.optim.SGD([net.first.weight], lr=0.1)
+    for _ in range(2000):
+        optimizer.zero_grad()
+        penalty(net).backward()
+        optimizer.step()
+    stays, goes, goes_too = net.first.weight.abs().flatten().tolist()
+    assert 4.0 < stays < 6.0
+    assert max(goes, goes_too) < 1e-3
 
 
 def test_knee_preference_is_the_scaled_distance() -> None:
     points = np.array([[0.0, 10.0], [0.1, 5.0], [1.0, 0.0]])
     assert knee_preference(points).tolist() == pytest.approx([-1.0, -0.6, -1.0])
+    # Through pymoo, which has ideas of its own about twins: they are as good as each other.
+    twins = KGEA().crowding().do(np.vstack([points, points[:1]]))
+    assert twins.tolist() == pytest.approx([-1.0, -0.6, -1.0, -1.0])
 
 
 def test_best_within_the_flops_asked_for() -> None:

@@ -155,6 +155,7 @@ def compare(
     workers: int | None = None,
     device: str | None = None,
     backend: Backend | None = None,
+    example_input: Any = None,
     observer: RivalObserver = ignore,
 ) -> Comparison:
     """Ask other methods for networks of given FLOPs and fine-tune all of them alike.
@@ -181,6 +182,7 @@ def compare(
         workers=workers or os.cpu_count() or 1,
         device=device or (matched.device if matched else "auto"),
         backend=backend,
+        example_input=example_input,
     )
     rivalry = make_rivalry(
         setup,
@@ -193,13 +195,14 @@ def compare(
         observer=observer,
     )
     config = {
-        "targets": {target.name: target.flops for target in rivalry.targets},
-        "images": images or 0,
-        "test_images": test_images or 0,
+        "targets": [target.name for target in rivalry.targets],
+        "flops": [target.flops for target in rivalry.targets],
+        "images": images,
+        "test_images": test_images,
         "search": setup.search.to_table(),
         "finetune": setup.finetune.to_table(),
         "model": fingerprint(model),
-        "data": rivalry.context.task.fingerprint(),
+        "data": rivalry.data_fingerprint(),
     }
-    with open_comparison(folder, config) as run:
+    with rivalry.backend, open_comparison(folder, config) as run:
         return compare_methods(rivalry, run)

@@ -128,12 +128,16 @@ class ChannelGraph:
         """Layer -> (filters kept, filters of the original)."""
         extended = np.append(self._one(genome), True)
         return {
-            layer.name: (int(extended[layer.genes].sum()), len(layer.genes)) for layer in self._plan.layers
+            name: (int(extended[np.array(genes)].sum()), len(genes))
+            for name, genes in self.layer_genes().items()
         }
 
     def layer_genes(self) -> dict[str, list[int]]:
         """Layer -> the gene of each of its filters, -1 for one that always stays."""
-        return {layer.name: layer.genes.tolist() for layer in self._plan.layers}
+        return {
+            layer.name: np.tile(layer.genes, _times(self._model.get_submodule(layer.name))).tolist()
+            for layer in self._plan.layers
+        }
 
     def parameter_genes(self) -> dict[str, dict[int, NDArray[np.int64]]]:
         """Parameter or buffer -> dimension -> the gene at each position, -1 for one that always stays."""
@@ -169,6 +173,11 @@ class ChannelGraph:
             if not numeric or not np.isin(array, (0, 1)).all():
                 raise InputError(f"a genome holds only 0 and 1 (or booleans), got {array.dtype} values")
         return np.atleast_2d(array).astype(np.bool_), array.ndim == 1
+
+
+def _times(module: nn.Module) -> int:
+    """How often a layer's genes come in its filters: those of a transposed convolution once in each group."""
+    return int(getattr(module, "groups", 1)) if getattr(module, "transposed", False) else 1
 
 
 def _as_call(example_input: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

@@ -1,6 +1,7 @@
 """Auto-balanced filter pruning: train what will go towards zero and what stays away from it, then cut."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,13 +11,13 @@ from torch import Tensor, nn
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut import cut
 from deeppruning.graph.plan import Bits
-from deeppruning.rivals.criteria import L1Norm
+from deeppruning.rivals.criteria import L1Norm, weight_of
 from deeppruning.rivals.flops import meet_flops
 from deeppruning.rivals.problem import Method, Network, Problem, Scores, Target
 from deeppruning.rivals.ranking import prunable, uniform_order
 from deeppruning.search.candidate import Context, candidate_seed
 from deeppruning.search.task import Classification
-from deeppruning.training.loop import fit
+from deeppruning.training.loop import Diverged, fit
 
 STRENGTH = 0.05
 
@@ -26,7 +27,7 @@ class AutoBalanced(Method):
 
     In every layer the filters with the smallest l1-norms are to go. While training, they are pulled
     towards zero, the smaller the harder, and the others are pushed away from it, the larger the harder;
-    the two pulls are balanced to cancel out at the start. Then the first are cut. The source trains
+    the two are scaled to cancel out, here anew at every step. Then the first are cut. The source trains
     for many epochs with a weak pull; here it is as many epochs of the same data as the fine-tuning
     that follows has, with a stronger one (0.05), which makes this method twice as long to train as the
     others: the time is in the table.
@@ -70,41 +71,40 @@ def train_balanced(context: Context, item: tuple[Bits, Scores]) -> dict[str, Ten
     assert task.tuning is not None
     whole = graph.prune(graph.full_genome()).to(task.device)
     options = replace(task.tuning, seed=candidate_seed(context.seed, genome))
-    fit(whole, task.train, options, device=task.device, penalty=TwoSigned.of(graph, whole, factors))
+    with suppress(Diverged):  # what is left of it then fails in the fine-tuning, as any other network may
+        fit(whole, task.train, options, device=task.device, penalty=TwoSigned.of(graph, whole, factors))
     return dict(cut(whole.cpu(), graph.recipe(genome)).state_dict())
 
 
 @dataclass(frozen=True, eq=False)
 class TwoSigned:
-    """The regulariser: factor x squared norm, summed over filters; pulls and pushes cancel at the start."""
+    """The regulariser: factor x squared norm, summed over filters, the pushes scaled to undo the pulls."""
 
     factors: dict[str, Tensor]  # layer -> the factor of each filter, shaped to be multiplied with its weights
 
     @classmethod
     def of(cls, graph: ChannelGraph, network: nn.Module, factors: Scores) -> "TwoSigned":
-        """Balance the pushes against the pulls for the weights as they are."""
+        """The regulariser of this network for these factors, one a gene."""
         by_layer = {}
         extended = np.append(factors, 0.0)  # a filter that always stays reads the 0 at the end
-        parameters = graph.parameter_genes()
-        for name in graph.layer_genes():
-            layer = network.get_submodule(name)
-            weight = layer.get_parameter("weight")
-            filters = 1 if getattr(layer, "transposed", False) else 0
-            genes = parameters.get(f"{name}.weight", {}).get(filters)
-            if genes is not None:
+        for name, genes in graph.layer_genes().items():
+            weight = weight_of(network.get_submodule(name))
+            filters = 1 if getattr(network.get_submodule(name), "transposed", False) else 0
+            if weight.shape[filters] == len(genes):  # grouped transposed ones lie over two dimensions
                 shape = [-1 if place == filters else 1 for place in range(weight.ndim)]
-                by_layer[name] = torch.from_numpy(extended[genes]).to(weight).view(shape)
-        terms = torch.cat([term.detach().flatten() for term in cls(by_layer)._terms(network)])
-        pull, push = float(terms.clamp(min=0).sum()), -float(terms.clamp(max=0).sum())
-        balance = pull / push if push > 0 else 0.0
-        return cls({name: torch.where(v < 0, v * balance, v) for name, v in by_layer.items()})
-
-    def _terms(self, network: nn.Module) -> list[Tensor]:
-        return [
-            factor * network.get_submodule(name).get_parameter("weight").square()
-            for name, factor in self.factors.items()
-        ]
+                by_layer[name] = torch.from_numpy(extended[np.array(genes)]).to(weight).view(shape)
+        return cls(by_layer)
 
     def __call__(self, network: nn.Module) -> Tensor:
-        """The penalty of the network as it is now."""
-        return STRENGTH * torch.stack([term.sum() for term in self._terms(network)]).sum()
+        """The penalty of the network as it is now: always 0 in value, with the gradients of both sides.
+
+        The balance follows the weights, or what is pushed would grow without end.
+        """
+        terms = [
+            (factor * weight_of(network.get_submodule(name)).square()).flatten()
+            for name, factor in self.factors.items()
+        ]
+        all_terms = torch.cat(terms)
+        pull, push = all_terms.clamp(min=0).sum(), all_terms.clamp(max=0).sum()
+        balance = (pull.detach() / -push.detach()).nan_to_num(0.0, posinf=0.0)
+        return STRENGTH * (pull + balance * push)

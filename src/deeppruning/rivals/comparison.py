@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 from safetensors.torch import save
 from torch import nn
 
@@ -22,6 +23,8 @@ from deeppruning.runs.records import Evaluation
 from deeppruning.search.candidate import Context
 from deeppruning.search.events import ignore
 from deeppruning.search.finetuning import Finetuning, Round, RoundDone, run_round
+from deeppruning.search.task import Classification, hash_tensors
+from deeppruning.training.loop import Diverged
 
 RESULTS = "results.json"
 
@@ -41,6 +44,19 @@ class Rivalry:
     evaluated: tuple[Evaluation, ...] = ()  # all that this run evaluated
     observer: Observer = ignore
 
+    def data_fingerprint(self) -> str:
+        """A hash of all images and labels: those judged on, trained on and tested on."""
+        task = self.context.task
+        assert isinstance(task, Classification)
+        sets = {"sample": task.sample, "train": task.train, "test": task.test}
+        tensors = {
+            f"{name}/{part}": getattr(images, part)
+            for name, images in sets.items()
+            if images is not None
+            for part in ("images", "labels")
+        }
+        return hash_tensors(tensors)
+
 
 def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
     """Ask every method with every seed and fine-tune what it proposes; what is on disk is not done again.
@@ -49,11 +65,12 @@ def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
     """
     asked: list[Method | None] = [*((None,) if rivalry.ours else ()), *rivalry.methods]
     steps = rivalry.seeds * len(asked)
-    comparison = _begin(rivalry, run)
+    comparison: Comparison | None = None
     for seed in range(rivalry.seeds):
         context = replace(rivalry.context, seed=rivalry.context.seed + seed)
         with rivalry.backend.open(call, context) as workers:
             step = _Step(rivalry, run, context, workers, seed)
+            comparison = comparison or step.begin()
             for place, method in enumerate(asked, start=1):
                 rows, search = step.run(method)
                 comparison = comparison.with_results(rows, search)
@@ -61,17 +78,8 @@ def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
                 write_atomically(run.path / RESULTS, text.encode())
                 done = seed * len(asked) + place
                 rivalry.observer(MethodDone(rows[0].method, seed, done, steps, tuple(rows)))
+    assert comparison is not None
     return comparison
-
-
-def _begin(rivalry: Rivalry, run: RunFolder) -> Comparison:
-    """What earlier calls have found, or nothing but the original's error."""
-    if (run.path / RESULTS).exists():
-        return Comparison.from_table(json.loads((run.path / RESULTS).read_text(encoding="utf-8")))
-    full = rivalry.context.graph.full_genome()
-    with torch_threads(rivalry.search.threads):
-        error = error_as_proposed(rivalry.context, Network(full))
-    return Comparison(rivalry.targets, error, rivalry.context.graph.flops(full))
 
 
 def error_as_proposed(context: Context, network: Network) -> float:
@@ -94,6 +102,16 @@ class _Step:
     workers: Workers
     seed: int
 
+    def begin(self) -> Comparison:
+        """What earlier calls have found, or nothing but the original's error."""
+        results = self.run_folder.path / RESULTS
+        if results.exists():
+            return Comparison.from_table(json.loads(results.read_text(encoding="utf-8")))
+        full = self.context.graph.full_genome()
+        with History(self._history_file(OURS)) as history:
+            (error,) = self._problem(history, Clock()).map(error_as_proposed, [Network(full)])
+        return Comparison(self.rivalry.targets, error, self.context.graph.flops(full))
+
     def run(self, method: Method | None) -> tuple[list[Row], Search | None]:
         """Rows of one method, None standing for the picks of the run that was matched."""
         name = OURS if method is None else method.name
@@ -102,6 +120,8 @@ class _Step:
         if proposal is None:
             proposal = self._propose(name, method)
             write_proposal(path, proposal)
+            proposal = read_proposal(path)  # as a comparison that goes on would find it
+            assert proposal is not None
         errors, seconds = self._finetune(name, proposal)
         graph = self.context.graph
         rows = [
@@ -128,9 +148,7 @@ class _Step:
             if name == f"es-{self.rivalry.search.selection}" and self.seed == 0:  # the matched run itself
                 for evaluation in self.rivalry.evaluated:
                     history.record_evaluation(evaluation)
-            problem = Problem(
-                self.rivalry.model, self.context, self.rivalry.search, self.workers, history, clock
-            )
+            problem = self._problem(history, clock)
             if method is None:
                 networks = list(self.rivalry.ours)
                 seconds = sum(evaluation.seconds for evaluation in self.rivalry.evaluated)
@@ -138,6 +156,9 @@ class _Step:
                 networks = method.propose(problem, self.rivalry.targets)
                 seconds = clock.seconds()
             return Proposal(tuple(networks), tuple(problem.map(error_as_proposed, networks)), seconds)
+
+    def _problem(self, history: History, clock: Clock) -> Problem:
+        return Problem(self.rivalry.model, self.context, self.rivalry.search, self.workers, history, clock)
 
     def _history_file(self, name: str) -> Path:
         folder = self.run_folder.path / "searches"
@@ -150,7 +171,8 @@ class _Step:
         if not found:
             return None
         full = self.context.graph.flops(self.context.graph.full_genome())
-        points = [(evaluation.error, evaluation.flops / full) for evaluation in found]
+        costs = self.context.graph.flops(np.array([evaluation.genome for evaluation in found])) / full
+        points = zip((evaluation.error for evaluation in found), costs, strict=True)
         return Search(name, self.seed, len(found), hypervolume(points))
 
     def _finetune(self, name: str, proposal: Proposal) -> tuple[dict[int, float], dict[int, float]]:
@@ -172,6 +194,18 @@ class _Step:
         return {place: float(error) for place, error in errors.items() if error is not None}, seconds
 
 
+def round_or_worst(context: Context, item: Round) -> RoundDone:
+    """A round of fine-tuning; a network that diverges is at its end, with the worst error."""
+    try:
+        return run_round(context, item)
+    except Diverged:
+        weights = {
+            name: t.contiguous().clone() for name, t in context.graph.prune(item.genome).state_dict().items()
+        }
+        facts = {"test_error": json.dumps(context.task.worst_error)}
+        return RoundDone(None, item.state, weights=save(weights, facts))
+
+
 class _Rounds(Session[Round, RoundDone]):
     """Rounds of fine-tuning by workers that can do anything."""
 
@@ -179,7 +213,7 @@ class _Rounds(Session[Round, RoundDone]):
         self._workers = workers
 
     def map(self, items: Iterable[tuple[Key, Round]]) -> Iterator[Outcome[Key, RoundDone]]:
-        return self._workers.map((key, (run_round, item)) for key, item in items)
+        return self._workers.map((key, (round_or_worst, item)) for key, item in items)
 
     def close(self) -> None:
         """Nothing: the workers are closed by whoever opened them."""

@@ -5,7 +5,7 @@ from typing import cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from deeppruning.rivals.problem import Problem, Scores
 
@@ -93,11 +93,16 @@ def filter_norms(layer: nn.Module) -> Scores:
     >>> filter_norms(layer).tolist()
     [3.0, 2.0]
     """
-    weight = layer.get_parameter("weight").detach().double().abs().cpu()
+    weight = weight_of(layer).detach().double().abs().cpu()
     if getattr(layer, "transposed", False):
         # Laid out as (inputs, filters of a group, ...), the inputs of one group after those of another.
         weight = torch.cat([group.transpose(0, 1) for group in weight.chunk(cast(int, layer.groups))])
     return np.asarray(weight.flatten(1).sum(1).numpy())
+
+
+def weight_of(layer: nn.Module) -> Tensor:
+    """A layer's weights, be they a parameter or, as with weight norm, worked out of others."""
+    return cast(Tensor, layer.weight)
 
 
 def histogram_entropy(values: Scores, bins: int) -> float:

@@ -16,7 +16,9 @@ def meet_flops(graph: ChannelGraph, genome: Bits, order: Sequence[int], flops: f
     Filters that went too far are skipped for smaller ones further on, so that the result lies within
     TOLERANCE wherever the network's filters are fine enough; it is the nearest one found elsewhere.
     """
-    start = graph.repair(genome)
+    start = np.asarray(graph.repair(genome))
+    if _gap(graph, start, flops) <= TOLERANCE / 2:
+        return start
     removing = bool(graph.flops(start) > flops)
     path = [gene for gene in (order if removing else reversed(order)) if start[gene] == removing]
 

@@ -1,14 +1,15 @@
 """Multi-objective rivals on NSGA-II from pymoo: as it is, and guided to the knee."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deeppruning.evolution.variation import flip
 from deeppruning.graph.plan import Bits
 from deeppruning.rivals.problem import Problem
 from deeppruning.rivals.searching import Searching
+from deeppruning.search.runner import make_strategy
 
 
 class NSGA2(Searching):
@@ -34,8 +35,7 @@ class NSGA2(Searching):
         from pymoo.operators.mutation.bitflip import BitflipMutation
 
         config, repair = problem.search, problem.graph.repair
-        full = np.ones((config.offspring + 3, problem.graph.num_genes), dtype=np.bool_)
-        first = repair(flip(full, config.mutation, problem.generator()))
+        first = make_strategy(problem.context, replace(config, seed=problem.seed)).ask()
         algorithm = Algorithm(
             pop_size=len(first),
             n_offsprings=config.offspring,
@@ -72,8 +72,10 @@ class KGEA(NSGA2):
     name = "kgea"
 
     def crowding(self) -> Any:
-        """The nearer to the ideal point, the better."""
-        return knee_preference
+        """The nearer to the ideal point, the better; pymoo must not give twins a number of its own."""
+        from pymoo.operators.survival.rank_and_crowding.metrics import FunctionalDiversity
+
+        return FunctionalDiversity(knee_preference, filter_out_duplicates=False)
 
 
 def knee_preference(objectives: NDArray[np.float64], **_: Any) -> NDArray[np.float64]:

@@ -23,6 +23,7 @@ from deeppruning.runs.history import History
 from deeppruning.runs.records import Evaluation
 from deeppruning.search.candidate import Context, Measured, evaluate_candidate
 from deeppruning.search.task import Classification
+from deeppruning.training.device import this_or_processor
 
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
@@ -84,6 +85,11 @@ class Problem:
         """The seed of this repetition."""
         return self.context.seed
 
+    @property
+    def device(self) -> str:
+        """Where this process computes; workers may have a device that it lacks."""
+        return str(this_or_processor(self.task.device))
+
     def generator(self) -> np.random.Generator:
         """Random numbers that follow from the seed alone."""
         return np.random.default_rng(self.seed)
@@ -91,7 +97,7 @@ class Problem:
     @cached_property
     def activations(self) -> Activations:
         """What the filters answer to the sample."""
-        return gather_activations(self.graph, self.sample, self.task.device)
+        return gather_activations(self.graph, self.sample, self.device)
 
     def map(self, function: Callable[[Context, Argument], Value], items: Iterable[Argument]) -> list[Value]:
         """The function's values, in the order of the items, worked out side by side."""
@@ -117,7 +123,7 @@ class Problem:
                 self._record(unknown[outcome.key], outcome)
         rows = {key: self.history.evaluation(genome) for key, genome in distinct.items()}
         for key in distinct:
-            self.clock.worked(_known(rows[key]).seconds)
+            self.clock.worked(_known(rows[key]).seconds, of=key)
         found = [_known(rows[genome.tobytes()]) for genome in genomes]
         return np.array([(row.error, float(row.flops)) for row in found])
 
@@ -144,11 +150,12 @@ def _known(row: Evaluation | None) -> Evaluation:
 
 
 class Clock:
-    """The processor time of a method: its own, and that of the workers in place of waiting for them."""
+    """The time a method takes: its own, and that of each worker in place of waiting for them."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
         self._waited = self._worked = 0.0
+        self._counted: set[bytes] = set()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -157,9 +164,12 @@ class Clock:
         yield
         self._waited += time.perf_counter() - started
 
-    def worked(self, seconds: float) -> None:
-        """Count the time of a worker, be it of today or of a candidate evaluated before."""
-        self._worked += seconds
+    def worked(self, seconds: float, of: bytes | None = None) -> None:
+        """Count the time of a worker, that of a candidate once, be it evaluated now or before a stop."""
+        if of is None or of not in self._counted:
+            self._worked += seconds
+        if of is not None:
+            self._counted.add(of)
 
     def seconds(self) -> float:
         """What has been spent so far."""

@@ -24,7 +24,7 @@ class Row:
     params: int
     error_before: float  # cut, not yet fine-tuned
     error_after: float
-    select_seconds: float  # processor time to find it; that of a method is shared among its networks
+    select_seconds: float  # to find it, summed over workers; that of a method is shared among its networks
     finetune_seconds: float
 
 

@@ -16,8 +16,8 @@ from deeppruning.search.runner import make_strategy
 class Searching(Method):
     """A search over both objectives, from which a network is taken for every target.
 
-    It is the candidate with the smallest error among those that are not above the FLOPs asked for; what
-    it then has left to spend is filled up with filters drawn at random.
+    It is the candidate with the smallest error among those at most 2 % above the FLOPs asked for; what it
+    then has left to spend is filled up with filters drawn at random, which the search has not tried.
     """
 
     @abstractmethod

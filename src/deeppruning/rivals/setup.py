@@ -31,6 +31,8 @@ class Match:
     search: SearchConfig
     finetune: FinetuneConfig
     device: str
+    task: str | None  # fingerprint of the data that candidates were judged on
+    flops: int  # of the original
     picks: dict[str, Network]
     evaluated: tuple[Evaluation, ...]
 
@@ -51,6 +53,8 @@ class Match:
                 search=search,
                 finetune=FinetuneConfig.from_table(run.config["finetune"]),
                 device=run.config["run"]["device"],
+                task=run.history.get_fact("task"),
+                flops=run.history.get_fact("original")["flops"],
                 picks={row.role: Network(rows[row.candidate_id].genome) for row in picks},
                 evaluated=tuple(run.history.evaluations()),
             )
@@ -70,8 +74,6 @@ def make_rivalry(
     """Check everything before any work starts."""
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
         raise InputError(f"seeds must be a whole number of at least 1, got {seeds!r}")
-    if setup.task is not None:
-        raise InputError("methods are compared on labelled images; a task of your own has none")
     if setup.test is None:
         raise InputError("methods are compared by their error on test data: give test data")
     chosen = choose_methods(methods)
@@ -84,7 +86,16 @@ def make_rivalry(
     if test_images is not None and task.test is not None:
         task = replace(task, test=_part(task.test, test_images, setup.search.seed))
     graph = job.context.graph
+    if match is not None:
+        _check_same(match, task, graph)
+    elif setup.search.objective != "flops":
+        raise InputError(f"a comparison is at equal FLOPs: its objective is no {setup.search.objective!r}")
     targets = _targets(graph, shares, match)
+    if setup.search.evaluations < len(targets):
+        raise InputError(
+            f"{len(targets)} networks are asked for, more than the {setup.search.evaluations} evaluations of "
+            "a search; ask for fewer"
+        )
     return Rivalry(
         model=setup.model,
         context=replace(job.context, task=task, objective="flops"),
@@ -94,7 +105,7 @@ def make_rivalry(
         targets=targets,
         seeds=seeds,
         ours=tuple(match.picks[role] for role in ROLES) if match else (),
-        evaluated=match.evaluated if match else (),
+        evaluated=match.evaluated if match and match.search.objective == "flops" else (),
         observer=observer,
     )
 
@@ -105,6 +116,18 @@ def _part(data: ImageSet, images: int, seed: int) -> ImageSet:
     return balanced_sample(data, images, seed)
 
 
+def _check_same(match: Match, task: Classification, graph: ChannelGraph) -> None:
+    """Refuse to compare with a run that judged its candidates on other data, or counted other FLOPs."""
+    if match.task is not None and match.task != task.fingerprint():
+        raise RunError("the run to match was started with other training data; give the same")
+    full = graph.flops(graph.full_genome())
+    if match.flops != full:
+        raise RunError(
+            f"the original has {full:,} FLOPs here and {match.flops:,} in the run to match: give images of "
+            "the same size, or the same example_input"
+        )
+
+
 def _targets(graph: ChannelGraph, shares: Sequence[float], match: Match | None) -> tuple[Target, ...]:
     full, least = graph.flops(graph.full_genome()), graph.flops(~graph.full_genome())
     if match is not None:
@@ -113,6 +136,8 @@ def _targets(graph: ChannelGraph, shares: Sequence[float], match: Match | None) 
         raise InputError(
             "nothing says how large the networks shall be: give a run to match, or shares of the FLOPs"
         )
+    if len(set(shares)) < len(shares):
+        raise InputError(f"the shares of FLOPs must differ, got {', '.join(map(str, shares))}")
     for share in shares:
         if not least / full <= share < 1.0:
             raise InputError(
@@ -130,8 +155,8 @@ def open_comparison(path: Path | str, config: Mapping[str, Any]) -> RunFolder:
     run = RunFolder.open(path, comparison=True)
     known = run.config[COMPARISON]
     # Through TOML and back, absent options are left out: compare what would be written.
-    given = json.loads(json.dumps(config))
-    differing = sorted(key for key in given if without_none(given[key]) != known.get(key))
+    given = without_none(json.loads(json.dumps(config)))
+    differing = sorted(key for key in given.keys() | known.keys() if given.get(key) != known.get(key))
     if differing:
         run.close()
         raise RunError(

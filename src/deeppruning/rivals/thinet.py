@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,8 @@ class ThiNet(Method):
     the input joins the removed ones that leaves their joint contribution smallest; then the next
     layer's weights are scaled, input by input, to make up for what is gone (least squares). The source
     goes layer by layer with an epoch or two of fine-tuning after each; here all layers are cut at once
-    from the trained network and fine-tuned once, like every other method. Filters read by several
+    from the trained network and fine-tuned once, like every other method, and the least squares are
+    drawn a little towards leaving weights as they are. Filters read by several
     layers, as in a ResNet, are judged by all of them together.
     """
 
@@ -52,7 +53,7 @@ class ThiNet(Method):
         return [Network(genome, self._scaled(problem, readings, genome)) for genome in genomes]
 
     def _observe(self, problem: Problem) -> "list[Reading]":
-        graph, device = problem.graph, problem.task.device
+        graph, device = problem.graph, problem.device
         network = graph.prune(graph.full_genome()).to(device)
         generator = torch.Generator().manual_seed(problem.seed)
         readings = []
@@ -84,7 +85,7 @@ def reading_layers(problem: Problem, network: nn.Module) -> Iterator[tuple[str, 
     for name, places in problem.graph.parameter_genes().items():
         module_name, _, parameter = name.rpartition(".")
         module = network.get_submodule(module_name)
-        sums = type(module) in (*CONVOLUTIONS, nn.Linear) and getattr(module, "groups", 1) == 1
+        sums = isinstance(module, (*CONVOLUTIONS, nn.Linear)) and getattr(module, "groups", 1) == 1
         if parameter == "weight" and sums and 1 in places and (places[1] >= 0).any():
             yield module_name, places[1]
 
@@ -108,6 +109,10 @@ def greedy_order(product: Matrix) -> list[int]:
     return removed
 
 
+def _convolution(layer: nn.Module) -> Any:
+    return next(function for kind, function in CONVOLUTIONS.items() if isinstance(layer, kind))
+
+
 @dataclass
 class Reading:
     """What each input of one layer contributes to its sums, at places drawn at random."""
@@ -127,7 +132,7 @@ class Reading:
                 found = (x * weight[chosen]).flatten(0, -2)
             else:
                 layer: Any = module
-                each = CONVOLUTIONS[type(layer)](
+                each = _convolution(layer)(
                     x,
                     weight[chosen].unsqueeze(1),
                     stride=layer.stride,
@@ -160,7 +165,7 @@ class Reading:
         scales[kept] = np.linalg.solve(inner + pull, gram[kept].sum(axis=1) + pull.sum(axis=1))
         return scales
 
-    @property
+    @cached_property
     def _gram(self) -> Matrix:
         rows = np.concatenate(self.rows)
         return np.asarray(rows.T @ rows)

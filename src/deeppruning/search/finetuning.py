@@ -133,7 +133,10 @@ class Finetuning:
         numbers = {id_: item.number for id_, item in items}
         for outcome in session.map(items):
             if outcome.value is None:
-                raise RunError(f"fine-tuning of candidate {outcome.key} failed:\n{outcome.failure}")
+                called = ", ".join(roles[outcome.key])
+                raise RunError(
+                    f"fine-tuning of candidate {outcome.key} ({called}) failed:\n{outcome.failure}"
+                )
             self._keep(outcome.key, numbers[outcome.key], outcome.value, roles[outcome.key])
 
     def _keep(self, id_: int, number: int, done: RoundDone, roles: tuple[str, ...]) -> None:
