@@ -1,6 +1,7 @@
 """Runs on real Ray clusters of several nodes, on this machine: equal to local ones, whatever is lost."""
 
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -265,7 +266,12 @@ class TestBadInput:
             with pytest.raises(InputError, match="--ray-gpus"):
                 backend.device(device)
 
-    def test_addresses_where_nobody_is(self, tmp_path):
+    @pytest.fixture
+    def silent_port(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            yield server.getsockname()[1]
+
+    def test_addresses_where_there_is_no_ray(self, tmp_path, silent_port):
         """In a process of its own, because this one may be connected."""
         pytest.importorskip("ray")
         model, weights = trained(tmp_path)
@@ -274,6 +280,7 @@ class TestBadInput:
             "127.0.0.1:1": "nobody answers.*refused.*ray status",
             "ray://127.0.0.1:1": "nobody answers.*refused.*client port",
             "cluster": "unknown Ray address 'cluster'",
+            f"127.0.0.1:{silent_port}": "what answers at .* is not Ray",
         }
         code = (
             "import sys; from click.testing import CliRunner; from deeppruning.cli.prune import prune\n"

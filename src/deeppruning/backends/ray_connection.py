@@ -10,7 +10,7 @@ from deeppruning.errors import InputError
 from deeppruning.training.device import available_threads
 
 INSTALL = "pip install 'deeppruning-es[ray]'"
-_PATIENCE = 5.0  # seconds for a head node to accept a connection
+_PATIENCE = 10.0  # seconds for a head node to accept a connection, and again to answer
 _users = 0
 _opened_for: str | None = None  # the address, for an error; None while the connection is not ours
 
@@ -111,6 +111,30 @@ def _knock(address: str) -> None:
         raise InputError(
             f"nobody answers at the Ray address {address!r} ({error}); {_advice(address)}"
         ) from error
+    if not _is_ray(f"{host}:{port}", head=not address.startswith("ray://")):
+        raise InputError(
+            f"what answers at {address!r} is not Ray, or not this part of it; {_advice(address)}"
+        )
+
+
+def _is_ray(place: str, *, head: bool) -> bool:
+    """Whether a head node listens there (or, without `head`, Ray's client server), as far as one can tell."""
+    try:
+        import grpc  # type: ignore[import-untyped]
+    except ImportError:
+        return True
+    if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+        return True
+    with grpc.insecure_channel(place) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=_PATIENCE)
+            if head:
+                channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")(b"", timeout=_PATIENCE)
+        except grpc.FutureTimeoutError:
+            return False
+        except grpc.RpcError as error:
+            return bool(error.code() != grpc.StatusCode.UNIMPLEMENTED)
+    return True
 
 
 def _advice(address: str) -> str:
