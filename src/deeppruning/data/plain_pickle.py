@@ -6,10 +6,10 @@ file: not even numpy's own are called.
 
 >>> load_plain(pickle.dumps({"labels": [1, 2]}), "example")
 {'labels': [1, 2]}
->>> load_plain(pickle.dumps(print), "example")
+>>> load_plain(pickle.dumps(len), "example")
 Traceback (most recent call last):
     ...
-deeppruning.errors.DataError: example asks for builtins.print, which no data file needs; it may be \
+deeppruning.errors.DataError: example asks for builtins.len, which no data file needs; it may be \
 hostile, nothing of it was run; get the file from its official site
 """
 
