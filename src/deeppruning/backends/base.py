@@ -20,6 +20,7 @@ Opened = TypeVar("Opened", bound="Session[Any, Any]")
 Entered = TypeVar("Entered", bound="Backend")
 
 DEATHS_ALLOWED = 3
+CLOSED = "this session is closed; open another one from the backend"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from deeppruning.backends.base import (
+    CLOSED,
     Backend,
     Context,
     Item,
@@ -45,7 +46,7 @@ class _InProcessSession(Session[Item, Value]):
         name = worker_name()
         for key, item in items:
             if self._closed:
-                raise InputError("this session is closed; open another one from the backend")
+                raise InputError(CLOSED)
             with torch_threads(self._threads):
                 value, failure, seconds = self._call(item)
             yield Outcome(key, value, failure, seconds, name, attempts=1)

@@ -20,6 +20,7 @@ from typing import Any, Generic
 import cloudpickle  # type: ignore[import-untyped]
 
 from deeppruning.backends.base import (
+    CLOSED,
     DEATHS_ALLOWED,
     Backend,
     Context,
@@ -132,7 +133,7 @@ class _PoolSession(Session[Item, Value]):
     def _hand_out(self, source: Iterator[tuple[Key, Item]], waiting: deque[_Job[Key]]) -> None:
         """Give every idle worker a job and start as many workers as there are jobs for."""
         if self._parcel is None:
-            raise InputError("this session is closed; open another one from the backend")
+            raise InputError(CLOSED)
         while len(self._busy()) + len(waiting) < self._size:
             pair = next(source, None)
             if pair is None:

@@ -18,6 +18,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from deeppruning.backends import ray_nodes
 from deeppruning.backends.base import (
+    CLOSED,
     DEATHS_ALLOWED,
     Backend,
     Context,
@@ -169,7 +170,7 @@ class _RaySession(Session[Item, Value]):
     def _hand_out(self, source: Iterator[tuple[Key, Item]], running: dict[Any, _Job[Key]]) -> None:
         """Submit as many items as the cluster has room for, and some more, see `_look_at_nodes`."""
         if self._parcel is None:
-            raise InputError("this session is closed; open another one from the backend")
+            raise InputError(CLOSED)
         self._look_at_nodes()
         while len(running) < self._limit:
             pair = next(source, None)
