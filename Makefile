@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint browser setup clean
+.PHONY: demo test test-all lint browser setup clean
 
 demo: $(READY)
 	$(BIN)/deeppruning demo
 
 test: lint browser
 	$(BIN)/pytest -n 2 --dist worksteal -q
+
+# What is slow and rarely breaks, too.
+test-all: lint browser
+	$(BIN)/pytest -n 2 --dist worksteal -q -m 'slow or not slow'
 
 # The page is tested in a real browser where there is one; a build machine may install it by itself.
 browser:
