@@ -98,10 +98,8 @@ class ChannelGraph:
         if verify:
             proof = self.verify(repaired)
             if not proof.holds:
-                raise GraphError(
-                    f"the cut is not equal to silence (relative difference {proof.difference:.2e}); "
-                    "please report this network"
-                )
+                why = proof.reason or f"relative difference {proof.difference:.2e}"
+                raise GraphError(f"the cut is not equal to silence ({why}); please report this network")
         return cut(self._model, self._plan.recipe(repaired))
 
     def recipe(self, genome: Any) -> Recipe:

@@ -90,12 +90,13 @@ def randomize(model: nn.Module) -> None:
                 buffer.copy_(torch.rand(buffer.shape, generator=generator) + 0.5)
 
 
-def randomized_inputs(tree: Any) -> Any:
-    """Inputs of the same shapes, normally distributed."""
+def randomized_inputs(tree: Any, *, positive: bool = False) -> Any:
+    """Inputs of the same shapes, normally distributed; or all of them positive."""
     generator = torch.Generator().manual_seed(1)
 
     def draw(tensor: Tensor) -> Tensor:
-        return torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor)
+        values = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        return (values.abs() if positive else values).to(tensor)
 
     return _map_floats(tree, draw)
 
