@@ -121,3 +121,23 @@ def object_output():
         body=block(8, 6),
         head=head(6),
     )
+
+
+@network
+def parameter_read_by_layers():
+    """A learned map and learned tokens in place of an input, as generators have them."""
+
+    def run(net, x):
+        scale = net.linear(net.tokens).mean(0)[:, None, None]
+        return net.head(F.relu(net.second(F.relu(net.first(net.start)))) + net.stem(x) * scale)
+
+    return Net(
+        run,
+        start=nn.Parameter(torch.randn(1, 8, 8, 8)),
+        tokens=nn.Parameter(torch.randn(10, 8)),
+        first=conv(8, 8),
+        second=conv(8, 6),
+        linear=nn.Linear(8, 6),
+        stem=conv(3, 6),
+        head=head(6),
+    )
