@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.best import prefer
 from deeppruning.models import create_model
 from graph_networks import NETWORKS, Net, block, conv, head
 
@@ -158,6 +159,33 @@ def test_linear_layers_are_pruned_on_request_only():
     thin = graph.prune(np.arange(15) % 2 == 0)
     assert tuple(thin[3].weight.shape) == (4, 4 * 16)
     assert graph.verify(np.arange(15) % 2 == 0).holds
+
+
+WITH_LINEAR = ("linear_output_as_map", "linear_output_joined_as_map", "flatten_map_into_linear")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in WITH_LINEAR else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
+)
+def test_pruning_linear_layers_costs_no_filters(name):
+    def free(graph: ChannelGraph) -> dict[str, int]:
+        return {layer: int((np.array(genes) >= 0).sum()) for layer, genes in graph.layer_genes().items()}
+
+    torch.manual_seed(0)
+    without, graph = free(graph_of(name)), graph_of(name, prune_linear=True)
+    assert without == {layer: count for layer, count in free(graph).items() if layer in without}
+    assert not any("linear layers" in note for note in graph.notes)
+    assert graph.verify(np.random.default_rng(0).random(graph.num_genes) < 0.5).holds
+
+
+def test_a_plan_that_freezes_filters_for_linear_layers_is_not_taken():
+    plain, whole = (graph_of("linear_output_as_map", prune_linear=linear) for linear in (False, True))
+    assert prefer(plain._built, whole._built) is whole._built
+    worse = graph_of("linear_output_as_map", prune_linear=True, exclude=["up"])
+    chosen = prefer(plain._built, worse._built)
+    assert chosen.plan is plain._plan
+    assert chosen.notes == ["linear layers are not pruned: that would freeze filters of up"]
+    assert plain.notes == []
 
 
 def test_min_channels_and_round_to_are_kept():
