@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,7 +17,7 @@ from deeppruning.rivals.problem import Target
 from deeppruning.search.result import Result
 from graph_networks import NETWORKS
 from rival_helpers import make_problem
-from search_helpers import digits, quick_finetune, quick_search
+from search_helpers import digits, quick_finetune, quick_search, tiny_net
 
 
 def run_quickly(folder: Path, model: nn.Module, **options: Any) -> Result:
@@ -101,3 +102,33 @@ def test_convolutions_without_a_name_are_listed_one_by_one() -> None:
     assert [full for _, full in graph.widths(graph.full_genome()).values()] == [4, 6, 6]
     lone = dp.ChannelGraph(nn.Conv2d(3, 4, 3), torch.zeros(1, 3, 8, 8))
     assert lone.widths(lone.full_genome()) == {"weight": (4, 4)}
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("evaluation", ["finetune", "recalibrate"])
+def test_networks_of_other_precision_are_pruned_in_it(
+    tmp_path: Path, kind: torch.dtype, evaluation: str
+) -> None:
+    model = tiny_net().to(kind)
+    result = run_quickly(tmp_path / "run", model, evaluation=evaluation, eval_lr=0.01)
+    for solution in result.solutions:
+        weights = list(solution.model.parameters())
+        assert {weight.dtype for weight in weights} == {kind}
+        assert all(bool(weight.isfinite().all()) for weight in weights)
+        assert solution.model(torch.zeros(2, 1, 8, 8, dtype=kind)).dtype == kind
+        assert solution.test_error is not None and 0 <= solution.test_error <= 1
+    again = dp.load(tmp_path / "run" / "knee.safetensors", tiny_net().to(kind))
+    assert {weight.dtype for weight in again.parameters()} == {kind}
+    graph = dp.ChannelGraph(model, torch.zeros(1, 1, 8, 8, dtype=kind))
+    proof = graph.verify(result.light.genome)
+    assert proof.tolerance == 1e-8 and proof.difference < 1e-10  # in double, whatever the network's own
+
+
+def test_rivals_work_in_the_precision_of_the_network(tmp_path: Path) -> None:
+    problem = make_problem(tiny_net().to(torch.bfloat16), tmp_path)
+    target = Target("half", problem.graph.flops(problem.graph.full_genome()) // 2)
+    for name in ("l1", "apoz", "thinet", "auto-balanced"):
+        (network,) = METHODS[name].propose(problem, [target])
+        thin = problem.graph.prune(network.genome)
+        thin.load_state_dict(network.weights or thin.state_dict())
+        assert {weight.dtype for weight in thin.parameters()} == {torch.bfloat16}, name

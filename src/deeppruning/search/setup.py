@@ -20,6 +20,7 @@ from deeppruning.search.candidate import Context, Objective
 from deeppruning.search.events import Observer, ignore
 from deeppruning.search.job import Job, fingerprint
 from deeppruning.search.task import Classification, Task
+from deeppruning.training.device import precision_of
 
 
 @dataclass(kw_only=True)
@@ -90,7 +91,7 @@ class Setup:
         if self.example_input is not None:
             return self.example_input
         if isinstance(task, Classification):
-            return torch.zeros(1, *task.sample.image_shape)
+            return torch.zeros(1, *task.sample.image_shape, dtype=precision_of(self.model))
         raise InputError("a task of your own needs example_input: one input the network can be run on")
 
     def _excluded(self) -> tuple[str, ...]:
