@@ -253,6 +253,17 @@ def test_the_table_counts_genes_and_filters():
     assert len(lines) == 4 + 3
 
 
+def test_the_table_has_filters_and_how_many_of_them_are_prunable_side_by_side():
+    graph = graph_of("last_channel_picked")  # one of the stem's eight filters is frozen
+    lines = [line.split() for line in str(graph).splitlines()[3:]]
+    assert lines[0] == ["layer", "kernel", "filters", "prunable", "group", "string"]
+    assert lines[1][:4] == ["stem.0", "3x3", "8", "7"]
+    table = str(graph_of("plain_chain", exclude=["0.0"])).splitlines()
+    assert table[0] == "ChannelGraph of Sequential: 6 genes decide 6 of 14 filters (42.9 %)"
+    assert table[4].split()[:4] == ["0.0", "3x3", "8", "0"]
+    assert table[5].split()[:4] == ["2.0", "3x3", "6", "6"]
+
+
 def chain(depth: int, literal: bool) -> nn.Module:
     """A chain of blocks, each with a pad of literal size in a module of its own, or nothing of the kind."""
 

@@ -1,15 +1,20 @@
 """Whole runs of networks of unusual make: weights without a layer of their own, other precisions."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 import deeppruning as dp
+from deeppruning.cli.main import cli
+from deeppruning.errors import InputError
 from deeppruning.report.data import collect
 from deeppruning.report.page import write_report
 from deeppruning.rivals import METHODS
@@ -132,3 +137,44 @@ def test_rivals_work_in_the_precision_of_the_network(tmp_path: Path) -> None:
         thin = problem.graph.prune(network.genome)
         thin.load_state_dict(network.weights or thin.state_dict())
         assert {weight.dtype for weight in thin.parameters()} == {torch.bfloat16}, name
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exclude": ("*",)}, "nothing of this network can be pruned:\nChannelGraph of TinyNet: 0 genes"),
+        ({"min_channels": 8}, "every layer must keep at least 8 filters"),
+        ({"round_to": 8}, "a multiple of 8, which is all it has"),
+    ],
+)
+def test_a_network_with_nothing_to_prune_is_refused_before_the_search(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        run_quickly(tmp_path / "run", tiny_net(), **options)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_the_command_refuses_a_network_with_nothing_to_prune_before_training(
+    tmp_path: Path, trained: bool
+) -> None:
+    file = tmp_path / "nets.py"
+    file.write_text(
+        "from torch import nn\n"
+        "def lone(num_classes=10, in_channels=1, **rest):\n"
+        "    layer = nn.Conv2d(in_channels, num_classes, 3)\n"
+        "    return nn.Sequential(layer, nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
+    )
+    given = ["prune", f"{file}:lone", "--data", "digits", "--out", str(tmp_path / "run")]
+    if trained:
+        weights = {"0.weight": torch.zeros(10, 1, 3, 3), "0.bias": torch.zeros(10)}
+        save_file(weights, tmp_path / "lone.safetensors")
+        given += ["--weights", str(tmp_path / "lone.safetensors")]
+    outcome = CliRunner().invoke(cli, given)
+    assert outcome.exit_code != 0
+    told = str(outcome.exception) + outcome.output
+    assert "nothing of this network can be pruned" in told and "the network's output" in told
+    assert (
+        sorted(path.name for path in tmp_path.iterdir() if path.is_dir() and path.name != "__pycache__") == []
+    )
