@@ -123,9 +123,12 @@ def test_every_cut_of_a_small_network_is_proven_priced_and_trains(name):
     for kind, genome in genomes(graph).items():
         thin = check_cut(graph, model, example, genome)
         if kind == "all ones":
-            expected = tensors_in(call(model.eval(), example))
-            for found, due in zip(tensors_in(call(thin.eval(), example)), expected, strict=True):
-                assert torch.allclose(found, due, atol=1e-5)
+            with (
+                torch.no_grad()
+            ):  # hooks that compute weights leave the last ones behind, which must be copied
+                expected = tensors_in(call(model.eval(), example))
+                found = tensors_in(call(thin.eval(), example))
+            assert all(torch.allclose(one, due, atol=1e-5) for one, due in zip(found, expected, strict=True))
             model.train()
         twin = copy.deepcopy(thin)
         if kind in ("light", "nearly empty"):

@@ -5,6 +5,7 @@ import doctest
 import importlib
 import io
 import pkgutil
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -231,9 +232,17 @@ def test_networks_that_no_cut_can_be_made_of_are_refused():
     with pytest.raises(GraphError, match="lazy parameters"):
         ChannelGraph(nn.Sequential(nn.LazyConv2d(4, 3), conv(4, 2)), IMAGES)
     kept = nn.Sequential(conv(3, 4), conv(4, 2))
-    kept.last = kept(IMAGES)
+    kept.lock = threading.Lock()
     with pytest.raises(GraphError, match="cannot be copied"):
         ChannelGraph(kept, IMAGES)
+
+
+def test_a_result_kept_as_an_attribute_does_no_harm():
+    kept = nn.Sequential(conv(3, 4), nn.ReLU(), conv(4, 2))
+    kept.last = kept(IMAGES)
+    graph = ChannelGraph(kept, IMAGES)
+    assert graph.verify(half(graph)).holds
+    assert torch.equal(graph.prune(half(graph)).last, kept.last) and kept.last.requires_grad
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])

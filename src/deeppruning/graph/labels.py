@@ -5,6 +5,7 @@ Four kinds of payload: `Channels` (one axis is made of atoms), `Origin` (element
 must keep its size, for the reason it names).
 """
 
+import contextlib
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -72,6 +73,30 @@ class Origin:
         window = Window(tuple(ghost.shape), ghost.stride(), int(ghost.storage_offset()))
         same = window == Window(self.shape, Origin(self.name, self.shape).ghost().stride())
         return Origin(self.name, self.shape, None if same else window)
+
+    def viewed_shape(self) -> tuple[int, ...]:
+        """The shape of the tensor that these elements make up now."""
+        if self.index is not None:
+            return tuple(self.index.shape)
+        return self.window.shape if self.window is not None else self.shape
+
+    def wide_axes(self) -> list[int]:
+        """The axes of the parameter that have more than one position."""
+        return [axis for axis, size in enumerate(self.shape) if size > 1]
+
+    def narrowed(self, dims: set[int]) -> "Origin":
+        """The first position along these dimensions: what is left of a parameter's layout by a reduction."""
+        corner = tuple(slice(0, 1) if d in dims else slice(None) for d in range(len(self.viewed_shape())))
+        if self.index is not None:
+            return Origin(self.name, self.shape, index=self.index[corner])
+        return self.seen_as(self.ghost()[corner])
+
+    def reshaped(self, shape: tuple[int, ...]) -> "Origin":
+        """The same elements in another shape."""
+        if self.index is None:
+            with contextlib.suppress(RuntimeError):  # a reshape that has to copy
+                return self.seen_as(self.ghost().view(shape))
+        return Origin(self.name, self.shape, index=self.flat().reshape(shape))
 
     def axis_along(self, dimension: int) -> tuple[int, Ids] | None:
         """Which axis of the parameter runs along this dimension of the tensor, and its positions.

@@ -1,11 +1,14 @@
 """What layers with weights do to labels: read their input's channels and issue their own."""
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from deeppruning.graph.atoms import AtomTable, Ids
 from deeppruning.graph.call import Call
 from deeppruning.graph.labels import Channels, Constant, Fixed, Origin, Payload
+from deeppruning.graph.rules_weights import normalised
+
+LAYERS = (nn.modules.conv._ConvNd, nn.Linear)
 
 
 def convolution(call: Call) -> list[Payload]:
@@ -41,11 +44,19 @@ def _computed(call: Call, reason: str) -> list[Payload]:
     return [Fixed(reason)]
 
 
+def _owner(call: Call, weight: Origin) -> str:
+    """The layer a weight belongs to; what is computed goes by other names (`weight_v`, `original1`)."""
+    inside = call.layer and weight.name.startswith(f"{call.layer}.")
+    if inside and isinstance(call.module, LAYERS):
+        return call.layer
+    return weight.name.removesuffix(".weight")
+
+
 def _own(call: Call, weight: Origin, dimension: int, kind: str = "conv") -> Ids:
     """The atoms of a layer's own outputs, bound to the dimension of its weight that makes them."""
-    name = weight.name.removesuffix(".weight")
+    layer = _owner(call, weight)
     ids = call.table.issue(
-        (weight.name, dimension), weight.shape[dimension], kind=kind, layer=name, kernel=weight.shape[2:]
+        (weight.name, dimension), weight.shape[dimension], kind=kind, layer=layer, kernel=weight.shape[2:]
     )
     call.table.bind(weight.name, dimension, ids)
     return ids
@@ -72,12 +83,13 @@ def _grouped(call: Call, weight: Origin, incoming: Payload | None, groups: int, 
     if inward is not None:
         _tie_blocks(call.table, inward, groups, whole=by_group)
     if by_group:
-        layer = weight.name.removesuffix(".weight")
+        layer = _owner(call, weight)
         outward = call.table.issue(
             (weight.name, 0), groups * per_out, kind="conv", layer=layer, kernel=weight.shape[2:]
         )
         _tie_blocks(call.table, outward, groups, whole=True)
-        call.table.grouped[weight.name] = per_in if transposed else per_out
+        name = weight.name if layer == weight.name else f"{layer}.weight"
+        call.table.grouped[name] = per_in if transposed else per_out
         if inward is None:
             reason = incoming.reason if isinstance(incoming, Fixed) else f"{call.place} reads constants"
             call.table.freeze(outward, reason)
@@ -138,6 +150,8 @@ def batch_norm(call: Call) -> list[Payload]:
     """Batch norm, and instance norm which torch runs through it: each channel by itself."""
     incoming = call.lookup(next(call.tensors()))
     rest: list[Payload] = [Constant()] * (len(call.outputs) - 1)
+    if isinstance(incoming, Origin):
+        return normalised(call, incoming, 1, set(range(len(incoming.viewed_shape()))) - {1})
     if not isinstance(incoming, Channels):
         return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
     if incoming.axis != 1:
@@ -154,6 +168,9 @@ def layer_norm(call: Call) -> list[Payload]:
     tensor = call.args["input"]
     incoming = call.lookup(tensor)
     rest: list[Payload] = [Constant()] * (len(call.outputs) - 1)
+    if isinstance(incoming, Origin):
+        trailing = range(tensor.ndim - len(call.args["normalized_shape"]), tensor.ndim)
+        return normalised(call, incoming, None, set(trailing))
     if not isinstance(incoming, Channels):
         return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
     dimension = incoming.axis - (tensor.ndim - len(call.args["normalized_shape"]))
@@ -170,6 +187,8 @@ def group_norm(call: Call) -> list[Payload]:
     """Group norm: whole groups go, or the same positions in every group, whichever is finer."""
     incoming = call.payload("input")
     rest: list[Payload] = [Constant()] * (len(call.outputs) - 1)
+    if isinstance(incoming, Origin):
+        return call.freeze_inputs(f"{call.place} normalises a whole parameter")
     if not isinstance(incoming, Channels):
         return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
     if incoming.axis != 1:

@@ -16,6 +16,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from deeppruning.graph import operations
 from deeppruning.graph import rules_elementwise as elementwise_rules
 from deeppruning.graph import rules_layers as layer_rules
+from deeppruning.graph import rules_reductions as reduction_rules
+from deeppruning.graph import rules_weights as weight_rules
 from deeppruning.graph.atoms import AtomTable, Ids
 from deeppruning.graph.call import Call
 from deeppruning.graph.follow import Follower, by_name, operation_name, tensors_in
@@ -39,6 +41,7 @@ LAYER_RULES: dict[str, Rule] = {
     "_batch_norm_no_update": layer_rules.batch_norm,
     "native_layer_norm": layer_rules.layer_norm,
     "native_group_norm": layer_rules.group_norm,
+    "_weight_norm_interface": weight_rules.weight_norm,
 }
 
 
@@ -88,7 +91,7 @@ def find_rule(call: Call) -> Rule:
     if call.name in elementwise_rules.SPECIAL:
         return elementwise_rules.SPECIAL[call.name]
     if call.name in operations.ALONG:
-        return elementwise_rules.along
+        return reduction_rules.along
     if call.name.startswith(operations.SPATIAL_PREFIXES):
         return elementwise_rules.spatial
     if elementwise_rules.is_elementwise(call):
@@ -146,7 +149,7 @@ class Tracer(Follower):
             # A parameter or statistic that is written to stays what it is.
             if not (call.in_place and isinstance(self.lookup(tensor), Origin)):
                 self.payloads[tensor] = payload
-        self._write_down(call, inputs, payloads)
+        self._write_down(call, inputs + call.touched, payloads)
         return result
 
     def _site(self, name: str) -> tuple[Hashable, ...]:

@@ -1,6 +1,5 @@
 """Copies of a network to experiment on: double precision, random weights, random state set aside."""
 
-import copy
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
 from deeppruning.errors import GraphError
+from deeppruning.graph.duplicate import duplicate
 
 
 def check_model(model: nn.Module) -> None:
@@ -40,7 +40,7 @@ def probe_copy(
     """A copy with random weights and inputs: zeros and symmetries in real ones hide mistakes."""
     check_model(model)
     try:
-        twin = copy.deepcopy(model)
+        twin = duplicate(model, {})
     except Exception as error:
         raise GraphError(
             f"the network cannot be copied (copy.deepcopy failed: {error}); if it keeps results of a run as "
@@ -63,13 +63,13 @@ def as_double(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
     """A copy and its inputs in double precision, or as they are if the forward insists on its own."""
-    double = copy.deepcopy(model).eval().double()
+    double = duplicate(model, {}).eval().double()
     wide = _map_floats((args, kwargs), lambda tensor: tensor.detach().double())
     try:
         with seeded():
             double(*wide[0], **wide[1])
     except Exception:
-        return copy.deepcopy(model).eval(), args, kwargs
+        return duplicate(model, {}).eval(), args, kwargs
     return double, wide[0], wide[1]
 
 
