@@ -337,6 +337,21 @@ def unit_length_over_channels():
 
 
 @network
+def gate_by_mean_over_channels():
+    return around(lambda net, x: x * x.mean(1, keepdim=True).sigmoid(), 8)
+
+
+@network
+def map_spread_over_channels():
+    """A map of one channel is expanded to the width of another."""
+
+    def run(net, x):
+        return x * net.map(x.sum(1, keepdim=True)).detach().expand_as(x)
+
+    return around(run, 8, map=nn.AvgPool2d(3, 1, 1))
+
+
+@network
 def mean_over_channels_of_another():
     return around(lambda net, x: x * net.other(x).mean(1, keepdim=True), 8, other=block(8, 8))
 

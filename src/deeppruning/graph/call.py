@@ -20,10 +20,11 @@ class Call:
     args: dict[str, Any]
     outputs: list[Tensor]
     table: AtomTable
-    lookup: Callable[[Tensor], Payload]
+    lookup: Callable[[Tensor], Payload]  # settles statistics: their channels freeze
     layer: str
     module: nn.Module | None
     owner: tuple[Hashable, ...]
+    peek: Callable[[Tensor], Payload]  # leaves statistics as they are
     touched: list[Channels] = field(default_factory=list)  # axes of parameters that are computed with
 
     def payload(self, name: str) -> Payload | None:
@@ -45,7 +46,7 @@ class Call:
 
     def inputs(self) -> list[Channels]:
         """The payloads of the arguments that carry channels."""
-        payloads = (self.lookup(tensor) for tensor in self.tensors())
+        payloads = (self.peek(tensor) for tensor in self.tensors())
         return [payload for payload in payloads if isinstance(payload, Channels)]
 
     @property

@@ -1,8 +1,8 @@
 """What a tensor carries beside its values while the network runs on labels.
 
-Four kinds of payload: `Channels` (one axis is made of atoms), `Origin` (elements of one parameter),
-`Constant` (made in the forward code, the same for every channel) and `Fixed` (everything else: it
-must keep its size, for the reason it names).
+Five kinds of payload: `Channels` (one axis is made of atoms), `Origin` (elements of one parameter),
+`Constant` (made in the forward code, the same for every channel), `Statistic` (taken over channels)
+and `Fixed` (everything else: it must keep its size, for the reason it names).
 """
 
 import contextlib
@@ -145,7 +145,16 @@ class Fixed:
     reason: str
 
 
-Payload = Channels | Origin | Constant | Fixed
+@dataclass(frozen=True)
+class Statistic:
+    """A mean or variance over channels; it may scale those very channels, any other use freezes them."""
+
+    axis: int  # the channels' in the tensor it was taken of
+    ids: Ids
+    reason: str
+
+
+Payload = Channels | Origin | Constant | Fixed | Statistic
 
 
 def spread(payload: Payload, tensor: Tensor, table: AtomTable, owner: Hashable) -> Tensor:
@@ -156,7 +165,9 @@ def spread(payload: Payload, tensor: Tensor, table: AtomTable, owner: Hashable) 
         return torch.from_numpy(payload.ids.astype(np.float64)).reshape(shape).expand(tensor.shape)
     if isinstance(payload, Constant):
         return torch.zeros((), dtype=torch.float64).expand(tensor.shape)
-    reason = payload.reason if isinstance(payload, Fixed) else f"joined with parameter {payload.name}"
+    reason = (
+        payload.reason if isinstance(payload, (Fixed, Statistic)) else f"joined with parameter {payload.name}"
+    )
     atom = table.issue(owner, 1, kind="fixed", layer="")
     table.freeze(atom, reason)
     return torch.full((), float(atom[0]), dtype=torch.float64).expand(tensor.shape)

@@ -11,6 +11,7 @@ from torch import Tensor
 from deeppruning.graph.call import Call
 from deeppruning.graph.labels import Channels, Constant, Fixed, Origin, Payload, gather, spread
 from deeppruning.graph.operations import ELEMENTWISE, PICKING, REARRANGING, VIEWS
+from deeppruning.graph.rules_statistics import carried, met_by
 from deeppruning.graph.rules_weights import combine
 
 POSITION_ARGUMENTS = ("index", "indices")  # hold positions for a look-up, not data
@@ -23,7 +24,7 @@ def is_elementwise(call: Call) -> bool:
 
 def same(call: Call) -> list[Payload]:
     """A copy or another handle of the same tensor."""
-    return [call.lookup(next(call.tensors()))]
+    return [call.peek(next(call.tensors()))]
 
 
 def likeness(call: Call) -> list[Payload]:
@@ -70,7 +71,12 @@ SPECIAL: dict[str, Callable[[Call], list[Payload]]] = {"as_strided": as_strided,
 
 def move(call: Call) -> list[Payload]:
     """Run the operation on the labels of its input, as it ran on the values."""
+    statistic = carried(call)
+    if statistic is not None:
+        return [statistic] * len(call.outputs)
     payloads = [call.lookup(tensor) for tensor in call.tensors()]
+    if call.name == "expand" and isinstance(payloads[0], Fixed):
+        return [Constant()]  # what is repeated takes whatever size comes
     origins = [payload for payload in payloads if isinstance(payload, Origin)]
     if len(origins) == len(payloads) == 1:
         return _move_origin(call, origins[0])
@@ -168,10 +174,12 @@ def _run_on(call: Call, replace: Callable[[str, Any], Any]) -> list[Tensor]:
 def elementwise(call: Call) -> list[Payload]:
     """Tie the channels that meet at the same position; parameters that meet them are cut along."""
     shape = call.outputs[0].shape
-    tensors = list(call.tensors())
-    met = [(tensor, call.lookup(tensor)) for tensor in tensors]
+    statistic = carried(call)
+    if statistic is not None:
+        return [statistic] * len(call.outputs)
+    met = met_by(call)
     if call.in_place and isinstance(met[0][1], Origin):
-        met = [(tensor, call.loose(tensor)) for tensor in tensors]
+        met = [(tensor, call.loose(tensor)) for tensor in call.tensors()]
     carriers = [(tensor, payload) for tensor, payload in met if isinstance(payload, Channels)]
     if not carriers:
         return [_without_channels(call, met)] * len(call.outputs)

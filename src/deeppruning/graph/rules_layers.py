@@ -25,8 +25,8 @@ def convolution(call: Call) -> list[Payload]:
     if groups > 1:
         ids = _grouped(call, weight, incoming, groups, transposed)
     else:
-        _read(call, weight.name, input_dim, incoming, tensor.shape[1])
-        ids = _own(call, weight, output_dim)
+        read_input(call, weight.name, input_dim, incoming, tensor.shape[1])
+        ids = own_filters(call, weight, output_dim)
     if isinstance(call.args.get("bias"), Tensor):
         call.bind_along(call.args["bias"], 0, ids)
     return [Channels(1, ids)]
@@ -52,7 +52,7 @@ def _owner(call: Call, weight: Origin) -> str:
     return weight.name.removesuffix(".weight")
 
 
-def _own(call: Call, weight: Origin, dimension: int, kind: str = "conv") -> Ids:
+def own_filters(call: Call, weight: Origin, dimension: int, kind: str = "conv") -> Ids:
     """The atoms of a layer's own outputs, bound to the dimension of its weight that makes them."""
     layer = _owner(call, weight)
     ids = call.table.issue(
@@ -62,7 +62,7 @@ def _own(call: Call, weight: Origin, dimension: int, kind: str = "conv") -> Ids:
     return ids
 
 
-def _read(call: Call, name: str, dimension: int, incoming: Payload | None, size: int) -> None:
+def read_input(call: Call, name: str, dimension: int, incoming: Payload | None, size: int) -> None:
     """A layer reads its input: the slices of its weight belong to the channels that come in."""
     if isinstance(incoming, Channels):
         call.table.bind(name, dimension, incoming.ids)
@@ -97,11 +97,11 @@ def _grouped(call: Call, weight: Origin, incoming: Payload | None, groups: int, 
         call.table.tie(inward[::per_in], outward[::per_out])
         call.table.bind(weight.name, 0, inward if transposed else outward)
         return outward
-    own = _own(call, weight, 1 if transposed else 0)
+    own = own_filters(call, weight, 1 if transposed else 0)
     slices: Payload | None = incoming
     if inward is not None and not transposed:
         slices = Channels(1, inward[:per_in])
-    _read(call, weight.name, 0 if transposed else 1, slices, weight.shape[0 if transposed else 1])
+    read_input(call, weight.name, 0 if transposed else 1, slices, weight.shape[0 if transposed else 1])
     if transposed:
         return np.tile(own, groups)
     _tie_blocks(call.table, own, groups, whole=False)
@@ -113,37 +113,6 @@ def _tie_blocks(table: AtomTable, ids: Ids, groups: int, *, whole: bool) -> None
     blocks = ids.reshape(groups, -1)
     keepers = np.repeat(blocks[:, 0], blocks.shape[1]) if whole else np.tile(blocks[0], groups)
     table.tie(ids, keepers)
-
-
-def matmul(call: Call) -> list[Payload]:
-    """A linear layer (mm, addmm, bmm with a parameter on the right); products of activations freeze."""
-    left, right = _factors(call)
-    source, weight = call.lookup(left), call.lookup(right)
-    if not isinstance(weight, Origin) or len(weight.shape) != 2:
-        return call.freeze_inputs(f"{call.place} multiplies activations")
-    inner, outer = weight.axis_along(right.ndim - 2), weight.axis_along(right.ndim - 1)
-    whole = right.shape[-2:] in (weight.shape, weight.shape[::-1])
-    if inner is None or outer is None or not whole:
-        single = 1 in weight.shape
-        if not single or not whole:
-            return call.freeze_inputs(f"{call.place} uses a part of {weight.name}")
-        inner_axis = 1 if right.shape[-2] == weight.shape[1] else 0
-    else:
-        inner_axis = inner[0]
-    if isinstance(source, Channels) and source.axis != left.ndim - 1:
-        return call.freeze_inputs(f"{call.place} reads channels along another axis")
-    _read(call, weight.name, inner_axis, source, left.shape[-1])
-    ids = _own(call, weight, 1 - inner_axis, kind="linear")
-    bias = call.args.get("self") if call.name in ("addmm", "baddbmm") else call.args.get("bias")
-    if isinstance(bias, Tensor):
-        call.bind_along(bias, bias.ndim - 1, ids)
-    return [Channels(call.outputs[0].ndim - 1, ids)]
-
-
-def _factors(call: Call) -> tuple[Tensor, Tensor]:
-    tensors = list(call.tensors())
-    pair = tensors[1:3] if call.name in ("addmm", "baddbmm") else tensors[:2]
-    return pair[0], pair[1]
 
 
 def batch_norm(call: Call) -> list[Payload]:

@@ -3,13 +3,17 @@
 from torch import Tensor
 
 from deeppruning.graph.call import Call
-from deeppruning.graph.labels import Channels, Fixed, Origin, Payload
+from deeppruning.graph.labels import Channels, Origin, Payload
+from deeppruning.graph.rules_statistics import carried, over_channels
 from deeppruning.graph.rules_weights import reduction
 
 
 def along(call: Call) -> list[Payload]:
     """Reductions and softmax: fine along other dimensions than the channels', else frozen."""
     tensor = next(call.tensors())
+    statistic = carried(call)
+    if statistic is not None:
+        return [statistic] * len(call.outputs)
     payload = call.lookup(tensor)
     dims = _reduced(call, tensor)
     if len(list(call.tensors())) > 1:
@@ -19,10 +23,7 @@ def along(call: Call) -> list[Payload]:
     if not isinstance(payload, Channels):
         return [payload] * len(call.outputs)
     if payload.axis in dims:
-        # Channels at zero add nothing to a sum.
-        if call.name == "sum":
-            return [Fixed(f"{call.place} adds up channels")] * len(call.outputs)
-        return call.freeze_inputs(f"{call.place} mixes channels")
+        return over_channels(call, tensor, payload, dims)
     dropped = call.outputs[0].ndim < tensor.ndim
     axis = payload.axis - sum(dim < payload.axis for dim in dims) if dropped else payload.axis
     return [Channels(axis, payload.ids)] * len(call.outputs)
