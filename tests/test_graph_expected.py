@@ -172,6 +172,9 @@ EXPECTED_FROZEN = {
     "mean_over_channels_read_by_a_layer": ("stem.0", 8, "mean in the network's forward mixes channels"),
     "mean_over_channels_as_output": ("tail.0", 6, "mean in the network's forward mixes channels"),
     "unbiased_variance_over_channels": ("stem.0", 8, "var in the network's forward mixes channels"),
+    "map_spread_over_literal_channels": (
+        "stem.0", 8, "mul in forward: a size or order is written into the code",
+    ),
     "weight_spectral_norm": ("1", 6, "mv in 1.parametrizations.weight.0 is not understood"),
     "scale_part_of_parameter": ("stem.0", 8, "only a part of scale is used at mul in the network's forward"),
     "embedded_constants": ("stem.0", 8, "linspace in the network's forward counts positions"),

@@ -191,6 +191,7 @@ def test_gradients_and_modes_are_left_alone():
 
 
 HYPOTHESIS_NETWORKS = ("shuffle_unit", "unet", "residual_pad_in_lambda_module", "grouped_few")
+HYPOTHESIS_NETWORKS += ("weight_times_mask", "weight_norm_depthwise", "layer_norm_by_hand", "response_norm")
 GRAPHS: dict[str, tuple[ChannelGraph, nn.Module, Any]] = {}
 
 

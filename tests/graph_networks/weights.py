@@ -352,6 +352,11 @@ def map_spread_over_channels():
 
 
 @network
+def map_spread_over_literal_channels():
+    return around(lambda net, x: x * x.sum(1, keepdim=True).expand(-1, 8, -1, -1), 8)
+
+
+@network
 def mean_over_channels_of_another():
     return around(lambda net, x: x * net.other(x).mean(1, keepdim=True), 8, other=block(8, 8))
 
