@@ -102,6 +102,29 @@ EXPECTED_TIES = {
     "auxiliary_head_in_training": {("stem.0",): 8, ("body.0",): 6, ("aux.0.0",): 4},
     "convnext_block": {("stem.0", "deep", "narrow"): 8, ("tail.0",): 6},
     "attention": {("stem.0", "back"): 8, ("tail.0",): 6},
+    "weight_times_mask": {("0.0",): 8, ("1",): 6, ("3.0",): 4},
+    "weight_times_mask_depthwise": {("0.0", "1"): 8, ("3.0",): 4},
+    "weight_pruned_by_torch": {("0.0",): 8, ("1",): 6, ("3.0",): 4},
+    "weight_scaled_by_filter": {("stem.0",): 8, ("body",): 6, ("tail.0",): 6},
+    "weight_of_linear_masked": {("stem.0",): 8, ("tail.0",): 6},
+    "weight_norm": {("0",): 8, ("2",): 6},
+    "weight_norm_depthwise": {("0.0", "1"): 8, ("3.0",): 4},
+    "weight_parametrised": {("0.0", "1"): 8, ("3.0",): 4},
+    "weight_standardised": {("body",): 6, ("tail.0",): 6},
+    "weight_standardised_depthwise": {("0.0", "1"): 8, ("3.0",): 4},
+    "einsum_pointwise": {("stem.0",): 8, ("tail.0",): 6},
+    "einsum_parameter_first": {("stem.0",): 8, ("tail.0",): 6},
+    "einsum_masked": {("stem.0",): 8, ("tail.0",): 6},
+    "einsum_heads": {("stem.0",): 8, ("tail.0",): 6},
+    "einsum_scale": {("stem.0",): 8, ("tail.0",): 6},
+    "einsum_to_one_map": {("stem.0",): 8, ("tail.0",): 6},
+    "layer_norm_by_hand": {("stem.0",): 8, ("tail.0",): 6},
+    "response_norm": {("stem.0",): 8, ("tail.0",): 6},
+    "root_mean_square_norm": {("stem.0",): 8, ("tail.0",): 6},
+    "variance_over_channels_and_space": {("stem.0",): 8, ("tail.0",): 6},
+    "unit_length_over_channels": {("stem.0",): 8, ("tail.0",): 6},
+    "map_spread_over_channels": {("stem.0",): 8, ("tail.0",): 6},
+    "mean_over_channels_of_another": {("stem.0",): 8, ("tail.0",): 6},
 }
 
 
@@ -117,7 +140,7 @@ EXPECTED_FROZEN = {
     "residual_pad_inline_literal": (
         "body.1", 4, "constant_pad_nd in forward: a size or order is written into the code",
     ),
-    "spatial_attention_map": ("stem.0", 8, "mean in the network's forward mixes channels"),
+    "spatial_attention_map": ("stem.0", 8, "amax in the network's forward mixes channels"),
     "local_response_norm": ("0", 8, "avg_pool3d in 1 mixes channels"),
     "multi_head_attention": ("stem.0", 8, "_native_multi_head_attention in mix is not understood"),
     "last_channel_picked": (
@@ -128,7 +151,32 @@ EXPECTED_FROZEN = {
     "feature_output": ("stem.0", 8, "the network's output"),
     "looks_depthwise_one_channel": ("4", 1, "the only channel of 4: one must stay"),
     "depthwise_on_input": ("0", 6, "the network's input"),
-    "weight_norm": ("0", 8, "convolution in 0 computes its weights in the forward code"),
+    "weight_norm_of_all": (
+        "1", 6,
+        "norm in 1.parametrizations.weight.0 takes 1.parametrizations.weight.original1 together along "
+        "dimension 0",
+    ),
+    "weight_standardised_by_variance": (
+        "stem.0", 8,
+        "var_mean in the network's forward takes body.weight together along dimension 1",
+    ),
+    "weight_standardised_by_batch_norm": (
+        "0.0", 8,
+        "native_batch_norm in 1 takes 1.weight together along dimension 1",
+    ),
+    "weight_row_of_another": ("body", 6, "select in the network's forward picks from table"),
+    "weight_view_literal": ("body", 6, "view in forward: a size or order is written into the code"),
+    "einsum_summed_weight": ("stem.0", 8, "bmm in the network's forward uses a part of mix"),
+    "gate_by_mean_over_channels": ("stem.0", 8, "mean in the network's forward mixes channels"),
+    "mean_over_channels_of_another": ("other.0", 8, "mean in the network's forward mixes channels"),
+    "mean_over_channels_added_to_a_layer": ("stem.0", 8, "mean in the network's forward mixes channels"),
+    "mean_over_channels_read_by_a_layer": ("stem.0", 8, "mean in the network's forward mixes channels"),
+    "mean_over_channels_as_output": ("tail.0", 6, "mean in the network's forward mixes channels"),
+    "unbiased_variance_over_channels": ("stem.0", 8, "var in the network's forward mixes channels"),
+    "map_spread_over_literal_channels": (
+        "stem.0", 8, "mul in forward: a size or order is written into the code",
+    ),
+    "weight_spectral_norm": ("1", 6, "mv in 1.parametrizations.weight.0 is not understood"),
     "scale_part_of_parameter": ("stem.0", 8, "only a part of scale is used at mul in the network's forward"),
     "embedded_constants": ("stem.0", 8, "linspace in the network's forward counts positions"),
 }  # fmt: skip

@@ -123,9 +123,12 @@ def test_every_cut_of_a_small_network_is_proven_priced_and_trains(name):
     for kind, genome in genomes(graph).items():
         thin = check_cut(graph, model, example, genome)
         if kind == "all ones":
-            expected = tensors_in(call(model.eval(), example))
-            for found, due in zip(tensors_in(call(thin.eval(), example)), expected, strict=True):
-                assert torch.allclose(found, due, atol=1e-5)
+            with (
+                torch.no_grad()
+            ):  # hooks that compute weights leave the last ones behind, which must be copied
+                expected = tensors_in(call(model.eval(), example))
+                found = tensors_in(call(thin.eval(), example))
+            assert all(torch.allclose(one, due, atol=1e-5) for one, due in zip(found, expected, strict=True))
             model.train()
         twin = copy.deepcopy(thin)
         if kind in ("light", "nearly empty"):
@@ -188,6 +191,7 @@ def test_gradients_and_modes_are_left_alone():
 
 
 HYPOTHESIS_NETWORKS = ("shuffle_unit", "unet", "residual_pad_in_lambda_module", "grouped_few")
+HYPOTHESIS_NETWORKS += ("weight_times_mask", "weight_norm_depthwise", "layer_norm_by_hand", "response_norm")
 GRAPHS: dict[str, tuple[ChannelGraph, nn.Module, Any]] = {}
 
 

@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 import pkgutil
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -293,9 +294,34 @@ def test_networks_that_no_cut_can_be_made_of_are_refused():
     with pytest.raises(GraphError, match="lazy parameters"):
         ChannelGraph(nn.Sequential(nn.LazyConv2d(4, 3), conv(4, 2)), IMAGES)
     kept = nn.Sequential(conv(3, 4), conv(4, 2))
-    kept.last = kept(IMAGES)
+    kept.lock = threading.Lock()
     with pytest.raises(GraphError, match="cannot be copied"):
         ChannelGraph(kept, IMAGES)
+
+
+COMPUTED = ("weight_pruned_by_torch", "weight_norm_by_hook", "weight_norm_depthwise", "weight_parametrised")
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_layers_with_computed_weights_hold_their_thin_sizes_and_can_be_cut_again(name):
+    model, example = NETWORKS[name]()
+    graph = ChannelGraph(model, example)
+    thin = graph.prune(np.arange(graph.num_genes) % 3 > 0)
+    kept, _ = graph.widths(np.arange(graph.num_genes) % 3 > 0)["1"]
+    assert thin[1].out_channels == len(thin[1].weight) == kept < model[1].out_channels
+    assert thin[1].in_channels == thin[0][0].out_channels
+    assert model[1].groups == 1 or thin[1].groups == kept
+    again = ChannelGraph(thin, example)
+    assert again.num_genes == int((np.arange(graph.num_genes) % 3 > 0).sum())
+    assert again.verify(half(again)).difference < 1e-12
+
+
+def test_a_result_kept_as_an_attribute_does_no_harm():
+    kept = nn.Sequential(conv(3, 4), nn.ReLU(), conv(4, 2))
+    kept.last = kept(IMAGES)
+    graph = ChannelGraph(kept, IMAGES)
+    assert graph.verify(half(graph)).holds
+    assert torch.equal(graph.prune(half(graph)).last, kept.last) and kept.last.requires_grad
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])

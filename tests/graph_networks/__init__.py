@@ -1,6 +1,6 @@
 """Small networks for the tests of the channel graph, one for every thing a forward method may do."""
 
-from graph_networks import chains, groups, interfaces, joins, moves, norms, oddities
+from graph_networks import chains, groups, interfaces, joins, moves, norms, oddities, weights
 from graph_networks.parts import NETWORKS, Net, block, conv, head
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "moves",
     "norms",
     "oddities",
+    "weights",
 ]

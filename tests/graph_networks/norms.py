@@ -147,18 +147,3 @@ def buffer_by_channel():
 @network
 def positional_map():
     return around(lambda net, x: x + net.position, 8, position=nn.Parameter(torch.zeros(1, 8, 8, 8)))
-
-
-@network
-def weight_norm():
-    return nn.Sequential(nn.utils.parametrizations.weight_norm(conv(3, 8)), nn.ReLU(), conv(8, 6), head(6))
-
-
-@network
-def weight_standardised():
-    def run(net, x):
-        weight = net.body.weight
-        weight = weight - weight.mean((1, 2, 3), keepdim=True)
-        return F.conv2d(x, weight, net.body.bias, padding=1)
-
-    return around(run, 8, 6, body=conv(8, 6))

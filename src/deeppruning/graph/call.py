@@ -1,7 +1,7 @@
 """One operation of the traced run, as the rules see it: its arguments by name, its results, where it ran."""
 
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,12 @@ class Call:
     args: dict[str, Any]
     outputs: list[Tensor]
     table: AtomTable
-    lookup: Callable[[Tensor], Payload]
+    lookup: Callable[[Tensor], Payload]  # settles statistics: their channels freeze
     layer: str
     module: nn.Module | None
     owner: tuple[Hashable, ...]
+    peek: Callable[[Tensor], Payload]  # leaves statistics as they are
+    touched: list[Channels] = field(default_factory=list)  # axes of parameters that are computed with
 
     def payload(self, name: str) -> Payload | None:
         """The payload of a tensor argument, None where it was not given."""
@@ -44,7 +46,7 @@ class Call:
 
     def inputs(self) -> list[Channels]:
         """The payloads of the arguments that carry channels."""
-        payloads = (self.lookup(tensor) for tensor in self.tensors())
+        payloads = (self.peek(tensor) for tensor in self.tensors())
         return [payload for payload in payloads if isinstance(payload, Channels)]
 
     @property
@@ -76,18 +78,29 @@ class Call:
         payload = self.lookup(tensor)
         if not isinstance(payload, Origin):
             return payload
-        wide = [axis for axis, size in enumerate(payload.shape) if size > 1]
+        wide = payload.wide_axes()
         if len(wide) != 1:
             return payload
         for dimension, size in enumerate(tensor.shape):
             found = payload.axis_along(dimension) if size > 1 else None
             if found is not None:
-                own = self.table.issue(
-                    (payload.name, "loose"), payload.shape[wide[0]], kind="loose", layer=payload.name
-                )
-                self.table.bind(payload.name, wide[0], own)
-                return Channels(dimension, own[found[1]])
+                return Channels(dimension, self.axis_atoms(payload, wide[0])[found[1]])
         return payload
+
+    def axis_atoms(self, origin: Origin, axis: int) -> Ids:
+        """Atoms for the positions along one axis of a parameter, whichever channels it will meet."""
+        own = self.table.issue(
+            (origin.name, "loose", axis), origin.shape[axis], kind="loose", layer=origin.name
+        )
+        self.table.bind(origin.name, axis, own)
+        return own
+
+    def touch(self, origins: Iterable[Payload]) -> None:
+        """Note whose axes this operation computes with: a size written into it must freeze those."""
+        for origin in origins:
+            if isinstance(origin, Origin):
+                axes = origin.wide_axes()
+                self.touched += [Channels(axis, self.axis_atoms(origin, axis)) for axis in axes]
 
     def unmoved(self, name: str) -> Origin | None:
         """The argument as a whole parameter in its own shape, None where it is anything else."""

@@ -5,12 +5,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
+from torch.nn.utils.weight_norm import WeightNorm
 
 from deeppruning.graph.duplicate import duplicate, forget_runs
 from deeppruning.graph.recipe import Places, Recipe
 from deeppruning.graph.reindex import Reindexed
 
 CONVOLUTIONS = (nn.modules.conv._ConvNd,)
+COMPUTING_HOOKS = (WeightNorm, prune.BasePruningMethod)
 
 
 def cut(model: nn.Module, recipe: Recipe) -> nn.Module:
@@ -30,6 +33,7 @@ def cut(model: nn.Module, recipe: Recipe) -> nn.Module:
     thin = duplicate(model, memo)
     for name, module in changed.items():
         twin = memo[id(module)]
+        _recompute(twin)
         twin.__dict__.update(refreshed_sizes(twin, name, recipe, keeps))
     for name, (axis_in, axis_out) in recipe.detached.items():
         _wrap(thin, name, recipe, keeps, axis_in, axis_out)
@@ -46,7 +50,7 @@ class _Keeps:
         self.whole = [count == width for count, width in zip(self.counts, recipe.widths, strict=True)]
         self.there: dict[tuple[int, torch.device], Tensor] = {}
         shared = (alias for alias, name in recipe.aliases.items() if name in recipe.parameters)
-        named = {name.rpartition(".")[0] for name in (*recipe.parameters, *shared)}
+        named = {layer_of(name) for name in (*recipe.parameters, *shared)}
         self.layers = named | set(recipe.norms)
 
     def on(self, device: torch.device, axis: int) -> Tensor:
@@ -79,9 +83,23 @@ def _sliced(tensor: Tensor, places: Places, keeps: _Keeps) -> Tensor:
     return tensor.detach().clone() if thin is tensor else thin
 
 
+def layer_of(parameter: str) -> str:
+    """The module a parameter or buffer belongs to; parametrised ones lie in modules inside their layer."""
+    path = parameter.split(".")
+    return ".".join(path[: path.index("parametrizations")] if "parametrizations" in path else path[:-1])
+
+
+def _recompute(module: nn.Module) -> None:
+    """Weights that hooks compute before each run are plain attributes: compute them from what is left."""
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, COMPUTING_HOOKS):
+            with torch.no_grad():
+                hook(module, ())
+
+
 def refreshed_sizes(module: nn.Module, name: str, recipe: Recipe, keeps: _Keeps) -> dict[str, Any]:
     """The sizes a standard layer holds as attributes, in line with its sliced weights."""
-    weight = module._parameters.get("weight")
+    weight = getattr(module, "weight", None)
     shape = tuple(weight.shape) if weight is not None else ()
     weight_name = f"{name}.weight" if name else "weight"
     per_group = recipe.grouped.get(recipe.aliases.get(weight_name, weight_name))

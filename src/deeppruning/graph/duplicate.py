@@ -86,6 +86,10 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
         for key, item in value.items():
             twin[key if type(key) is str else _copied(key, memo)] = _copied(item, memo)
         return twin
+    if isinstance(value, torch.Tensor) and not value.is_leaf:
+        # Left by an earlier run, as by hooks that compute weights: its history belongs to the original.
+        memo[id(value)] = value.detach().clone()
+        return memo[id(value)]
     if (kind is tuple or kind is set) and all(type(item) in ATOMS for item in value):
         return value if kind is tuple else set(value)
     return copy.deepcopy(value, memo)

@@ -1,10 +1,11 @@
 """What a tensor carries beside its values while the network runs on labels.
 
-Four kinds of payload: `Channels` (one axis is made of atoms), `Origin` (elements of one parameter),
-`Constant` (made in the forward code, the same for every channel) and `Fixed` (everything else: it
-must keep its size, for the reason it names).
+Five kinds of payload: `Channels` (one axis is made of atoms), `Origin` (elements of one parameter),
+`Constant` (made in the forward code, the same for every channel), `Statistic` (taken over channels)
+and `Fixed` (everything else: it must keep its size, for the reason it names).
 """
 
+import contextlib
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -73,6 +74,30 @@ class Origin:
         same = window == Window(self.shape, Origin(self.name, self.shape).ghost().stride())
         return Origin(self.name, self.shape, None if same else window)
 
+    def viewed_shape(self) -> tuple[int, ...]:
+        """The shape of the tensor that these elements make up now."""
+        if self.index is not None:
+            return tuple(self.index.shape)
+        return self.window.shape if self.window is not None else self.shape
+
+    def wide_axes(self) -> list[int]:
+        """The axes of the parameter that have more than one position."""
+        return [axis for axis, size in enumerate(self.shape) if size > 1]
+
+    def narrowed(self, dims: set[int]) -> "Origin":
+        """The first position along these dimensions: what is left of a parameter's layout by a reduction."""
+        corner = tuple(slice(0, 1) if d in dims else slice(None) for d in range(len(self.viewed_shape())))
+        if self.index is not None:
+            return Origin(self.name, self.shape, index=self.index[corner])
+        return self.seen_as(self.ghost()[corner])
+
+    def reshaped(self, shape: tuple[int, ...]) -> "Origin":
+        """The same elements in another shape."""
+        if self.index is None:
+            with contextlib.suppress(RuntimeError):  # a reshape that has to copy
+                return self.seen_as(self.ghost().view(shape))
+        return Origin(self.name, self.shape, index=self.flat().reshape(shape))
+
     def axis_along(self, dimension: int) -> tuple[int, Ids] | None:
         """Which axis of the parameter runs along this dimension of the tensor, and its positions.
 
@@ -120,7 +145,16 @@ class Fixed:
     reason: str
 
 
-Payload = Channels | Origin | Constant | Fixed
+@dataclass(frozen=True)
+class Statistic:
+    """A mean or variance over channels; it may scale those very channels, any other use freezes them."""
+
+    axis: int  # the channels' in the tensor it was taken of
+    ids: Ids
+    reason: str
+
+
+Payload = Channels | Origin | Constant | Fixed | Statistic
 
 
 def spread(payload: Payload, tensor: Tensor, table: AtomTable, owner: Hashable) -> Tensor:
@@ -131,7 +165,9 @@ def spread(payload: Payload, tensor: Tensor, table: AtomTable, owner: Hashable) 
         return torch.from_numpy(payload.ids.astype(np.float64)).reshape(shape).expand(tensor.shape)
     if isinstance(payload, Constant):
         return torch.zeros((), dtype=torch.float64).expand(tensor.shape)
-    reason = payload.reason if isinstance(payload, Fixed) else f"joined with parameter {payload.name}"
+    reason = (
+        payload.reason if isinstance(payload, (Fixed, Statistic)) else f"joined with parameter {payload.name}"
+    )
     atom = table.issue(owner, 1, kind="fixed", layer="")
     table.freeze(atom, reason)
     return torch.full((), float(atom[0]), dtype=torch.float64).expand(tensor.shape)

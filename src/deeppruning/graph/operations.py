@@ -24,6 +24,12 @@ SAME = _names("clone alias detach contiguous lift_fresh")
 # Other names under which torch runs a view, depending on memory layout.
 VIEWS = _names("view _unsafe_view reshape _reshape_alias")
 
+# Moves that have no size written into them: they cannot go wrong by a cut.
+REARRANGING = _names("t transpose permute movedim unsqueeze squeeze flip")
+
+# Moves that take some positions and leave the others behind.
+PICKING = _names("select unbind slice split split_with_sizes chunk narrow index index_select diagonal gather")
+
 # Operations that treat each channel's map by itself and keep the channel axis where it is.
 SPATIAL_PREFIXES = (
     "max_pool",

@@ -1,6 +1,5 @@
 """What operations without channel weights do to labels: move them, carry them, tie them, drop them."""
 
-import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,9 @@ from torch import Tensor
 
 from deeppruning.graph.call import Call
 from deeppruning.graph.labels import Channels, Constant, Fixed, Origin, Payload, gather, spread
-from deeppruning.graph.operations import ELEMENTWISE, VIEWS
+from deeppruning.graph.operations import ELEMENTWISE, PICKING, REARRANGING, VIEWS
+from deeppruning.graph.rules_statistics import carried, met_by
+from deeppruning.graph.rules_weights import combine
 
 POSITION_ARGUMENTS = ("index", "indices")  # hold positions for a look-up, not data
 
@@ -23,7 +24,7 @@ def is_elementwise(call: Call) -> bool:
 
 def same(call: Call) -> list[Payload]:
     """A copy or another handle of the same tensor."""
-    return [call.lookup(next(call.tensors()))]
+    return [call.peek(next(call.tensors()))]
 
 
 def likeness(call: Call) -> list[Payload]:
@@ -70,10 +71,19 @@ SPECIAL: dict[str, Callable[[Call], list[Payload]]] = {"as_strided": as_strided,
 
 def move(call: Call) -> list[Payload]:
     """Run the operation on the labels of its input, as it ran on the values."""
+    statistic = carried(call)
+    if statistic is not None:
+        return [statistic] * len(call.outputs)
     payloads = [call.lookup(tensor) for tensor in call.tensors()]
+    if call.name == "expand" and isinstance(payloads[0], Fixed):
+        return [Constant()]  # what is repeated takes whatever size comes
     origins = [payload for payload in payloads if isinstance(payload, Origin)]
     if len(origins) == len(payloads) == 1:
         return _move_origin(call, origins[0])
+    if call.name == "cat" and len(origins) == len(payloads):
+        # Statistics and scales of branches, one number a channel, set behind one another like the branches.
+        joined = _joined(call, [call.loose(tensor) for tensor in call.tensors()])
+        return [joined] if joined else call.freeze_inputs(f"{call.place} rearranges parameters")
     data = [call.lookup(tensor) for name, tensor in call.named_tensors() if name not in POSITION_ARGUMENTS]
     if not any(isinstance(payload, Channels) for payload in data):
         if all(isinstance(payload, Constant) for payload in data):
@@ -116,14 +126,32 @@ def _move_labels(call: Call) -> list[Payload]:
 
 
 def _move_origin(call: Call, origin: Origin) -> list[Payload]:
-    if origin.index is None and call.name in VIEWS:
-        with contextlib.suppress(RuntimeError):  # a reshape that has to copy
-            return [origin.seen_as(origin.ghost().view(call.outputs[0].shape))]
-    elif origin.index is None and call.function.is_view:
+    made = _moved_origins(call, origin)
+    if call.name in PICKING:
+        _freeze_lost(call, origin, made)
+    return [*made]
+
+
+def _moved_origins(call: Call, origin: Origin) -> list[Origin]:
+    if call.name not in REARRANGING:
+        call.touch([origin])
+    if call.name in VIEWS:
+        return [origin.reshaped(tuple(call.outputs[0].shape))]
+    if origin.index is None and call.function.is_view:
         ghosts = _run_on(call, lambda _, value: origin.ghost() if isinstance(value, Tensor) else value)
         return [origin.seen_as(ghost) for ghost in ghosts]
     moved = _run_on(call, lambda _, value: origin.flat() if isinstance(value, Tensor) else value)
     return [Origin(origin.name, origin.shape, index=labels) for labels in moved]
+
+
+def _freeze_lost(call: Call, origin: Origin, made: list[Origin]) -> None:
+    """An axis of which one position was picked out, and which is seen no more, must keep all of them."""
+    for part in made:
+        rank = len(part.viewed_shape())
+        seen = {found[0] for d in range(rank) if (found := part.axis_along(d)) is not None}
+        for axis in origin.wide_axes():
+            if axis not in seen:
+                call.table.freeze(call.axis_atoms(origin, axis), f"{call.place} picks from {origin.name}")
 
 
 def _run_on(call: Call, replace: Callable[[str, Any], Any]) -> list[Tensor]:
@@ -146,12 +174,12 @@ def _run_on(call: Call, replace: Callable[[str, Any], Any]) -> list[Tensor]:
 def elementwise(call: Call) -> list[Payload]:
     """Tie the channels that meet at the same position; parameters that meet them are cut along."""
     shape = call.outputs[0].shape
-    tensors = list(call.tensors())
-    met = [(tensor, call.lookup(tensor)) for tensor in tensors]
-    origins = [isinstance(payload, Origin) for _, payload in met]
-    alone = not any(isinstance(payload, Channels) for _, payload in met) and sum(origins) > 1
-    if alone or (call.in_place and origins[0]):
-        met = [(tensor, call.loose(tensor)) for tensor in tensors]
+    statistic = carried(call)
+    if statistic is not None:
+        return [statistic] * len(call.outputs)
+    met = met_by(call)
+    if call.in_place and isinstance(met[0][1], Origin):
+        met = [(tensor, call.loose(tensor)) for tensor in call.tensors()]
     carriers = [(tensor, payload) for tensor, payload in met if isinstance(payload, Channels)]
     if not carriers:
         return [_without_channels(call, met)] * len(call.outputs)
@@ -186,11 +214,9 @@ def _without_channels(call: Call, met: list[tuple[Tensor, Payload]]) -> Payload:
     if not payloads or all(isinstance(payload, Constant) for payload in payloads):
         scalar_only = not payloads and any(isinstance(payload, Fixed) for _, payload in met)
         return Fixed("a number computed in the forward code") if scalar_only else Constant()
-    origins = [payload for payload in payloads if isinstance(payload, Origin)]
-    if len(origins) == len(payloads) == 1 and call.outputs[0].shape == met[0][0].shape:
-        return origins[0]
-    fixed = next((payload for payload in payloads if isinstance(payload, Fixed)), None)
-    return call.freeze_inputs(fixed.reason if fixed else f"{call.place} computes with whole parameters")[0]
+    if any(isinstance(payload, Origin) for payload in payloads):
+        return combine(call, met)
+    return next(payload for payload in payloads if isinstance(payload, Fixed))
 
 
 def spatial(call: Call) -> list[Payload]:
@@ -204,25 +230,3 @@ def spatial(call: Call) -> list[Payload]:
     if payload.axis >= next(call.tensors()).ndim - rank:
         return call.freeze_inputs(f"{call.place} mixes channels")
     return [payload] * len(call.outputs)
-
-
-def along(call: Call) -> list[Payload]:
-    """Reductions and softmax: fine along other dimensions than the channels', else frozen."""
-    tensor = next(call.tensors())
-    payload = call.loose(tensor)
-    if isinstance(payload, Origin):
-        return call.freeze_inputs(f"{call.place} reads a whole parameter")
-    if not isinstance(payload, Channels):
-        return [payload] * len(call.outputs)
-    given = call.args.get("dim")
-    several = len(list(call.tensors())) > 1
-    listed = [given] if isinstance(given, int) else list(given or ())
-    dims = {dim % tensor.ndim for dim in listed} or set(range(tensor.ndim))
-    if several or payload.axis in dims:
-        # Channels at zero add nothing to a sum.
-        if call.name == "sum" and isinstance(call.lookup(tensor), Channels):
-            return [Fixed(f"{call.place} adds up channels")] * len(call.outputs)
-        return call.freeze_inputs(f"{call.place} mixes channels")
-    dropped = call.outputs[0].ndim < tensor.ndim
-    axis = payload.axis - sum(dim < payload.axis for dim in dims) if dropped else payload.axis
-    return [Channels(axis, payload.ids)] * len(call.outputs)

@@ -1,11 +1,14 @@
 """What layers with weights do to labels: read their input's channels and issue their own."""
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from deeppruning.graph.atoms import AtomTable, Ids
 from deeppruning.graph.call import Call
 from deeppruning.graph.labels import Channels, Constant, Fixed, Origin, Payload
+from deeppruning.graph.rules_weights import normalised
+
+LAYERS = (nn.modules.conv._ConvNd, nn.Linear)
 
 
 def convolution(call: Call) -> list[Payload]:
@@ -14,14 +17,14 @@ def convolution(call: Call) -> list[Payload]:
     if weight is None:
         return _computed(call, f"{call.place} computes its weights in the forward code")
     groups, transposed = call.args["groups"], call.args["transposed"]
-    incoming = _along(call, call.payload("input"), 1)
+    incoming = read_along(call, call.payload("input"), 1)
     input_dim, output_dim = (0, 1) if transposed else (1, 0)
     tensor = call.args["input"]
     if groups > 1:
         ids = _grouped(call, weight, incoming, groups, transposed)
     else:
-        _read(call, weight.name, input_dim, incoming, tensor.shape[1])
-        ids = _own(call, weight, output_dim)
+        read_input(call, weight.name, input_dim, incoming, tensor.shape[1])
+        ids = own_filters(call, weight, output_dim)
     if isinstance(call.args.get("bias"), Tensor):
         call.bind_along(call.args["bias"], 0, ids)
     return [Channels(1, ids)]
@@ -39,17 +42,25 @@ def _computed(call: Call, reason: str) -> list[Payload]:
     return [Fixed(reason)]
 
 
-def _own(call: Call, weight: Origin, dimension: int, kind: str = "conv") -> Ids:
+def _owner(call: Call, weight: Origin) -> str:
+    """The layer a weight belongs to; what is computed goes by other names (`weight_v`, `original1`)."""
+    inside = call.layer and weight.name.startswith(f"{call.layer}.")
+    if inside and isinstance(call.module, LAYERS):
+        return call.layer
+    return weight.name.removesuffix(".weight")
+
+
+def own_filters(call: Call, weight: Origin, dimension: int, kind: str = "conv") -> Ids:
     """The atoms of a layer's own outputs, bound to the dimension of its weight that makes them."""
-    name = weight.name.removesuffix(".weight")
+    layer = _owner(call, weight)
     ids = call.table.issue(
-        (weight.name, dimension), weight.shape[dimension], kind=kind, layer=name, kernel=weight.shape[2:]
+        (weight.name, dimension), weight.shape[dimension], kind=kind, layer=layer, kernel=weight.shape[2:]
     )
     call.table.bind(weight.name, dimension, ids)
     return ids
 
 
-def _read(call: Call, name: str, dimension: int, incoming: Payload | None, size: int) -> None:
+def read_input(call: Call, name: str, dimension: int, incoming: Payload | None, size: int) -> None:
     """A layer reads its input: the slices of its weight belong to the channels that come in."""
     if isinstance(incoming, Channels):
         call.table.bind(name, dimension, incoming.ids)
@@ -60,7 +71,7 @@ def _read(call: Call, name: str, dimension: int, incoming: Payload | None, size:
     call.table.bind(name, dimension, fixed)
 
 
-def _along(call: Call, incoming: Payload | None, axis: int) -> Payload | None:
+def read_along(call: Call, incoming: Payload | None, axis: int) -> Payload | None:
     """What a layer reads along the axis it sums over; channels along any other must keep their number.
 
     The layer's own filters are none the worse for it.
@@ -82,12 +93,13 @@ def _grouped(call: Call, weight: Origin, incoming: Payload | None, groups: int, 
     if inward is not None:
         _tie_blocks(call.table, inward, groups, whole=by_group)
     if by_group:
-        layer = weight.name.removesuffix(".weight")
+        layer = _owner(call, weight)
         outward = call.table.issue(
             (weight.name, 0), groups * per_out, kind="conv", layer=layer, kernel=weight.shape[2:]
         )
         _tie_blocks(call.table, outward, groups, whole=True)
-        call.table.grouped[weight.name] = per_in if transposed else per_out
+        name = weight.name if layer == weight.name else f"{layer}.weight"
+        call.table.grouped[name] = per_in if transposed else per_out
         if inward is None:
             reason = incoming.reason if isinstance(incoming, Fixed) else f"{call.place} reads constants"
             call.table.freeze(outward, reason)
@@ -95,11 +107,11 @@ def _grouped(call: Call, weight: Origin, incoming: Payload | None, groups: int, 
         call.table.tie(inward[::per_in], outward[::per_out])
         call.table.bind(weight.name, 0, inward if transposed else outward)
         return outward
-    own = _own(call, weight, 1 if transposed else 0)
+    own = own_filters(call, weight, 1 if transposed else 0)
     slices: Payload | None = incoming
     if inward is not None and not transposed:
         slices = Channels(1, inward[:per_in])
-    _read(call, weight.name, 0 if transposed else 1, slices, weight.shape[0 if transposed else 1])
+    read_input(call, weight.name, 0 if transposed else 1, slices, weight.shape[0 if transposed else 1])
     if transposed:
         return np.tile(own, groups)
     _tie_blocks(call.table, own, groups, whole=False)
@@ -113,39 +125,12 @@ def _tie_blocks(table: AtomTable, ids: Ids, groups: int, *, whole: bool) -> None
     table.tie(ids, keepers)
 
 
-def matmul(call: Call) -> list[Payload]:
-    """A linear layer (mm, addmm, bmm with a parameter on the right); products of activations freeze."""
-    left, right = _factors(call)
-    source, weight = call.lookup(left), call.lookup(right)
-    if not isinstance(weight, Origin) or len(weight.shape) != 2:
-        return call.freeze_inputs(f"{call.place} multiplies activations")
-    inner, outer = weight.axis_along(right.ndim - 2), weight.axis_along(right.ndim - 1)
-    whole = right.shape[-2:] in (weight.shape, weight.shape[::-1])
-    if inner is None or outer is None or not whole:
-        single = 1 in weight.shape
-        if not single or not whole:
-            return call.freeze_inputs(f"{call.place} uses a part of {weight.name}")
-        inner_axis = 1 if right.shape[-2] == weight.shape[1] else 0
-    else:
-        inner_axis = inner[0]
-    _read(call, weight.name, inner_axis, _along(call, source, left.ndim - 1), left.shape[-1])
-    ids = _own(call, weight, 1 - inner_axis, kind="linear")
-    bias = call.args.get("self") if call.name in ("addmm", "baddbmm") else call.args.get("bias")
-    if isinstance(bias, Tensor):
-        call.bind_along(bias, bias.ndim - 1, ids)
-    return [Channels(call.outputs[0].ndim - 1, ids)]
-
-
-def _factors(call: Call) -> tuple[Tensor, Tensor]:
-    tensors = list(call.tensors())
-    pair = tensors[1:3] if call.name in ("addmm", "baddbmm") else tensors[:2]
-    return pair[0], pair[1]
-
-
 def batch_norm(call: Call) -> list[Payload]:
     """Batch norm, and instance norm which torch runs through it: each channel by itself."""
     incoming = call.lookup(next(call.tensors()))
     rest: list[Payload] = [Constant()] * (len(call.outputs) - 1)
+    if isinstance(incoming, Origin):
+        return normalised(call, incoming, 1, set(range(len(incoming.viewed_shape()))) - {1})
     if not isinstance(incoming, Channels):
         return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
     if incoming.axis != 1:
@@ -162,6 +147,9 @@ def layer_norm(call: Call) -> list[Payload]:
     tensor = call.args["input"]
     incoming = call.lookup(tensor)
     rest: list[Payload] = [Constant()] * (len(call.outputs) - 1)
+    if isinstance(incoming, Origin):
+        trailing = range(tensor.ndim - len(call.args["normalized_shape"]), tensor.ndim)
+        return normalised(call, incoming, None, set(trailing))
     if not isinstance(incoming, Channels):
         return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
     dimension = incoming.axis - (tensor.ndim - len(call.args["normalized_shape"]))
@@ -178,6 +166,8 @@ def group_norm(call: Call) -> list[Payload]:
     """Group norm: whole groups go, or the same positions in every group, whichever is finer."""
     incoming = call.payload("input")
     rest: list[Payload] = [Constant()] * (len(call.outputs) - 1)
+    if isinstance(incoming, Origin):
+        return call.freeze_inputs(f"{call.place} normalises a whole parameter")
     if not isinstance(incoming, Channels):
         return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
     if incoming.axis != 1:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from deeppruning.errors import GraphError
 from deeppruning.graph.atoms import Ids
 from deeppruning.graph.follow import Follower, by_name, operation_name, tensors_in
-from deeppruning.graph.labels import Channels, Payload
+from deeppruning.graph.labels import Channels, Payload, Statistic
 from deeppruning.graph.rules_layers import whole_groups_go
 from deeppruning.graph.trace import Record
 
@@ -42,6 +42,8 @@ class SilentRun(Follower):
         record = self._due(operation_name(func))
         if record.name in ("native_layer_norm", "native_group_norm"):
             self._norm_of_kept(func, by_name(func, args, kwargs), record.payloads[0], outputs[0])
+        if record.inputs and isinstance(record.payloads[0], Statistic):
+            self._statistic_of_kept(func, by_name(func, args, kwargs), record.payloads[0], outputs)
         if not func.is_view:  # a view of silenced data is silent already
             self._silence(record, outputs)
         self.done(record, outputs)
@@ -100,6 +102,18 @@ class SilentRun(Follower):
             if isinstance(args.get(name), Tensor):
                 args[name] = args[name].index_select(dimension, positions)
         output.index_copy_(payload.axis, positions, func(**args)[0])
+
+    def _statistic_of_kept(
+        self, func: Any, args: dict[str, Any], payload: Statistic, outputs: list[Tensor]
+    ) -> None:
+        kept = self.kept[payload.ids]
+        if kept.all():
+            return
+        name, tensor = next((name, value) for name, value in args.items() if isinstance(value, Tensor))
+        positions = torch.from_numpy(np.flatnonzero(kept)).to(tensor.device)
+        found = tensors_in(func(**{**args, name: tensor.index_select(payload.axis, positions)}))
+        for output, value in zip(outputs, found, strict=True):
+            output.copy_(value)
 
 
 def _hold_at_zero(tensor: Tensor, axis: int, removed: NDArray[np.bool_]) -> None:

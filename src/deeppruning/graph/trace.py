@@ -16,20 +16,23 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from deeppruning.graph import operations
 from deeppruning.graph import rules_elementwise as elementwise_rules
 from deeppruning.graph import rules_layers as layer_rules
+from deeppruning.graph import rules_products as product_rules
+from deeppruning.graph import rules_reductions as reduction_rules
+from deeppruning.graph import rules_weights as weight_rules
 from deeppruning.graph.atoms import AtomTable, Ids
 from deeppruning.graph.call import Call
 from deeppruning.graph.follow import Follower, by_name, operation_name, tensors_in
-from deeppruning.graph.labels import Channels, Constant, Fixed, Origin, Payload
+from deeppruning.graph.labels import Channels, Constant, Fixed, Origin, Payload, Statistic
 
 Rule = Callable[[Call], list[Payload]]
 
 LAYER_RULES: dict[str, Rule] = {
     "convolution": layer_rules.convolution,
-    "mm": layer_rules.matmul,
-    "addmm": layer_rules.matmul,
-    "bmm": layer_rules.matmul,
-    "baddbmm": layer_rules.matmul,
-    "linear": layer_rules.matmul,
+    "mm": product_rules.matmul,
+    "addmm": product_rules.matmul,
+    "bmm": product_rules.matmul,
+    "baddbmm": product_rules.matmul,
+    "linear": product_rules.matmul,
     "native_batch_norm": layer_rules.batch_norm,
     "cudnn_batch_norm": layer_rules.batch_norm,
     "miopen_batch_norm": layer_rules.batch_norm,
@@ -39,6 +42,7 @@ LAYER_RULES: dict[str, Rule] = {
     "_batch_norm_no_update": layer_rules.batch_norm,
     "native_layer_norm": layer_rules.layer_norm,
     "native_group_norm": layer_rules.group_norm,
+    "_weight_norm_interface": weight_rules.weight_norm,
 }
 
 
@@ -88,7 +92,7 @@ def find_rule(call: Call) -> Rule:
     if call.name in elementwise_rules.SPECIAL:
         return elementwise_rules.SPECIAL[call.name]
     if call.name in operations.ALONG:
-        return elementwise_rules.along
+        return reduction_rules.along
     if call.name.startswith(operations.SPATIAL_PREFIXES):
         return elementwise_rules.spatial
     if elementwise_rules.is_elementwise(call):
@@ -113,11 +117,19 @@ class Tracer(Follower):
         self.visits: Counter[Hashable] = Counter()
 
     def lookup(self, tensor: Tensor) -> Payload:
+        """The payload of a tensor, for any use: a statistic over channels freezes them."""
+        found = self.peek(tensor)
+        if isinstance(found, Statistic):
+            self.table.freeze(found.ids, found.reason)
+            return Fixed(found.reason)
+        return found
+
+    def peek(self, tensor: Tensor) -> Payload:
         """The payload of a tensor; one that came from nowhere must keep its size."""
         found = self.payloads.get(tensor, None)  # type: ignore[no-untyped-call]
         if found is None:
             return Fixed("a tensor that is neither parameter nor buffer")
-        assert isinstance(found, (Channels, Origin, Constant, Fixed))
+        assert isinstance(found, Payload)
         return found
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -138,15 +150,16 @@ class Tracer(Follower):
             layer=layer,
             module=module,
             owner=self._site(name),
+            peek=self.peek,
         )
         inputs = call.inputs()
         self._count(call, func, args, kwargs, result)
         payloads = find_rule(call)(call)
         for tensor, payload in zip(outputs, payloads, strict=True):
             # A parameter or statistic that is written to stays what it is.
-            if not (call.in_place and isinstance(self.lookup(tensor), Origin)):
+            if not (call.in_place and isinstance(self.peek(tensor), Origin)):
                 self.payloads[tensor] = payload
-        self._write_down(call, inputs, payloads)
+        self._write_down(call, inputs + call.touched, payloads)
         return result
 
     def hidden_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -175,6 +188,8 @@ class Tracer(Follower):
         weights = [payload for payload in map(self.lookup, call.tensors()) if isinstance(payload, Origin)]
         # A layer may read a parameter too; its weights come after what it reads.
         weight = next((origin for origin in reversed(weights) if len(origin.shape) > 1), None)
+        if weight is None and call.name in ("mm", "bmm"):  # which have no bias that it could be
+            weight = next(iter(weights), None)
         size = math.prod(weight.shape) if weight else 1
         if weight is None or multiply_adds % size:
             self.trace.other_multiply_adds += multiply_adds
@@ -203,7 +218,7 @@ class Tracer(Follower):
         # A module may hand back its very input; the copy keeps the two sets of labels apart.
         fresh = output.clone()
         site = self._site("module")
-        call = Call("module", None, {}, [fresh], self.table, self.lookup, name, module, site)
+        call = Call("module", None, {}, [fresh], self.table, self.lookup, name, module, site, self.peek)
         self.payloads[fresh] = Channels(1, ids)
         self._write_down(call, [incoming] if isinstance(incoming, Channels) else [], [Channels(1, ids)])
         return fresh

@@ -1,6 +1,5 @@
 """Copies of a network to experiment on: double precision, random weights, random state set aside."""
 
-import copy
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
 from deeppruning.errors import GraphError
-from deeppruning.graph.duplicate import forget_runs, unrun
+from deeppruning.graph.duplicate import duplicate, forget_runs, unrun
 
 
 def check_model(model: nn.Module) -> None:
@@ -44,7 +43,7 @@ def probe_copy(
     """
     check_model(model)
     try:
-        twin = copy.deepcopy(model)
+        twin = duplicate(model, {})
     except Exception as error:
         raise GraphError(
             f"the network cannot be copied (copy.deepcopy failed: {error}); if it keeps results of a run as "
@@ -68,10 +67,10 @@ def as_double(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
     """A copy that was never run and its inputs in double precision, or as they are if the forward insists."""
-    single = copy.deepcopy(model)
+    single = duplicate(model, {})
     forget_runs(single)
     single.eval()
-    double = copy.deepcopy(single).double()
+    double = duplicate(single, {}).double()
     wide = _map_floats((args, kwargs), lambda tensor: tensor.detach().double())
     try:
         with seeded():
