@@ -14,14 +14,11 @@ from deeppruning.graph.cut import cut
 from deeppruning.graph.follow import OperationList
 from deeppruning.graph.plan import Bits, Plan
 from deeppruning.graph.probe import ExpectedSteps, Fault, find_faults
-from deeppruning.graph.remedies import Decisions, Doctor, count_operations
-from deeppruning.graph.repair import Repair
+from deeppruning.graph.remedies import Decisions, Doctor
 from deeppruning.graph.silence import kept_atoms
 from deeppruning.graph.trace import Record, Trace, Tracer, run_on_labels
+from deeppruning.graph.trials import Trials
 from deeppruning.graph.twin import batch_size, doubled, probe_copy, seeded
-
-# Shares of filters that stay in the random genomes which every network must pass, and the modes to try.
-PROBES = ((0.5, ("eval", "train")), (0.8, ("eval",)))
 
 
 @dataclass
@@ -35,6 +32,15 @@ class Built:
     records: list[Record]  # of the run in evaluation mode
     notes: list[str]
     rounds: int  # how often the network was traced until every probe held
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """A genome whose thin network does not do what the silenced one does."""
+
+    mode: str
+    genome: Bits
+    places: list[Fault]
 
 
 class Builder:
@@ -51,7 +57,10 @@ class Builder:
         self._find_training_input()
 
     def build(self) -> Built:
-        """Trace and probe until nothing differs; each round settles what the last one found wrong."""
+        """Trace and probe until nothing differs.
+
+        Each round decides on something that no round before has, about a gene that is left: it ends.
+        """
         rounds = 0
         while True:
             rounds += 1
@@ -64,17 +73,12 @@ class Builder:
             )
             detached = frozenset(self.decisions.detached)
             built = Built(plan, classes, gene_of_class, detached, traces["eval"].records, self.notes, rounds)
-            found = self._probe(built, traces)
-            if found is None:
+            fault = self._probe(built, traces)
+            if fault is None:
                 return built
-            mode, faults = found
-            doctor = Doctor(self.model, self.decisions, table, classes)
-            stuck = rounds > 10 + 2 * count_operations(traces)
-            if stuck or not doctor.treat(faults, traces[mode]):
-                raise GraphError(
-                    "the network cannot be adapted: thin copies of it fail, though nothing is cut any more"
-                    + (f" ({faults[0].error})" if faults[0].error else "")
-                )
+            doctor = Doctor(self.model, self.decisions, table, classes, gene_of_class[classes])
+            if not doctor.treat(fault.places, traces[fault.mode]):
+                self.decisions.excluded.add(self._culprit(built, traces, fault))
 
     def _trace(self, table: AtomTable) -> dict[str, Trace]:
         traces = {}
@@ -89,23 +93,43 @@ class Builder:
     def _batch(self, trace: Trace) -> int:
         return batch_size(self.args, self.kwargs) if trace.batched else 1
 
-    def _probe(self, built: Built, traces: Mapping[str, Trace]) -> tuple[str, list[Fault]] | None:
-        plan = built.plan
-        if not plan.num_genes:
+    def _probe(self, built: Built, traces: Mapping[str, Trace]) -> _Failure | None:
+        """Try all genomes that matter; the first that fails ends the round."""
+        if not built.plan.num_genes:
             return None
-        repair = Repair(
-            num_genes=plan.num_genes,
-            layers=[layer.genes for layer in plan.layers],
-            pieces=plan.pieces,
-        )
-        generator = np.random.default_rng(0)
-        for share, modes in PROBES:
-            genome = repair(generator.random((1, plan.num_genes)) < share)[0]
-            for mode in modes:
-                faults = self._compare(built, genome, mode, traces[mode].records) if mode in traces else []
-                if faults:
-                    return mode, faults
+        genes = built.gene_of_class[built.classes]
+        records = [record for trace in traces.values() for record in trace.records]
+        sites = {record.site for record in traces["eval"].records}
+        only_in_training = any(record.site not in sites for record in records)
+        for number, genome in enumerate(Trials(built.plan, genes, records).genomes()):
+            for mode, trace in traces.items():
+                if mode == "eval" or only_in_training or number == 0:
+                    faults = self._compare(built, genome, mode, trace.records)
+                    if faults:
+                        return _Failure(mode, genome, faults)
         return None
+
+    def _culprit(self, built: Built, traces: Mapping[str, Trace], failure: _Failure) -> str:
+        """A layer whose cut breaks an operation at which none of its channels is: found by halving."""
+        layers = built.plan.layers
+        records = traces[failure.mode].records
+        works, fails = 0, len(layers)  # numbers of layers, from the first on, that are cut
+        if self._compare(built, np.ones_like(failure.genome), failure.mode, records):
+            error = next((fault.error for fault in failure.places if fault.error), None)
+            raise GraphError(
+                "the network cannot be adapted: a copy of it fails, though nothing is cut"
+                + (f" ({error})" if error else "")
+            )
+        while fails - works > 1:
+            middle = (works + fails) // 2
+            genome = failure.genome.copy()
+            for layer in layers[middle:]:
+                genome[layer.genes[layer.genes >= 0]] = True
+            if self._compare(built, genome, failure.mode, records):
+                fails = middle
+            else:
+                works = middle
+        return layers[works].name
 
     def _compare(self, built: Built, genome: Bits, mode: str, records: list[Record]) -> list[Fault]:
         args, kwargs = self.inputs[mode]
