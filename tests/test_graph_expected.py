@@ -189,6 +189,25 @@ def test_a_population_is_priced_as_its_members_are():
     assert graph.flops(population[:0]).shape == (0,)
 
 
+def test_what_a_re_indexed_module_runs_is_paid_at_full_width():
+    graph = graph_of("blur_of_fixed_width")
+    assert graph.num_genes == 8 + 6
+    due = 64 * (27 * 8 + 9 * 8 + 72 * 6) + 6 * 5
+    assert graph.flops(graph.full_genome()) == due == 46_110
+    assert graph.flops(np.arange(14) < 4) == 64 * (27 * 4 + 9 * 8 + 72 * 1) + 1 * 5
+
+
+def test_a_layer_that_reads_a_parameter_is_paid_by_its_own_weights():
+    graph = graph_of("parameter_read_by_layers")
+    first, second = 64 * 72 * 8, 64 * 72 * 6  # once for the whole batch of two, as is the linear layer
+    rest = 2 * (64 * 27 * 6 + 6 * 5)
+    assert graph.flops(graph.full_genome()) * 2 == first + second + 10 * 8 * 6 + rest
+    genome = np.arange(graph.num_genes) % 2 == 0
+    widths = {name: kept for name, (kept, _) in graph.widths(genome).items()}
+    assert widths == {"linear": 3, "first": 4, "second": 3, "stem": 3}
+    assert graph.flops(genome) * 2 == 64 * 72 * 4 + 64 * 36 * 3 + 10 * 8 * 3 + 2 * (64 * 27 * 3 + 3 * 5)
+
+
 def test_one_image_costs_the_same_in_any_batch():
     model = nn.Sequential(conv(3, 8), nn.ReLU(), conv(8, 2))
     due = 64 * (27 * 8 + 72 * 2)

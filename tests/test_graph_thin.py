@@ -106,6 +106,35 @@ def test_cutting_uses_the_weights_of_the_moment():
     assert graph.prune(graph.full_genome())[0][0].weight.unique().tolist() == [3.0]
 
 
+@pytest.mark.parametrize("kind", ["attribute", "buffer"])
+@pytest.mark.parametrize("already_run", [False, True])
+def test_what_a_network_keeps_of_a_run_is_not_taken_over_into_a_cut(kind, already_run):
+    torch.manual_seed(0)
+    model, example = NETWORKS[f"cached_{kind}_in_evaluation"]()
+    images = torch.randn(2, 3, 8, 8)
+    if already_run:
+        model.eval()(images)
+        kept = model.scale.cache
+    modes = [module.training for module in model.modules()]
+    graph = ChannelGraph(model, example)
+    assert ties_of(graph) == [["stem.0"], ["tail.0"]]
+    genome = np.arange(14) % 2 == 0
+    assert graph.verify(genome).difference < 1e-10
+    thin = graph.prune(genome)
+    assert [module.training for module in thin.modules()] == modes
+    assert thin.eval()(images).shape == (2, 5)
+    assert thin.scale.cache.shape == (4, 1, 1)
+    assert torch.equal(thin.scale.cache.flatten(), thin.scale.log.exp())
+    if already_run:  # the network itself is left as it was
+        assert model.scale.cache is kept and [module.training for module in model.modules()] == modes
+    again = ChannelGraph(thin, example)  # and so is a thin one that was run
+    assert again.num_genes == 4 + 3 and again.verify(again.full_genome()).holds
+
+
+def ties_of(graph: ChannelGraph) -> list[list[str]]:
+    return [list(group.layers) for group in graph.groups if group.prunable]
+
+
 def test_hooks_and_shared_modules_survive_a_cut():
     model, example = NETWORKS["same_module_under_two_names"]()
     thin = ChannelGraph(model, example).prune(np.arange(14) % 2 == 0)

@@ -69,8 +69,10 @@ def test_l1_of_tied_filters_is_that_of_all_of_them(tmp_path: Path) -> None:
 def test_l1_of_a_grouped_transposed_convolution() -> None:
     layer = nn.ConvTranspose2d(4, 6, 1, groups=2, bias=False)
     layer.weight.data = torch.arange(12.0).view(4, 3, 1, 1)
+    net = nn.Sequential(nn.Conv2d(1, 4, 1), layer, nn.Conv2d(6, 2, 1))
+    filters = ChannelGraph(net, torch.zeros(1, 1, 4, 4)).filters(net)
     # Filter 0 reads inputs 0 and 1 of the first group: 0 + 3; filter 3 those of the second: 6 + 9.
-    assert filter_norms(layer).tolist() == [3.0, 5.0, 7.0, 15.0, 17.0, 19.0]
+    assert filter_norms(filters["1"]).tolist() == [3.0, 5.0, 7.0, 15.0, 17.0, 19.0]
 
 
 def test_layers_that_store_their_weights_in_other_ways(tmp_path: Path) -> None:
@@ -79,7 +81,9 @@ def test_layers_that_store_their_weights_in_other_ways(tmp_path: Path) -> None:
     net = nn.Sequential(normed, up, nn.Conv2d(8, 4, 3), nn.Flatten(), nn.LazyLinear(10))
     net(torch.zeros(1, 1, 8, 8))
     problem = make_problem(net, tmp_path)
-    assert filter_norms(normed).tolist() == pytest.approx(normed.weight.detach().abs().flatten().tolist())
+    assert filter_norms(problem.graph.filters(net)["0"]).tolist() == pytest.approx(
+        normed.weight.detach().abs().flatten().tolist()
+    )
     assert len(problem.graph.layer_genes()["1"]) == 8  # one for each filter, though two groups share them
     target = Target("half", problem.graph.flops(problem.graph.full_genome()) // 2)
     for name in ("l1", "apoz", "thinet", "auto-balanced", "l1-sensitivity"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from graph_networks.parts import (
     around,
@@ -81,3 +82,20 @@ def looks_depthwise_one_channel():
 @network
 def looks_depthwise_divisor():
     return nn.Sequential(block(3, 12), conv(12, 3, groups=3), nn.ReLU(), conv(3, 6), head(6))
+
+
+class Blur(nn.Module):
+    """Anti-aliasing by a fixed kernel, with the width written into it: it is run re-indexed."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.register_buffer("kernel", torch.full((width, 1, 3, 3), 1 / 9), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.kernel, groups=self.width, padding=1)
+
+
+@network
+def blur_of_fixed_width():
+    return around(lambda net, x: net.blur(x), 8, blur=Blur(8))

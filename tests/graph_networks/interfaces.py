@@ -121,3 +121,64 @@ def object_output():
         body=block(8, 6),
         head=head(6),
     )
+
+
+@network
+def parameter_read_by_layers():
+    """A learned map and learned tokens in place of an input, as generators have them."""
+
+    def run(net, x):
+        scale = net.linear(net.tokens).mean(0)[:, None, None]
+        return net.head(F.relu(net.second(F.relu(net.first(net.start)))) + net.stem(x) * scale)
+
+    return Net(
+        run,
+        start=nn.Parameter(torch.randn(1, 8, 8, 8)),
+        tokens=nn.Parameter(torch.randn(10, 8)),
+        first=conv(8, 8),
+        second=conv(8, 6),
+        linear=nn.Linear(8, 6),
+        stem=conv(3, 6),
+        head=head(6),
+    )
+
+
+class BareWeights(nn.Module):
+    """Convolutions whose weights are parameters of the module around them, and one weight used both ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(8, 6, 3, 3) / 7)
+        self.upward = nn.Parameter(torch.randn(8, 3, 2, 2) / 4)  # transposed, in two groups
+        self.code = conv(6, 8, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(F.conv2d(x, self.kernel, padding=1))
+        x = F.conv_transpose2d(x, self.upward, stride=2, groups=2)
+        return F.conv_transpose2d(F.relu(self.code(x)), self.code.weight, padding=1)
+
+
+@network
+def bare_weights():
+    def run(net, x):
+        return net.head(net.tail(net.body(F.relu(F.conv2d(x, net.weight, padding=1)))))
+
+    return Net(
+        run,
+        weight=nn.Parameter(torch.randn(6, 3, 3, 3) / 5),
+        body=BareWeights(),
+        tail=block(6, 6),
+        head=head(6),
+    )
+
+
+@network
+def bare_weights_computed_in_forward():
+    """Two convolutions of one module, neither with a weight that has a name."""
+
+    def run(net, x):
+        x = F.relu(F.conv2d(x, net.one.sort(0).values, padding=1))
+        return net.head(net.tail(F.relu(F.conv2d(x, net.two.sort(0).values, padding=1))))
+
+    one, two = nn.Parameter(torch.randn(4, 3, 3, 3)), nn.Parameter(torch.randn(6, 4, 3, 3))
+    return Net(run, one=one, two=two, tail=block(6, 6), head=head(6))

@@ -134,3 +134,37 @@ def python_list_of_functions():
 @network
 def class_map_output():
     return nn.Sequential(block(3, 8), block(8, 6), conv(6, 4, 1), nn.Softmax(1))
+
+
+class CachedScale(nn.Module):
+    """Works a scale out once in evaluation mode, as attribute or buffer; training mode drops it."""
+
+    def __init__(self, width: int, *, as_buffer: bool) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.linspace(-1, 1, width))
+        if as_buffer:
+            self.register_buffer("cache", None, persistent=False)
+        else:
+            self.cache = None
+
+    def train(self, mode: bool = True) -> CachedScale:
+        if mode:
+            self.cache = None
+        return super().train(mode)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            return x * self.log.exp().view(-1, 1, 1)
+        if self.cache is None:
+            self.cache = self.log.detach().exp().view(-1, 1, 1)
+        return x * self.cache
+
+
+@network
+def cached_attribute_in_evaluation():
+    return around(lambda net, x: net.scale(x), 8, scale=CachedScale(8, as_buffer=False))
+
+
+@network
+def cached_buffer_in_evaluation():
+    return around(lambda net, x: net.scale(x), 8, scale=CachedScale(8, as_buffer=True))

@@ -1,7 +1,8 @@
 """Assembling a plan from a finished atom table: classes become genes, bound dimensions become axes."""
 
 import fnmatch
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,7 +51,7 @@ def assemble(
     for (layer, dimension), ids in table.norms.items():
         if (genes[ids] >= 0).any():
             norms.setdefault(layer, []).append((dimension, axes.add(genes[ids])))
-    layers = tuple(_layers(table, classes, genes, reasons))
+    layers = tuple(_layers(table, classes, genes, reasons, _output_sizes(traces)))
     trace = traces["eval"]
     plan = Plan(
         num_genes=int(gene_of_class.max(initial=-1)) + 1,
@@ -134,17 +135,39 @@ def _number_genes(
 
 
 def _layers(
-    table: AtomTable, classes: Ids, genes: Genes, reasons: Mapping[int, list[str]]
+    table: AtomTable, classes: Ids, genes: Genes, reasons: Mapping[int, list[str]], outputs: Mapping[int, int]
 ) -> list[LayerFilters]:
-    found = []
-    for issue in table.issues.values():
+    found: list[LayerFilters] = []
+    uses: Counter[str] = Counter()
+    for owner, issue in table.issues.items():
         if issue.kind in ("conv", "linear"):
             own = genes[issue.ids]
             labels = np.unique(classes[issue.ids][own < 0]).tolist()
             why = tuple(dict.fromkeys(reason for label in labels for reason in reasons.get(label, ())))
             if issue.kind == "conv" or (own >= 0).any():
-                found.append(LayerFilters(issue.layer, issue.kernel, own, why))
+                uses[issue.layer] += 1  # one weight, or one module, may make several convolutions
+                name = issue.layer if uses[issue.layer] == 1 else f"{issue.layer}#{uses[issue.layer]}"
+                repeats = max(1, outputs.get(issue.start, 0) // issue.size)
+                found.append(LayerFilters(name, issue.kernel, own, why, repeats, *_place(table, owner)))
     return found
+
+
+def _place(table: AtomTable, owner: Hashable) -> tuple[str, int]:
+    """The parameter that a layer's filters lie in, and along which of its dimensions."""
+    if isinstance(owner, tuple) and len(owner) == 2 and owner in table.axes:
+        return str(owner[0]), int(owner[1])
+    return "", 0
+
+
+def _output_sizes(traces: Mapping[str, Trace]) -> dict[int, int]:
+    """First atom -> how many channels come out of the convolution that issued it."""
+    sizes: dict[int, int] = {}
+    for trace in traces.values():
+        for record in trace.records:
+            if record.name == "convolution" and isinstance(record.payloads[0], Channels):
+                ids = record.payloads[0].ids
+                sizes[int(ids[0])] = len(ids)
+    return sizes
 
 
 def _pieces(traces: Mapping[str, Trace], genes: Genes, layers: tuple[LayerFilters, ...]) -> list[Genes]:

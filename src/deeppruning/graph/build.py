@@ -11,6 +11,7 @@ from deeppruning.errors import GraphError
 from deeppruning.graph.assemble import GraphOptions, assemble
 from deeppruning.graph.atoms import AtomTable, Ids
 from deeppruning.graph.cut import cut
+from deeppruning.graph.duplicate import unrun
 from deeppruning.graph.follow import OperationList
 from deeppruning.graph.plan import Bits, Plan
 from deeppruning.graph.probe import ExpectedSteps, Fault, find_faults
@@ -83,10 +84,10 @@ class Builder:
     def _trace(self, table: AtomTable) -> dict[str, Trace]:
         traces = {}
         for mode, (args, kwargs) in self.inputs.items():
-            self.model.train(mode == "train")
-            tracer = Tracer(self.model, table, detached=frozenset(self.decisions.detached))
+            model = unrun(self.model, training=mode == "train")
+            tracer = Tracer(model, table, detached=frozenset(self.decisions.detached))
             with seeded():
-                traces[mode] = run_on_labels(self.model, args, kwargs, tracer)
+                traces[mode] = run_on_labels(model, args, kwargs, tracer)
             self.decisions.apply(table, traces[mode].records)
         return traces
 
@@ -133,21 +134,21 @@ class Builder:
 
     def _compare(self, built: Built, genome: Bits, mode: str, records: list[Record]) -> list[Fault]:
         args, kwargs = self.inputs[mode]
-        self.model.train(mode == "train")
+        full = unrun(self.model, training=mode == "train")
+        thin = cut(full, built.plan.recipe(genome))  # before the full one is run, for that may leave traces
         kept = kept_atoms(built.classes, built.gene_of_class, genome)
-        silent = ExpectedSteps(self.model, built.detached, records, kept, compare_values=mode == "eval")
+        silent = ExpectedSteps(full, built.detached, records, kept, compare_values=mode == "eval")
         with seeded():
-            silent.run(self.model, args, kwargs)
-        thin = cut(self.model, built.plan.recipe(genome))
+            silent.run(full, args, kwargs)
         with seeded():
             return find_faults(thin, args, kwargs, silent.steps, built.detached, strict_order=mode == "eval")
 
     def _check_repeatable(self, trace: Trace) -> None:
         """Another run under other random numbers must execute the same operations."""
-        self.model.eval()
-        tracer = OperationList(self.model)
+        model = unrun(self.model, training=False)
+        tracer = OperationList(model)
         with seeded(1):
-            tracer.run(self.model, self.args, self.kwargs)
+            tracer.run(model, self.args, self.kwargs)
         traced = [(record.name, record.shapes) for record in trace.records]
         if tracer.operations != traced:
             pairs = zip(tracer.operations, traced, strict=False)
@@ -161,12 +162,11 @@ class Builder:
 
     def _find_training_input(self) -> None:
         """Training mode may run other code (auxiliary heads): trace it too, with a batch of 2 if need be."""
-        self.model.train()
         for double in (False, True):
             args, kwargs = (doubled(self.args), doubled(self.kwargs)) if double else (self.args, self.kwargs)
             try:
                 with seeded():
-                    self.model(*args, **kwargs)
+                    unrun(self.model, training=True)(*args, **kwargs)
             except Exception as error:
                 failure = f"{type(error).__name__}: {error}"
                 continue

@@ -11,6 +11,7 @@ from deeppruning.errors import GraphError, InputError
 from deeppruning.graph.assemble import GraphOptions
 from deeppruning.graph.build import Builder
 from deeppruning.graph.cut import cut
+from deeppruning.graph.filters import filter_rows
 from deeppruning.graph.groups import Group, make_groups
 from deeppruning.graph.plan import Bits
 from deeppruning.graph.recipe import Recipe
@@ -98,10 +99,8 @@ class ChannelGraph:
         if verify:
             proof = self.verify(repaired)
             if not proof.holds:
-                raise GraphError(
-                    f"the cut is not equal to silence (relative difference {proof.difference:.2e}); "
-                    "please report this network"
-                )
+                why = proof.reason or f"relative difference {proof.difference:.2e}"
+                raise GraphError(f"the cut is not equal to silence ({why}); please report this network")
         return cut(self._model, self._plan.recipe(repaired))
 
     def recipe(self, genome: Any) -> Recipe:
@@ -134,10 +133,16 @@ class ChannelGraph:
 
     def layer_genes(self) -> dict[str, list[int]]:
         """Layer -> the gene of each of its filters, -1 for one that always stays."""
-        return {
-            layer.name: np.tile(layer.genes, _times(self._model.get_submodule(layer.name))).tolist()
-            for layer in self._plan.layers
-        }
+        return {layer.name: np.tile(layer.genes, layer.repeats).tolist() for layer in self._plan.layers}
+
+    def filters(self, network: nn.Module) -> dict[str, Tensor]:
+        """Layer -> its weights in the network or a copy in full width, a row for each of `layer_genes`.
+
+        Layers whose weights no module and no parameter holds are left out.
+        """
+        modules = dict(network.named_modules())
+        rows = {layer.name: filter_rows(modules, layer) for layer in self._plan.layers}
+        return {name: weights for name, weights in rows.items() if weights is not None}
 
     def parameter_genes(self) -> dict[str, dict[int, NDArray[np.int64]]]:
         """Parameter or buffer -> dimension -> the gene at each position, -1 for one that always stays."""
@@ -173,11 +178,6 @@ class ChannelGraph:
             if not numeric or not np.isin(array, (0, 1)).all():
                 raise InputError(f"a genome holds only 0 and 1 (or booleans), got {array.dtype} values")
         return np.atleast_2d(array).astype(np.bool_), array.ndim == 1
-
-
-def _times(module: nn.Module) -> int:
-    """How often a layer's genes come in its filters: those of a transposed convolution once in each group."""
-    return int(getattr(module, "groups", 1)) if getattr(module, "transposed", False) else 1
 
 
 def _as_call(example_input: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

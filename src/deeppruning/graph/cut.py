@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from deeppruning.graph.duplicate import duplicate
+from deeppruning.graph.duplicate import duplicate, forget_runs
 from deeppruning.graph.recipe import Places, Recipe
 from deeppruning.graph.reindex import Reindexed
 
@@ -33,6 +33,7 @@ def cut(model: nn.Module, recipe: Recipe) -> nn.Module:
         twin.__dict__.update(refreshed_sizes(twin, name, recipe, keeps))
     for name, (axis_in, axis_out) in recipe.detached.items():
         _wrap(thin, name, recipe, keeps, axis_in, axis_out)
+    forget_runs(thin)
     return thin
 
 

@@ -50,6 +50,29 @@ def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     return twin
 
 
+def unrun(model: nn.Module, *, training: bool) -> nn.Module:
+    """A copy to run once: it shares the parameters, but nothing that a run may leave behind."""
+    twin = duplicate(model, {id(parameter): parameter for parameter in model.parameters()})
+    return twin.train(training)
+
+
+def forget_runs(model: nn.Module) -> None:
+    """Have a network drop what it keeps of runs in evaluation mode, in place; all modes stay as they are.
+
+    What is worked out once and kept (biases of attention, merged weights) is of the wrong size or of
+    other weights after a cut. Networks that do so drop it in `train`, where their weights may change.
+    """
+    modules = list(model.modules())
+    if all(type(each).train is nn.Module.train and type(each).eval is nn.Module.eval for each in modules):
+        return
+    modes = [each.training for each in modules]
+    model.train()
+    if not modes[0]:
+        model.eval()
+    for each, training in zip(modules, modes, strict=True):
+        each.training = training
+
+
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
     kind = type(value)
     if kind in ATOMS:

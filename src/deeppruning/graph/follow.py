@@ -38,12 +38,16 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self.inside_detached:
-            return func(*args, **kwargs)
+            return self.hidden_operation(func, args, kwargs)
         return self.operation(func, args, kwargs)
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and look at it."""
         raise NotImplementedError
+
+    def hidden_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Execute one operation inside a detached submodule."""
+        return func(*args, **kwargs)
 
     def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         """Look at a detached submodule that ended; what is returned (unless None) replaces its output."""

@@ -27,6 +27,9 @@ class LayerFilters:
     kernel: tuple[int, ...]
     genes: Genes
     reasons: tuple[str, ...]  # why filters of it are frozen, where any are
+    repeats: int = 1  # how often its genes come in its output: in each group of a transposed convolution
+    weight: str = ""  # the parameter that holds the filters; none where they are computed
+    dimension: int = 0  # along which they lie in it
 
 
 @dataclass(frozen=True)

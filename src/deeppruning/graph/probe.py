@@ -189,11 +189,11 @@ class ThinRun(Follower):
 
 
 def close(found: NDArray[np.float64], expected: NDArray[np.float64], dtype: torch.dtype) -> bool:
-    """Equal up to rounding in the precision the network ran in; numbers out of range say nothing."""
+    """Equal up to rounding in the precision the network ran in, and out of range at the same places."""
     tolerance = 1e-7 if dtype == torch.float64 else 2e-3
-    if found.shape != expected.shape:
-        return False
     sound = np.isfinite(expected)
+    if found.shape != expected.shape or not np.array_equal(np.isfinite(found), sound):
+        return False
     scale = max(1.0, float(np.abs(expected[sound]).max(initial=0.0)))
     return bool((np.abs(found[sound] - expected[sound]) <= tolerance * scale).all())
 

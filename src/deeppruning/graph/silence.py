@@ -31,6 +31,7 @@ class SilentRun(Follower):
         self.records = records
         self.kept = kept
         self.position = 0
+        self.coarsest = torch.float64  # the lowest precision that channels were held in
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and silence what comes out."""
@@ -69,9 +70,14 @@ class SilentRun(Follower):
     def _silence(self, record: Record, outputs: list[Tensor]) -> None:
         for tensor, payload in zip(outputs, record.payloads, strict=True):
             if isinstance(payload, Channels):
+                self._note_precision(tensor.dtype)
                 removed = ~self.kept[payload.ids]
                 if removed.any():
                     _hold_at_zero(tensor, payload.axis, removed)
+
+    def _note_precision(self, kind: torch.dtype) -> None:
+        if kind.is_floating_point and torch.finfo(kind).eps > torch.finfo(self.coarsest).eps:
+            self.coarsest = kind
 
     def _norm_of_kept(self, func: Any, args: dict[str, Any], payload: Payload, output: Tensor) -> None:
         if not isinstance(payload, Channels) or self.kept[payload.ids].all():

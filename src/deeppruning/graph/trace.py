@@ -149,6 +149,12 @@ class Tracer(Follower):
         self._write_down(call, inputs, payloads)
         return result
 
+    def hidden_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Inside a detached module everything is run at full width, in a thin network too."""
+        result = func(*args, **kwargs)
+        self.trace.other_multiply_adds += _multiply_adds(func, args, kwargs, result)
+        return result
+
     def _site(self, name: str) -> tuple[Hashable, ...]:
         place = (*(module for module, _ in self.stack), name)
         self.visits[place] += 1
@@ -163,12 +169,12 @@ class Tracer(Follower):
 
     def _count(self, call: Call, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Multiply-adds: the uses of each weight element, or a fixed number where none is cut."""
-        counter = flop_registry.get(func.overloadpacket)
-        if counter is None:
+        multiply_adds = _multiply_adds(func, args, kwargs, result)
+        if not multiply_adds:
             return
-        multiply_adds = counter(*args, **kwargs, out_val=result) // 2
         weights = [payload for payload in map(self.lookup, call.tensors()) if isinstance(payload, Origin)]
-        weight = next((origin for origin in weights if len(origin.shape) > 1), None)
+        # A layer may read a parameter too; its weights come after what it reads.
+        weight = next((origin for origin in reversed(weights) if len(origin.shape) > 1), None)
         size = math.prod(weight.shape) if weight else 1
         if weight is None or multiply_adds % size:
             self.trace.other_multiply_adds += multiply_adds
@@ -201,6 +207,12 @@ class Tracer(Follower):
         self.payloads[fresh] = Channels(1, ids)
         self._write_down(call, [incoming] if isinstance(incoming, Channels) else [], [Channels(1, ids)])
         return fresh
+
+
+def _multiply_adds(func: Any, args: Any, kwargs: Any, result: Any) -> int:
+    """As torch's own counter has it, which counts a multiplication and an addition as two."""
+    counter = flop_registry.get(func.overloadpacket)
+    return int(counter(*args, **kwargs, out_val=result)) // 2 if counter is not None else 0
 
 
 def run_on_labels(

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
 from deeppruning.errors import GraphError
+from deeppruning.graph.duplicate import forget_runs, unrun
 
 
 def check_model(model: nn.Module) -> None:
@@ -37,7 +38,10 @@ def check_model(model: nn.Module) -> None:
 def probe_copy(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """A copy with random weights and inputs: zeros and symmetries in real ones hide mistakes."""
+    """A copy with random weights and inputs: zeros and symmetries in real ones hide mistakes.
+
+    It has never been run, as if the network had just been made.
+    """
     check_model(model)
     try:
         twin = copy.deepcopy(model)
@@ -46,10 +50,11 @@ def probe_copy(
             f"the network cannot be copied (copy.deepcopy failed: {error}); if it keeps results of a run as "
             "attributes, delete or detach them first"
         ) from error
+    forget_runs(twin)
     twin.eval()
     try:
         with seeded():
-            twin(*args, **kwargs)
+            unrun(twin, training=False)(*args, **kwargs)
     except Exception as error:
         raise GraphError(
             f"running the network once on the example input failed: {type(error).__name__}: {error}"
@@ -62,14 +67,17 @@ def probe_copy(
 def as_double(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """A copy and its inputs in double precision, or as they are if the forward insists on its own."""
-    double = copy.deepcopy(model).eval().double()
+    """A copy that was never run and its inputs in double precision, or as they are if the forward insists."""
+    single = copy.deepcopy(model)
+    forget_runs(single)
+    single.eval()
+    double = copy.deepcopy(single).double()
     wide = _map_floats((args, kwargs), lambda tensor: tensor.detach().double())
     try:
         with seeded():
-            double(*wide[0], **wide[1])
+            unrun(double, training=False)(*wide[0], **wide[1])
     except Exception:
-        return copy.deepcopy(model).eval(), args, kwargs
+        return single, args, kwargs
     return double, wide[0], wide[1]
 
 
@@ -90,12 +98,13 @@ def randomize(model: nn.Module) -> None:
                 buffer.copy_(torch.rand(buffer.shape, generator=generator) + 0.5)
 
 
-def randomized_inputs(tree: Any) -> Any:
-    """Inputs of the same shapes, normally distributed."""
+def randomized_inputs(tree: Any, *, positive: bool = False) -> Any:
+    """Inputs of the same shapes, normally distributed; or all of them positive."""
     generator = torch.Generator().manual_seed(1)
 
     def draw(tensor: Tensor) -> Tensor:
-        return torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor)
+        values = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        return (values.abs() if positive else values).to(tensor)
 
     return _map_floats(tree, draw)
 

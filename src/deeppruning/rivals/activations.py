@@ -57,8 +57,10 @@ def carriers(graph: ChannelGraph, network: nn.Module) -> dict[str, NDArray[np.in
         if isinstance(module, _BatchNorm) and genes is not None:
             found[name] = genes
     normalised = {gene for genes in found.values() for gene in genes.tolist()}
+    modules = dict(network.named_modules())
     for name, listed in graph.layer_genes().items():
-        if any(gene >= 0 and gene not in normalised for gene in listed):
+        # A convolution whose weights are no module's own has no output of its own that could be watched.
+        if name in modules and any(gene >= 0 and gene not in normalised for gene in listed):
             found[name] = np.array(listed)
     return found
 

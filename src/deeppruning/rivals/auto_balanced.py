@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut import cut
 from deeppruning.graph.plan import Bits
-from deeppruning.rivals.criteria import L1Norm, weight_of
+from deeppruning.rivals.criteria import L1Norm
 from deeppruning.rivals.flops import meet_flops
 from deeppruning.rivals.problem import Method, Network, Problem, Scores, Target
 from deeppruning.rivals.ranking import prunable, uniform_order
@@ -80,30 +80,27 @@ def train_balanced(context: Context, item: tuple[Bits, Scores]) -> dict[str, Ten
 class TwoSigned:
     """The regulariser: factor x squared norm, summed over filters, the pushes scaled to undo the pulls."""
 
-    factors: dict[str, Tensor]  # layer -> the factor of each filter, shaped to be multiplied with its weights
+    graph: ChannelGraph
+    factors: dict[str, Tensor]  # layer -> the factor of each filter, as a column
 
     @classmethod
     def of(cls, graph: ChannelGraph, network: nn.Module, factors: Scores) -> "TwoSigned":
         """The regulariser of this network for these factors, one a gene."""
-        by_layer = {}
         extended = np.append(factors, 0.0)  # a filter that always stays reads the 0 at the end
-        for name, genes in graph.layer_genes().items():
-            weight = weight_of(network.get_submodule(name))
-            filters = 1 if getattr(network.get_submodule(name), "transposed", False) else 0
-            if weight.shape[filters] == len(genes):  # grouped transposed ones lie over two dimensions
-                shape = [-1 if place == filters else 1 for place in range(weight.ndim)]
-                by_layer[name] = torch.from_numpy(extended[np.array(genes)]).to(weight).view(shape)
-        return cls(by_layer)
+        layers = graph.layer_genes()
+        columns = {
+            name: torch.from_numpy(extended[np.array(layers[name])]).to(filters).unsqueeze(1)
+            for name, filters in graph.filters(network).items()
+        }
+        return cls(graph, columns)
 
     def __call__(self, network: nn.Module) -> Tensor:
         """The penalty of the network as it is now: always 0 in value, with the gradients of both sides.
 
         The balance follows the weights, or what is pushed would grow without end.
         """
-        terms = [
-            (factor * weight_of(network.get_submodule(name)).square()).flatten()
-            for name, factor in self.factors.items()
-        ]
+        filters = self.graph.filters(network)
+        terms = [(factor * filters[name].square()).flatten() for name, factor in self.factors.items()]
         all_terms = torch.cat(terms)
         pull, push = all_terms.clamp(min=0).sum(), all_terms.clamp(max=0).sum()
         balance = (pull.detach() / -push.detach()).nan_to_num(0.0, posinf=0.0)

@@ -1,11 +1,9 @@
 """The filter-selection criteria that the paper lists: each scores every gene, the lowest goes first."""
 
 from abc import ABC, abstractmethod
-from typing import cast
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from deeppruning.rivals.problem import Problem, Scores
 
@@ -42,8 +40,9 @@ class L1Norm(Criterion):
     def scores(self, problem: Problem) -> Scores:
         """Sum of |w| over the filters of each gene."""
         scores = np.zeros(problem.graph.num_genes)
-        for layer, listed in problem.graph.layer_genes().items():
-            genes, norms = np.array(listed), filter_norms(problem.model.get_submodule(layer))
+        layers = problem.graph.layer_genes()
+        for layer, filters in problem.graph.filters(problem.model).items():
+            genes, norms = np.array(layers[layer]), filter_norms(filters)
             np.add.at(scores, genes[genes >= 0], norms[genes >= 0])
         return scores
 
@@ -85,24 +84,14 @@ class Entropy(Criterion):
         return np.array([histogram_entropy(column, self.bins) for column in problem.activations.pooled.T])
 
 
-def filter_norms(layer: nn.Module) -> Scores:
-    """The l1-norm of each filter of a convolution.
+def filter_norms(filters: Tensor) -> Scores:
+    """The l1-norm of each filter, given as rows.
 
-    >>> layer = nn.Conv2d(1, 2, 1)
-    >>> _ = layer.weight.data.copy_(torch.tensor([-3.0, 2.0]).view(2, 1, 1, 1))
-    >>> filter_norms(layer).tolist()
-    [3.0, 2.0]
+    >>> import torch
+    >>> filter_norms(torch.tensor([[-3.0, 1.0], [2.0, 0.0]])).tolist()
+    [4.0, 2.0]
     """
-    weight = weight_of(layer).detach().double().abs().cpu()
-    if getattr(layer, "transposed", False):
-        # Laid out as (inputs, filters of a group, ...), the inputs of one group after those of another.
-        weight = torch.cat([group.transpose(0, 1) for group in weight.chunk(cast(int, layer.groups))])
-    return np.asarray(weight.flatten(1).sum(1).numpy())
-
-
-def weight_of(layer: nn.Module) -> Tensor:
-    """A layer's weights, be they a parameter or, as with weight norm, worked out of others."""
-    return cast(Tensor, layer.weight)
+    return np.asarray(filters.detach().double().abs().cpu().sum(1).numpy())
 
 
 def histogram_entropy(values: Scores, bins: int) -> float:
