@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.best import prefer
 from deeppruning.models import create_model
 from graph_networks import NETWORKS, Net, block, conv, head
 
@@ -160,6 +161,33 @@ def test_linear_layers_are_pruned_on_request_only():
     assert graph.verify(np.arange(15) % 2 == 0).holds
 
 
+WITH_LINEAR = ("linear_output_as_map", "linear_output_joined_as_map", "flatten_map_into_linear")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in WITH_LINEAR else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
+)
+def test_pruning_linear_layers_costs_no_filters(name):
+    def free(graph: ChannelGraph) -> dict[str, int]:
+        return {layer: int((np.array(genes) >= 0).sum()) for layer, genes in graph.layer_genes().items()}
+
+    torch.manual_seed(0)
+    without, graph = free(graph_of(name)), graph_of(name, prune_linear=True)
+    assert without == {layer: count for layer, count in free(graph).items() if layer in without}
+    assert not any("linear layers" in note for note in graph.notes)
+    assert graph.verify(np.random.default_rng(0).random(graph.num_genes) < 0.5).holds
+
+
+def test_a_plan_that_freezes_filters_for_linear_layers_is_not_taken():
+    plain, whole = (graph_of("linear_output_as_map", prune_linear=linear) for linear in (False, True))
+    assert prefer(plain._built, whole._built) is whole._built
+    worse = graph_of("linear_output_as_map", prune_linear=True, exclude=["up"])
+    chosen = prefer(plain._built, worse._built)
+    assert chosen.plan is plain._plan
+    assert chosen.notes == ["linear layers are not pruned: that would freeze filters of up"]
+    assert plain.notes == []
+
+
 def test_min_channels_and_round_to_are_kept():
     graph = graph_of("plain_chain", min_channels=3)
     assert graph.widths(np.zeros(14, dtype=bool)) == {"0.0": (3, 8), "2.0": (3, 6)}
@@ -223,6 +251,17 @@ def test_the_table_counts_genes_and_filters():
     full = graph.full_genome()
     assert lines[1] == f"{graph.flops(full):,} multiply-adds, {graph.params(full):,} parameters"
     assert len(lines) == 4 + 3
+
+
+def test_the_table_has_filters_and_how_many_of_them_are_prunable_side_by_side():
+    graph = graph_of("last_channel_picked")  # one of the stem's eight filters is frozen
+    lines = [line.split() for line in str(graph).splitlines()[3:]]
+    assert lines[0] == ["layer", "kernel", "filters", "prunable", "group", "string"]
+    assert lines[1][:4] == ["stem.0", "3x3", "8", "7"]
+    table = str(graph_of("plain_chain", exclude=["0.0"])).splitlines()
+    assert table[0] == "ChannelGraph of Sequential: 6 genes decide 6 of 14 filters (42.9 %)"
+    assert table[4].split()[:4] == ["0.0", "3x3", "8", "0"]
+    assert table[5].split()[:4] == ["2.0", "3x3", "6", "6"]
 
 
 def chain(depth: int, literal: bool) -> nn.Module:

@@ -4,6 +4,7 @@ import copy
 import doctest
 import importlib
 import io
+import json
 import pkgutil
 from pathlib import Path
 
@@ -175,6 +176,38 @@ def test_a_recipe_is_read_back_and_a_spoilt_one_refused():
     for text in ("", "[]", "{}", recipe.to_json().replace('"widths":[', '"widths":[-1,'), '{"kept":[[1,0]]}'):
         with pytest.raises(WeightsError, match="cannot be read"):
             Recipe.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kept": [[1, 0]]}, "must rise"),
+        ({"kept": [[1, 1]]}, "must rise"),
+        ({"kept": [[0, 3]]}, "stay below 3"),
+        ({"kept": [[0], [0]]}, "as many kept lists as widths"),
+        ({"parameters": {"conv.weight": [[0, 1]]}}, "an axis that is not listed"),
+        ({"norms": {"norm": [[0, 7]]}}, "an axis that is not listed"),
+        ({"detached": {"pad": [None, 1]}}, "an axis that is not listed"),
+        ({"grouped": {"conv.weight": 0}}, "groups of no rows"),
+    ],
+)
+def test_a_recipe_that_contradicts_itself_is_refused(change, message):
+    sound = Recipe(kept=((0, 2),), widths=(3,), parameters={"conv.weight": ((0, 0),)}).to_json()
+    assert Recipe.from_json(sound).kept[0].tolist() == [0, 2]
+    with pytest.raises(WeightsError, match=message):
+        Recipe.from_json(json.dumps({**json.loads(sound), **change}))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_re_indexed_module_keeps_its_mode(training):
+    model, example = NETWORKS["blur_of_fixed_width"]()
+    graph = ChannelGraph(model, example)
+    model.blur.train(training)  # apart from the rest of the network, which is in training mode
+    thin = graph.prune(np.arange(14) % 2 == 0)
+    assert isinstance(thin.blur, Reindexed)
+    assert [module.training for module in thin.blur.modules()] == [training] * 2
+    assert thin.stem.training
+    assert [module.training for module in thin.train(not training).blur.modules()] == [not training] * 2
 
 
 @pytest.mark.skipif(not RESNET56.is_file(), reason="the public ResNet56 weights are not at hand")

@@ -1,14 +1,20 @@
 """Whole runs of networks of unusual make: weights without a layer of their own, other precisions."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from click.testing import CliRunner
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 import deeppruning as dp
+from deeppruning.cli.main import cli
+from deeppruning.errors import InputError
 from deeppruning.report.data import collect
 from deeppruning.report.page import write_report
 from deeppruning.rivals import METHODS
@@ -16,7 +22,7 @@ from deeppruning.rivals.problem import Target
 from deeppruning.search.result import Result
 from graph_networks import NETWORKS
 from rival_helpers import make_problem
-from search_helpers import digits, quick_finetune, quick_search
+from search_helpers import digits, quick_finetune, quick_search, tiny_net
 
 
 def run_quickly(folder: Path, model: nn.Module, **options: Any) -> Result:
@@ -101,3 +107,74 @@ def test_convolutions_without_a_name_are_listed_one_by_one() -> None:
     assert [full for _, full in graph.widths(graph.full_genome()).values()] == [4, 6, 6]
     lone = dp.ChannelGraph(nn.Conv2d(3, 4, 3), torch.zeros(1, 3, 8, 8))
     assert lone.widths(lone.full_genome()) == {"weight": (4, 4)}
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("evaluation", ["finetune", "recalibrate"])
+def test_networks_of_other_precision_are_pruned_in_it(
+    tmp_path: Path, kind: torch.dtype, evaluation: str
+) -> None:
+    model = tiny_net().to(kind)
+    result = run_quickly(tmp_path / "run", model, evaluation=evaluation, eval_lr=0.01)
+    for solution in result.solutions:
+        weights = list(solution.model.parameters())
+        assert {weight.dtype for weight in weights} == {kind}
+        assert all(bool(weight.isfinite().all()) for weight in weights)
+        assert solution.model(torch.zeros(2, 1, 8, 8, dtype=kind)).dtype == kind
+        assert solution.test_error is not None and 0 <= solution.test_error <= 1
+    again = dp.load(tmp_path / "run" / "knee.safetensors", tiny_net().to(kind))
+    assert {weight.dtype for weight in again.parameters()} == {kind}
+    graph = dp.ChannelGraph(model, torch.zeros(1, 1, 8, 8, dtype=kind))
+    proof = graph.verify(result.light.genome)
+    assert proof.tolerance == 1e-8 and proof.difference < 1e-10  # in double, whatever the network's own
+
+
+def test_rivals_work_in_the_precision_of_the_network(tmp_path: Path) -> None:
+    problem = make_problem(tiny_net().to(torch.bfloat16), tmp_path)
+    target = Target("half", problem.graph.flops(problem.graph.full_genome()) // 2)
+    for name in ("l1", "apoz", "thinet", "auto-balanced"):
+        (network,) = METHODS[name].propose(problem, [target])
+        thin = problem.graph.prune(network.genome)
+        thin.load_state_dict(network.weights or thin.state_dict())
+        assert {weight.dtype for weight in thin.parameters()} == {torch.bfloat16}, name
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exclude": ("*",)}, "nothing of this network can be pruned:\nChannelGraph of TinyNet: 0 genes"),
+        ({"min_channels": 8}, "every layer must keep at least 8 filters"),
+        ({"round_to": 8}, "a multiple of 8, which is all it has"),
+    ],
+)
+def test_a_network_with_nothing_to_prune_is_refused_before_the_search(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        run_quickly(tmp_path / "run", tiny_net(), **options)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_the_command_refuses_a_network_with_nothing_to_prune_before_training(
+    tmp_path: Path, trained: bool
+) -> None:
+    file = tmp_path / "nets.py"
+    file.write_text(
+        "from torch import nn\n"
+        "def lone(num_classes=10, in_channels=1, **rest):\n"
+        "    layer = nn.Conv2d(in_channels, num_classes, 3)\n"
+        "    return nn.Sequential(layer, nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
+    )
+    given = ["prune", f"{file}:lone", "--data", "digits", "--out", str(tmp_path / "run")]
+    if trained:
+        weights = {"0.weight": torch.zeros(10, 1, 3, 3), "0.bias": torch.zeros(10)}
+        save_file(weights, tmp_path / "lone.safetensors")
+        given += ["--weights", str(tmp_path / "lone.safetensors")]
+    outcome = CliRunner().invoke(cli, given)
+    assert outcome.exit_code != 0
+    told = str(outcome.exception) + outcome.output
+    assert "nothing of this network can be pruned" in told and "the network's output" in told
+    assert (
+        sorted(path.name for path in tmp_path.iterdir() if path.is_dir() and path.name != "__pycache__") == []
+    )

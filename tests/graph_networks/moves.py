@@ -216,3 +216,35 @@ def multi_head_attention():
         return mixed.transpose(1, 2).reshape(x.shape)
 
     return around(run, 8, mix=nn.MultiheadAttention(8, 2, batch_first=True))
+
+
+@network
+def linear_output_as_map():
+    """A decoder: what a linear layer gives is read as a map of eight channels."""
+
+    def run(net, x):
+        code = F.relu(net.code(net.stem(x).mean((2, 3))))
+        return net.out(F.relu(net.up(F.relu(net.wide(code)).view(-1, 8, 4, 4))))
+
+    return Net(
+        run,
+        stem=block(3, 8),
+        code=nn.Linear(8, 10),
+        wide=nn.Linear(10, 128),
+        up=nn.ConvTranspose2d(8, 6, 2, stride=2),
+        out=conv(6, 3),
+    )
+
+
+@network
+def linear_output_joined_as_map():
+    """The same map beside another, whose channels must not suffer for it."""
+
+    def run(net, x):
+        x = net.stem(x)
+        learnt = net.wide(x.mean((2, 3))).view(-1, 8, 8, 8)
+        return net.out(F.relu(net.mix(torch.cat([learnt, net.side(x)], 1))))
+
+    return Net(
+        run, stem=block(3, 8), wide=nn.Linear(8, 512), side=conv(8, 6), mix=conv(14, 7), out=conv(7, 3)
+    )

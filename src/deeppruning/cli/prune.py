@@ -3,15 +3,17 @@
 import contextlib
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+import torch
 
 from deeppruning.cli.backend_options import BackendChoice, backend_options, entered
 from deeppruning.cli.config_file import config_option
-from deeppruning.cli.data_argument import data_options
-from deeppruning.cli.model_argument import model_argument, model_option, weights_option
+from deeppruning.cli.data_argument import data_options, load_from_options
+from deeppruning.cli.model_argument import build_model, model_argument, model_option, weights_option
 from deeppruning.cli.search_inputs import Inputs
 from deeppruning.cli.search_options import (
     finetune_options,
@@ -23,8 +25,9 @@ from deeppruning.cli.search_options import (
 from deeppruning.cli.search_progress import SearchProgress, make_progress
 from deeppruning.cli.search_run import resumable, start
 from deeppruning.cli.train import train
-from deeppruning.config import FinetuneConfig, TrainConfig
+from deeppruning.config import FinetuneConfig, SearchConfig, TrainConfig
 from deeppruning.runs.folder import refuse_occupied
+from deeppruning.search.setup import example_image, prunable_graph
 from deeppruning.training.allocator import keep_freed_memory
 from deeppruning.training.folder import TrainFolder
 
@@ -80,6 +83,7 @@ def prune(
     with resumable(out, again), entered(choice, backend, search.threads) as progress.state.workers:
         if weights is None:
             progress.say("no --weights given, so there is no trained network yet")
+            check_prunable(model, data, options, search, **given)
             epochs = TrainConfig().epochs if train_epochs is None else train_epochs
             weights = train_first(
                 context, out, progress, quiet=quiet, as_json=as_json, model=model, model_options=options,
@@ -88,6 +92,16 @@ def prune(
         loaded = Inputs(model, weights, data, options, objective=function, **given).load()
         run_table = {"device": chosen_device, **choice.table(search.threads)}
         start(out, loaded, search, finetune, progress, run_table, backend=backend)
+
+
+def check_prunable(
+    model: str, data: str, options: Mapping[str, Any], search: SearchConfig, **given: Any
+) -> None:
+    """Refuse a network that has nothing to prune before hours go into its training."""
+    images = load_from_options(data, **given).train
+    with torch.random.fork_rng():
+        network = build_model(model, images, None, options)
+        prunable_graph(network, example_image(network, images), search)
 
 
 def train_first(

@@ -19,6 +19,7 @@ from deeppruning.errors import DeepPruningError
 from deeppruning.runs.folder import RunFolder
 from deeppruning.search.candidate import measure_latency
 from deeppruning.search.result import Result
+from deeppruning.training.device import precision_of
 
 ROLES = ("heavy", "knee", "light")
 _LATENCY = "latency_batch_1"  # the fact under which a run keeps the measured seconds of its networks
@@ -91,6 +92,7 @@ def table(rows: list[Row]) -> str:
 
 def keep_latencies(result: Result, original: nn.Module, example: torch.Tensor) -> None:
     """Measure the four networks in turns, one input and one thread on the processor; the run keeps it."""
+    example = example.to(precision_of(original))
     models = {"original": original.cpu(), **{one.role: one.model.cpu() for one in result.solutions}}
     with torch_threads(1):
         if _seconds_of_one(original, example) > _SLOW_SECONDS:

@@ -80,7 +80,7 @@ class Augment:
 
 
 class Batches:
-    """An epoch of (images float32, labels int64) each time it is iterated over.
+    """An epoch of (images, labels int64) each time it is iterated over, the images in `precision`.
 
     The whole epoch's order is drawn at once, then the augmentation batch by batch, both from
     `generator` (one seeded with 0 if none is given): the same generator state gives the same epoch,
@@ -99,6 +99,7 @@ class Batches:
         device: str | torch.device = "cpu",
         channels_last: bool = True,
         drop_last: bool = False,
+        precision: torch.dtype = torch.float32,
     ) -> None:
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
@@ -115,6 +116,7 @@ class Batches:
         self.augment = augment
         self.generator = generator if generator is not None else torch.Generator().manual_seed(0)
         self.drop_last = drop_last
+        self.precision = precision
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
         self._images = data.images.to(device)
         self._labels = data.labels.to(device)
@@ -136,7 +138,7 @@ class Batches:
             images = normalize(images, self.data.normalization)
             if self.augment is not None:
                 images = self.augment(images, self.generator)
-            yield images.contiguous(memory_format=self._layout), labels
+            yield images.to(self.precision).contiguous(memory_format=self._layout), labels
 
     def _order(self) -> Tensor | None:
         if not self.shuffle:

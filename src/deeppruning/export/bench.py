@@ -136,7 +136,7 @@ def _measurements(
     networks: Mapping[str, Network], batches: tuple[int, ...], threads: int, device: torch.device
 ) -> Iterable[tuple[str, dict[str, Forward]]]:
     """What is measured, one kind after the other: a forward of every network under each name."""
-    inputs = {batch: torch.randn(networks[ORIGINAL].example(batch).shape) for batch in batches}
+    inputs = {batch: torch.randn_like(networks[ORIGINAL].example(batch)) for batch in batches}
     sessions = _sessions(networks, threads) if device.type == "cpu" and has_onnx() else {}
     for network in networks.values():
         network.model.to(device)

@@ -17,6 +17,7 @@ from deeppruning.runs.folder import RunFolder
 from deeppruning.search.finetuning import FOLDER
 from deeppruning.search.job import check_same_network
 from deeppruning.search.solution import load, read_solution
+from deeppruning.training.device import precision_of
 from deeppruning.training.weights import load_weights
 
 ORIGINAL = "original"
@@ -40,7 +41,8 @@ class Network:
                 f"{self.file} does not record the shape of its inputs (its task was your own); "
                 "export it from Python: deeppruning.export.export_onnx(model, example_input, path)"
             )
-        return torch.zeros(batch, *json.loads(self.metadata["image_shape"]))
+        shape = json.loads(self.metadata["image_shape"])
+        return torch.zeros(batch, *shape, dtype=precision_of(self.model))
 
     def normalization(self) -> Normalization:
         """How its inputs are normalised."""

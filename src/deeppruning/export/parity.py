@@ -51,7 +51,7 @@ def random_inputs(example: Tensor, *, pixels: bool) -> list[Tensor]:
     shapes = [(batch, *example.shape[1:]) for batch in BATCHES]
     if pixels:
         return [(torch.rand(shape, generator=generator) * PIXEL).round() for shape in shapes]
-    return [torch.randn(shape, generator=generator) for shape in shapes]
+    return [torch.randn(shape, generator=generator).to(example.dtype) for shape in shapes]
 
 
 def tensors_in(output: Any) -> list[Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from deeppruning.errors import GraphError, InputError
 from deeppruning.graph.assemble import GraphOptions
-from deeppruning.graph.build import Builder
+from deeppruning.graph.best import build_best
 from deeppruning.graph.cut import cut
 from deeppruning.graph.filters import filter_rows
 from deeppruning.graph.groups import Group, make_groups
@@ -58,7 +58,7 @@ class ChannelGraph:
         self._model = model
         self._args, self._kwargs = _as_call(example_input)
         options = GraphOptions(tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear)
-        self._built = Builder(model, self._args, self._kwargs, options).build()
+        self._built = build_best(model, self._args, self._kwargs, options)
         self._plan = self._built.plan
         if not self._plan.layers:
             raise GraphError(

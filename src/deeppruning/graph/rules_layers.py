@@ -14,9 +14,7 @@ def convolution(call: Call) -> list[Payload]:
     if weight is None:
         return _computed(call, f"{call.place} computes its weights in the forward code")
     groups, transposed = call.args["groups"], call.args["transposed"]
-    incoming = call.payload("input")
-    if isinstance(incoming, Channels) and incoming.axis != 1:
-        return _computed(call, f"{call.place} reads channels along another axis")
+    incoming = _along(call, call.payload("input"), 1)
     input_dim, output_dim = (0, 1) if transposed else (1, 0)
     tensor = call.args["input"]
     if groups > 1:
@@ -60,6 +58,18 @@ def _read(call: Call, name: str, dimension: int, incoming: Payload | None, size:
     fixed = call.table.issue((name, dimension, "fixed"), size, kind="fixed", layer=name)
     call.table.freeze(fixed, reason)
     call.table.bind(name, dimension, fixed)
+
+
+def _along(call: Call, incoming: Payload | None, axis: int) -> Payload | None:
+    """What a layer reads along the axis it sums over; channels along any other must keep their number.
+
+    The layer's own filters are none the worse for it.
+    """
+    if not isinstance(incoming, Channels) or incoming.axis == axis:
+        return incoming
+    reason = f"{call.place} reads channels along another axis"
+    call.table.freeze(incoming.ids, reason)
+    return Fixed(reason)
 
 
 def _grouped(call: Call, weight: Origin, incoming: Payload | None, groups: int, transposed: bool) -> Ids:
@@ -118,9 +128,7 @@ def matmul(call: Call) -> list[Payload]:
         inner_axis = 1 if right.shape[-2] == weight.shape[1] else 0
     else:
         inner_axis = inner[0]
-    if isinstance(source, Channels) and source.axis != left.ndim - 1:
-        return call.freeze_inputs(f"{call.place} reads channels along another axis")
-    _read(call, weight.name, inner_axis, source, left.shape[-1])
+    _read(call, weight.name, inner_axis, _along(call, source, left.ndim - 1), left.shape[-1])
     ids = _own(call, weight, 1 - inner_axis, kind="linear")
     bias = call.args.get("self") if call.name in ("addmm", "baddbmm") else call.args.get("bias")
     if isinstance(bias, Tensor):

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from deeppruning.data.batches import Batches
 from deeppruning.data.images import ImageSet
 from deeppruning.graph import ChannelGraph
+from deeppruning.training.device import precision_of
 from deeppruning.training.evaluate import mode
 
 Values = NDArray[np.float64]
@@ -39,7 +40,7 @@ def gather_activations(graph: ChannelGraph, images: ImageSet, device: str = "cpu
         network.get_submodule(name).register_forward_hook(partial(watch.see, name)) for name in watch.genes
     ]
     with mode(network, training=False), torch.inference_mode():
-        for batch, _ in Batches(images, 250, device=device):
+        for batch, _ in Batches(images, 250, device=device, precision=precision_of(network)):
             watch.images = len(batch)
             network(batch)
             watch.first += len(batch)

@@ -16,6 +16,7 @@ from deeppruning.graph.plan import Bits
 from deeppruning.rivals.flops import meet_flops
 from deeppruning.rivals.problem import Method, Network, Problem, Target
 from deeppruning.rivals.ranking import prunable, uniform_order
+from deeppruning.training.device import precision_of
 from deeppruning.training.evaluate import mode
 
 Matrix = NDArray[np.float64]
@@ -63,7 +64,7 @@ class ThiNet(Method):
             readings.append(reading)
         some = problem.sample.subset(torch.randperm(len(problem.sample), generator=generator)[: self.images])
         with mode(network, training=False), torch.inference_mode():
-            for batch, _ in Batches(some, 50, device=device):
+            for batch, _ in Batches(some, 50, device=device, precision=precision_of(network)):
                 network(batch)
         return [reading for reading in readings if reading.rows]
 

@@ -20,6 +20,7 @@ from deeppruning.search.candidate import Context, Objective
 from deeppruning.search.events import Observer, ignore
 from deeppruning.search.job import Job, fingerprint
 from deeppruning.search.task import Classification, Task
+from deeppruning.training.device import precision_of
 
 
 @dataclass(kw_only=True)
@@ -49,15 +50,7 @@ class Setup:
         backend = self.backend or self._local_backend()
         task = self.task if self.task is not None else self._classification(backend.device(self.device))
         example_input = self._example(task)
-        graph = ChannelGraph(
-            self.model,
-            example_input,
-            exclude=self._excluded(),
-            min_channels=self.search.min_channels,
-            round_to=self.search.round_to,
-        )
-        if graph.num_genes == 0:
-            raise InputError(f"nothing of this network can be pruned:\n{graph}")
+        graph = prunable_graph(self.model, example_input, self.search)
         light = task.for_search() if isinstance(task, Classification) else task
         objective = self.objective if self.objective is not None else self.search.objective
         return Job(
@@ -90,12 +83,8 @@ class Setup:
         if self.example_input is not None:
             return self.example_input
         if isinstance(task, Classification):
-            return torch.zeros(1, *task.sample.image_shape)
+            return example_image(self.model, task.sample)
         raise InputError("a task of your own needs example_input: one input the network can be run on")
-
-    def _excluded(self) -> tuple[str, ...]:
-        by_paper = getattr(self.model, "paper_excludes", ()) if self.search.encoding == "paper" else ()
-        return (*by_paper, *self.search.exclude)
 
     def _local_backend(self) -> Backend:
         if self.workers == 1:
@@ -116,6 +105,32 @@ class Setup:
                     {"mean": normalization.mean, "std": normalization.std}
                 )
         return described
+
+
+def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -> ChannelGraph:
+    """The network understood as the search's options say; refused if it could not lose a single filter."""
+    by_paper = getattr(model, "paper_excludes", ()) if search.encoding == "paper" else ()
+    graph = ChannelGraph(
+        model,
+        example_input,
+        exclude=(*by_paper, *search.exclude),
+        min_channels=search.min_channels,
+        round_to=search.round_to,
+    )
+    if graph.num_genes == 0:
+        raise InputError(f"nothing of this network can be pruned:\n{graph}")
+    if graph.repair(~graph.full_genome()).all():
+        raise InputError(
+            f"nothing of this network can be pruned: every layer must keep at least {search.min_channels} "
+            f"filters and a multiple of {search.round_to}, which is all it has; lower min_channels or "
+            f"round_to\n{graph}"
+        )
+    return graph
+
+
+def example_image(model: nn.Module, images: ImageSet) -> torch.Tensor:
+    """A blank image of the set's shape, in the network's precision."""
+    return torch.zeros(1, *images.image_shape, dtype=precision_of(model))
 
 
 def _image_sets(train: Any, test: Any) -> tuple[ImageSet, ImageSet | None]:

@@ -7,6 +7,7 @@ device(type='cpu')
 import os
 
 import torch
+from torch import nn
 
 from deeppruning.errors import InputError
 
@@ -31,6 +32,16 @@ def this_or_processor(name: str) -> torch.device:
     """The device of this name where this machine has it, else the processor."""
     device = torch.device(name)
     return torch.device("cpu") if _why_absent(device) else device
+
+
+def precision_of(model: nn.Module) -> torch.dtype:
+    """The precision a network reads its input in: that of its first weights.
+
+    >>> precision_of(nn.Conv2d(3, 4, 3).bfloat16())
+    torch.bfloat16
+    """
+    kinds = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+    return next(kinds, torch.float32)
 
 
 def _why_absent(device: torch.device) -> str:

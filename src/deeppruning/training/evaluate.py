@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from deeppruning.data.batches import Batches
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import InputError
+from deeppruning.training.device import precision_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def evaluate(
     loss = 0.0
     start = time.perf_counter()
     with mode(model, training=False), torch.inference_mode():
-        for images, labels in Batches(data, batch_size, device=device):
+        for images, labels in Batches(data, batch_size, device=device, precision=precision_of(model)):
             outputs = model(images)
             check_outputs(outputs, len(labels), data.num_classes)
             wrong += (outputs.argmax(dim=1) != labels).sum()
@@ -95,7 +96,8 @@ def recalibrate(
                 norm.reset_running_stats()
                 norm.momentum = None
                 norm.train()
-            for images, _ in Batches(data, batch_size, device=device, drop_last=lone):
+            precision = precision_of(model)
+            for images, _ in Batches(data, batch_size, device=device, drop_last=lone, precision=precision):
                 model(images)
     finally:
         for norm, momentum in zip(norms, momenta, strict=True):

@@ -24,6 +24,7 @@ from deeppruning.data.batches import Augment, Batches
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import DeepPruningError, InputError
 from deeppruning.training.checkpoint import load_checkpoint, save_checkpoint
+from deeppruning.training.device import precision_of
 from deeppruning.training.evaluate import check_outputs, evaluate, mode
 from deeppruning.training.losses import Loss
 from deeppruning.training.reports import BatchReport, EpochReport
@@ -180,7 +181,7 @@ class _Epoch:
             self.optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
             self.optimizer.step()
-            losses += loss.detach() * len(labels)
+            losses += loss.detach().float() * len(labels)
             wrong += (outputs.detach().argmax(dim=1) != labels).sum()
             seen += len(labels)
             last = number == len(batches)
@@ -203,6 +204,7 @@ class _Epoch:
             generator=generator,
             device=self.device,
             drop_last=lone and config.batch_size > 1,
+            precision=precision_of(self.model),
         )
 
     def _set_rate(self, step: int, steps_per_epoch: int) -> float:

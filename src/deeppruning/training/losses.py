@@ -40,10 +40,16 @@ class Loss:
 
     def __call__(self, images: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:
         """The loss of one batch; the teacher, if it has a share, looks at the same augmented images."""
+        outputs = _at_least_single(outputs)
         hard = F.cross_entropy(outputs, labels, label_smoothing=self.label_smoothing)
         if self.teacher is None or self.distill == 0.0:
             return hard
         with torch.no_grad():
-            wanted = self.teacher(images)
+            wanted = _at_least_single(self.teacher(images))
         soft = distillation_loss(outputs, wanted, self.temperature)
         return (1.0 - self.distill) * hard + self.distill * soft
+
+
+def _at_least_single(outputs: Tensor) -> Tensor:
+    """Sums of logarithms need more digits than networks of half precision have."""
+    return outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
