@@ -9,20 +9,18 @@ from torch import nn
 
 from deeppruning.errors import GraphError
 from deeppruning.graph.assemble import GraphOptions, assemble
-from deeppruning.graph.atoms import AtomTable, Ids
+from deeppruning.graph.atoms import Ids
 from deeppruning.graph.cut import cut
-from deeppruning.graph.duplicate import unrun
 from deeppruning.graph.follow import OperationList
 from deeppruning.graph.plan import Bits, Plan
-from deeppruning.graph.probe import ExpectedSteps, Fault, find_faults
-from deeppruning.graph.remedies import Decisions, Doctor, count_operations
-from deeppruning.graph.repair import Repair
+from deeppruning.graph.probe import ExpectedSteps, Fault, Step, expected_shapes, find_faults
+from deeppruning.graph.recipe import Recipe
+from deeppruning.graph.remedies import Decisions, Doctor
 from deeppruning.graph.silence import kept_atoms
-from deeppruning.graph.trace import Record, Trace, Tracer, run_on_labels
-from deeppruning.graph.twin import batch_size, doubled, probe_copy, seeded
-
-# Shares of filters that stay in the random genomes which every network must pass, and the modes to try.
-PROBES = ((0.5, ("eval", "train")), (0.8, ("eval",)))
+from deeppruning.graph.stage import Stage
+from deeppruning.graph.trace import Record, Trace
+from deeppruning.graph.trials import Trials
+from deeppruning.graph.twin import batch_size, seeded
 
 
 @dataclass
@@ -38,6 +36,15 @@ class Built:
     rounds: int  # how often the network was traced until every probe held
 
 
+@dataclass(frozen=True)
+class _Failure:
+    """A genome whose thin network does not do what the silenced one does."""
+
+    mode: str
+    genome: Bits
+    places: list[Fault]
+
+
 class Builder:
     """Builds the plan of one network; works on copies and leaves the network as it is."""
 
@@ -45,87 +52,112 @@ class Builder:
         self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: GraphOptions
     ) -> None:
         self.options = options
-        self.notes: list[str] = []
         self.decisions = Decisions()
-        self.model, self.args, self.kwargs = probe_copy(model, args, dict(kwargs))
-        self.inputs = {"eval": (self.args, self.kwargs)}
-        self._find_training_input()
+        self.stage = Stage(model, args, kwargs)
 
     def build(self) -> Built:
-        """Trace and probe until nothing differs; each round settles what the last one found wrong."""
+        """Trace and probe until nothing differs.
+
+        Each round decides on something that no round before has, about a gene that is left: it ends.
+        """
         rounds = 0
         while True:
             rounds += 1
-            table = AtomTable(choices=dict(self.decisions.choices))
-            traces = self._trace(table)
-            if rounds == 1:
-                self._check_repeatable(traces["eval"])
+            table, traces = self.stage.trace(self.decisions)
+            model, trace = self.stage.eval.model, traces["eval"]
             plan, classes, gene_of_class = assemble(
-                self.model, table, traces, self.options, batch=self._batch(traces["eval"])
+                model, table, traces, self.options, batch=self._batch(trace)
             )
-            detached = frozenset(self.decisions.detached)
-            built = Built(plan, classes, gene_of_class, detached, traces["eval"].records, self.notes, rounds)
-            found = self._probe(built, traces)
-            if found is None:
+            detached, notes = frozenset(self.decisions.detached), self.stage.notes
+            built = Built(plan, classes, gene_of_class, detached, trace.records, notes, rounds)
+            fault = self._probe(built, traces)
+            if fault is None:
                 return built
-            mode, faults = found
-            doctor = Doctor(self.model, self.decisions, table, classes)
-            stuck = rounds > 10 + 2 * count_operations(traces)
-            if stuck or not doctor.treat(faults, traces[mode]):
-                raise GraphError(
-                    "the network cannot be adapted: thin copies of it fail, though nothing is cut any more"
-                    + (f" ({faults[0].error})" if faults[0].error else "")
-                )
-
-    def _trace(self, table: AtomTable) -> dict[str, Trace]:
-        traces = {}
-        for mode, (args, kwargs) in self.inputs.items():
-            model = unrun(self.model, training=mode == "train")
-            tracer = Tracer(model, table, detached=frozenset(self.decisions.detached))
-            with seeded():
-                traces[mode] = run_on_labels(model, args, kwargs, tracer)
-            self.decisions.apply(table, traces[mode].records)
-        return traces
+            doctor = Doctor(model, self.decisions, table, classes, gene_of_class[classes])
+            if not doctor.treat(fault.places, traces[fault.mode]):
+                self.decisions.excluded.add(self._culprit(built, traces, fault))
 
     def _batch(self, trace: Trace) -> int:
-        return batch_size(self.args, self.kwargs) if trace.batched else 1
+        return batch_size(self.stage.eval.args, self.stage.eval.kwargs) if trace.batched else 1
 
-    def _probe(self, built: Built, traces: Mapping[str, Trace]) -> tuple[str, list[Fault]] | None:
-        plan = built.plan
-        if not plan.num_genes:
+    def _probe(self, built: Built, traces: Mapping[str, Trace]) -> _Failure | None:
+        """Try all genomes that matter; the first that fails ends the round."""
+        if not built.plan.num_genes:
+            self._check_repeatable(built.records)
             return None
-        repair = Repair(
-            num_genes=plan.num_genes,
-            layers=[layer.genes for layer in plan.layers],
-            pieces=plan.pieces,
-        )
-        generator = np.random.default_rng(0)
-        for share, modes in PROBES:
-            genome = repair(generator.random((1, plan.num_genes)) < share)[0]
-            for mode in modes:
-                faults = self._compare(built, genome, mode, traces[mode].records) if mode in traces else []
-                if faults:
-                    return mode, faults
+        genes = built.gene_of_class[built.classes]
+        records = [record for trace in traces.values() for record in trace.records]
+        sites = {record.site for record in traces["eval"].records}
+        only_in_training = any(record.site not in sites for record in records)
+        for number, genome in enumerate(Trials(built.plan, genes, records).genomes()):
+            for mode, trace in traces.items():
+                if mode == "eval" or only_in_training or number == 0:
+                    faults = self._compare(built, genome, mode, trace.records)
+                    if faults:
+                        return _Failure(mode, genome, faults)
         return None
 
-    def _compare(self, built: Built, genome: Bits, mode: str, records: list[Record]) -> list[Fault]:
-        args, kwargs = self.inputs[mode]
-        full = unrun(self.model, training=mode == "train")
-        thin = cut(full, built.plan.recipe(genome))  # before the full one is run, for that may leave traces
-        kept = kept_atoms(built.classes, built.gene_of_class, genome)
-        silent = ExpectedSteps(full, built.detached, records, kept, compare_values=mode == "eval")
-        with seeded():
-            silent.run(full, args, kwargs)
-        with seeded():
-            return find_faults(thin, args, kwargs, silent.steps, built.detached, strict_order=mode == "eval")
+    def _culprit(self, built: Built, traces: Mapping[str, Trace], failure: _Failure) -> str:
+        """A layer whose cut breaks an operation at which none of its channels is: found by halving."""
+        layers = built.plan.layers
+        records = traces[failure.mode].records
+        works, fails = 0, len(layers)  # numbers of layers, from the first on, that are cut
+        if self._compare(built, np.ones_like(failure.genome), failure.mode, records):
+            error = next((fault.error for fault in failure.places if fault.error), None)
+            raise GraphError(
+                "the network cannot be adapted: a copy of it fails, though nothing is cut"
+                + (f" ({error})" if error else "")
+            )
+        while fails - works > 1:
+            middle = (works + fails) // 2
+            genome = failure.genome.copy()
+            for layer in layers[middle:]:
+                genome[layer.genes[layer.genes >= 0]] = True
+            if self._compare(built, genome, failure.mode, records):
+                fails = middle
+            else:
+                works = middle
+        return layers[works].name.partition("#")[0]
 
-    def _check_repeatable(self, trace: Trace) -> None:
+    def _compare(self, built: Built, genome: Bits, mode: str, records: list[Record]) -> list[Fault]:
+        recipe = built.plan.recipe(genome)
+        kept = kept_atoms(built.classes, built.gene_of_class, genome)
+        if mode == "train":
+            return self._compare_shapes(recipe, expected_shapes(records, kept), built.detached)
+        scene = self.stage.eval
+        full = scene.copy()
+        thin = cut(full, recipe)  # before the full one is run, for that may leave traces
+        silent = ExpectedSteps(full, built.detached, records, kept)
+        try:
+            with seeded(1):  # other random numbers than the trace had: the operations must be the same
+                silent.run(full, scene.args, scene.kwargs)
+        except GraphError:
+            self._check_repeatable(records)
+            raise
+        with seeded(1):
+            return find_faults(
+                thin, scene.args, scene.kwargs, silent.steps, built.detached, strict_order=True
+            )
+
+    def _compare_shapes(self, recipe: Recipe, expected: list[Step], detached: frozenset[str]) -> list[Fault]:
+        scene = self.stage.scene("train")
+        try:
+            thin = cut(scene.copy(), recipe)
+        except Exception:
+            if not self.stage.make_training_real():
+                raise
+            return self._compare_shapes(recipe, expected, detached)
+        with seeded():
+            return find_faults(thin, scene.args, scene.kwargs, expected, detached, strict_order=False)
+
+    def _check_repeatable(self, records: list[Record]) -> None:
         """Another run under other random numbers must execute the same operations."""
-        model = unrun(self.model, training=False)
+        scene = self.stage.eval
+        model = scene.copy()
         tracer = OperationList(model)
         with seeded(1):
-            tracer.run(model, self.args, self.kwargs)
-        traced = [(record.name, record.shapes) for record in trace.records]
+            tracer.run(model, scene.args, scene.kwargs)
+        traced = [(record.name, record.shapes) for record in records]
         if tracer.operations != traced:
             pairs = zip(tracer.operations, traced, strict=False)
             first = next(
@@ -135,17 +167,3 @@ class Builder:
                 "the network draws its structure at random: two runs in evaluation mode differ at operation "
                 f"{first}; make its forward repeatable in eval() before pruning it"
             )
-
-    def _find_training_input(self) -> None:
-        """Training mode may run other code (auxiliary heads): trace it too, with a batch of 2 if need be."""
-        for double in (False, True):
-            args, kwargs = (doubled(self.args), doubled(self.kwargs)) if double else (self.args, self.kwargs)
-            try:
-                with seeded():
-                    unrun(self.model, training=True)(*args, **kwargs)
-            except Exception as error:
-                failure = f"{type(error).__name__}: {error}"
-                continue
-            self.inputs["train"] = (args, kwargs)
-            return
-        self.notes.append(f"training mode was not traced, its forward failed ({failure})")

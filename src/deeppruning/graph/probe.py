@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from deeppruning.errors import GraphError
 from deeppruning.graph.follow import Follower, operation_name, tensors_in
 from deeppruning.graph.labels import Channels, Constant, Origin
 from deeppruning.graph.operations import LAYOUT, VIEWS
@@ -55,10 +56,7 @@ def fingerprint(tensor: Tensor, axis: int | None) -> NDArray[np.float64] | None:
 
 
 class ExpectedSteps(SilentRun):
-    """Silences the full network and writes down what every operation of a thin one must give.
-
-    In training mode (`compare_values` off) random masks depend on sizes: only shapes can be compared.
-    """
+    """Silences the full network and writes down what every operation of a thin one must give."""
 
     def __init__(
         self,
@@ -66,36 +64,47 @@ class ExpectedSteps(SilentRun):
         detached: frozenset[str],
         records: Sequence[Record],
         kept: NDArray[np.bool_],
-        *,
-        compare_values: bool,
     ) -> None:
         super().__init__(model, detached, records, kept)
-        self.compare_values = compare_values
         self.steps: list[Step] = []
 
     def done(self, record: Record, outputs: list[Tensor]) -> None:
         """Write down one operation."""
-        if record.name in LAYOUT:
-            return
-        step = Step(_common(record.name), self.position - 1)
-        for tensor, payload in zip(outputs, record.payloads, strict=True):
-            step.likes.append((tensor.dtype, tensor.device))
-            if isinstance(payload, (Origin, Constant)):
-                step.shapes.append(None)
-                step.prints.append(None)
-                step.axes.append(None)
-                continue
-            shape = list(tensor.shape)
-            axis = payload.axis if isinstance(payload, Channels) else None
-            prints = fingerprint(tensor, axis) if self.compare_values else None
-            if isinstance(payload, Channels):
-                stay = self.kept[payload.ids]
-                shape[payload.axis] = int(stay.sum())
-                prints = prints[stay] if prints is not None else None
-            step.shapes.append(tuple(shape))
-            step.prints.append(prints)
-            step.axes.append(axis)
-        self.steps.append(step)
+        if [tuple(tensor.shape) for tensor in outputs] != record.shapes:
+            raise GraphError(
+                f"operation {self.position - 1} of the network ({record.name}) gave other shapes: "
+                "its forward depends on the values it sees"
+            )
+        if record.name not in LAYOUT:
+            self.steps.append(_step(record, self.position - 1, self.kept, outputs))
+
+
+def expected_shapes(records: Sequence[Record], kept: NDArray[np.bool_]) -> list[Step]:
+    """The same without values, for which nothing has to be run."""
+    return [
+        _step(record, place, kept, None) for place, record in enumerate(records) if record.name not in LAYOUT
+    ]
+
+
+def _step(record: Record, place: int, kept: NDArray[np.bool_], outputs: list[Tensor] | None) -> Step:
+    step = Step(_common(record.name), place, likes=record.likes)
+    for number, payload in enumerate(record.payloads):
+        if isinstance(payload, (Origin, Constant)):
+            step.shapes.append(None)
+            step.prints.append(None)
+            step.axes.append(None)
+            continue
+        shape = list(record.shapes[number])
+        axis = payload.axis if isinstance(payload, Channels) else None
+        prints = fingerprint(outputs[number], axis) if outputs is not None else None
+        if isinstance(payload, Channels):
+            stay = kept[payload.ids]
+            shape[payload.axis] = int(stay.sum())
+            prints = prints[stay] if prints is not None else None
+        step.shapes.append(tuple(shape))
+        step.prints.append(prints)
+        step.axes.append(axis)
+    return step
 
 
 def _common(name: str) -> str:

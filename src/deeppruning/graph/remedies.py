@@ -5,7 +5,8 @@ axis of a view, tie the pieces of a split, and last freeze the channels at the o
 size written into it.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,10 +14,11 @@ from torch import nn
 
 from deeppruning.graph.atoms import AtomTable, Ids
 from deeppruning.graph.labels import Channels
+from deeppruning.graph.moves import positions_of
 from deeppruning.graph.probe import Fault
 from deeppruning.graph.trace import Record, Trace
 
-SPLITS = ("split", "slice", "narrow", "chunk")
+SPLITS = ("split", "split_with_sizes", "slice", "narrow", "chunk", "roll")
 JOINS = ("constant_pad_nd", "cat")
 
 
@@ -29,12 +31,18 @@ class Decisions:
     tied: set[Hashable] = field(default_factory=set)
     frozen: dict[Hashable, str] = field(default_factory=dict)
     frozen_constants: dict[Hashable, str] = field(default_factory=dict)
+    excluded: set[str] = field(default_factory=set)  # layers whose width the code uses elsewhere
 
     def apply(self, table: AtomTable, records: Sequence[Record]) -> None:
         """Tie and freeze in a fresh table what has been decided."""
+        for issue in table.issues.values():
+            if issue.layer in self.excluded and issue.kind in ("conv", "linear"):
+                table.freeze(issue.ids, "its width is used elsewhere in the code, where it must not change")
         for record in records:
             if record.site in self.tied:
-                _tie_pieces(table, record)
+                ties, extra = _tied_pieces(record)
+                table.tie(*ties)
+                table.freeze(extra, _reason(record))
             if record.site in self.frozen:
                 for ids in record.ids():
                     table.freeze(ids, self.frozen[record.site])
@@ -45,12 +53,16 @@ class Decisions:
 
 @dataclass
 class Doctor:
-    """Decides on remedies for the faults of one trace."""
+    """Decides on remedies for the faults of one trace.
+
+    Each remedy is taken once, and only where there is a gene left to take away: rounds come to an end.
+    """
 
     model: nn.Module
     decisions: Decisions
     table: AtomTable
     classes: Ids
+    genes: Ids  # of each atom, -1 where it always stays
 
     def treat(self, faults: Sequence[Fault], trace: Trace) -> bool:
         """Settle the first fault, and others that have no channel in common with it; false if stuck.
@@ -69,7 +81,7 @@ class Doctor:
             if not own & touched:
                 self._remedy(record, trace)
                 touched |= own
-            else:
+            elif self._holds_gene(record):
                 self._detach(record, trace)
         return True
 
@@ -78,24 +90,34 @@ class Doctor:
 
     def _remedy(self, record: Record, trace: Trace) -> bool:
         """Take the mildest remedy not tried yet at this operation; false if there is none left."""
+        if not self._holds_gene(record):
+            return False
         if self._detach(record, trace):
             return True
         known, site = self.decisions, record.site
-        reason = f"{record.name} in {record.layer or 'forward'}: a size or order is written into the code"
         for output in range(len(record.payloads)):
             key = (*site, output) if isinstance(site, tuple) else (site, output)
             if known.choices.get(key, 0) + 1 < self.table.candidates.get(key, 0):
                 known.choices[key] = known.choices.get(key, 0) + 1
                 return True
-        if record.name in SPLITS and site not in known.tied and record.ids():
+        if record.name in SPLITS and site not in known.tied and self._can_be_tied(record):
             known.tied.add(site)
         elif record.name in JOINS and site not in known.frozen_constants:
-            known.frozen_constants[site] = reason
-        elif record.ids() and site not in known.frozen:
-            known.frozen[site] = reason
+            known.frozen_constants[site] = _reason(record)
+        elif site not in known.frozen:
+            known.frozen[site] = _reason(record)
         else:
             return False
         return True
+
+    def _holds_gene(self, record: Record) -> bool:
+        return any((self.genes[ids] >= 0).any() for ids in record.ids())
+
+    def _can_be_tied(self, record: Record) -> bool:
+        """Whether a tie of its pieces would change anything and leave anything free."""
+        (first, second), _ = _tied_pieces(record)
+        free = self.genes[first] >= 0
+        return bool(free.any() and (self.classes[first] != self.classes[second]).any())
 
     def _detach(self, record: Record, trace: Trace) -> bool:
         """Detach the outermost submodule around an operation that has no parameters, if it can be wrapped."""
@@ -119,16 +141,30 @@ def _constants_at(table: AtomTable, record: Record) -> list[Ids]:
     return found
 
 
-def _tie_pieces(table: AtomTable, record: Record) -> None:
-    """A split into equal pieces stays one when all pieces lose the same positions."""
-    piece = record.payloads[0]
-    if not record.inputs or not isinstance(piece, Channels):
-        return
-    whole, size = record.inputs[0].ids, len(piece.ids)
-    if size and len(whole) % size == 0:
-        table.tie(whole, np.tile(whole[:size], len(whole) // size))
+def _reason(record: Record) -> str:
+    return f"{record.name} in {record.layer or 'forward'}: a size or order is written into the code"
 
 
-def count_operations(traces: Mapping[str, Trace]) -> int:
-    """Operations of all runs together."""
-    return sum(len(trace.records) for trace in traces.values())
+def _tied_pieces(record: Record) -> tuple[tuple[Ids, Ids], Ids]:
+    """Which atoms to tie so that all pieces of a split lose the same positions, and which then must stay.
+
+    Equal pieces stay equal. Of unequal ones with a common measure, blocks of it are tied; with none,
+    the longer ones keep what they have more than the shortest.
+    """
+    nothing: Ids = np.zeros(0, dtype=np.int64)
+    if len(record.inputs) != 1:
+        return (nothing, nothing), nothing
+    whole = record.inputs[0].ids
+    outputs = [payload.ids for payload in record.payloads if isinstance(payload, Channels)]
+    cuts = {0, len(whole)}
+    for source in positions_of(outputs, whole):
+        ends = np.flatnonzero(np.diff(source) != 1)
+        cuts |= {*source[:1].tolist(), *source[ends + 1].tolist()}
+        cuts |= {*(source[-1:] + 1).tolist(), *(source[ends] + 1).tolist()}
+    pieces = np.split(whole, sorted(cuts - {0, len(whole)}))
+    unit = math.gcd(*(len(piece) for piece in pieces))
+    if unit > 1:
+        return (whole, np.tile(whole[:unit], len(whole) // unit)), nothing
+    least = min(len(piece) for piece in pieces)
+    ties = np.concatenate([piece[:least] for piece in pieces]), np.tile(pieces[0][:least], len(pieces))
+    return ties, np.concatenate([piece[least:] for piece in pieces])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -57,6 +58,7 @@ class Record:
     payloads: list[Payload]
     shapes: list[tuple[int, ...]]
     site: Hashable  # its place in the code, the same in every run and in both modes
+    likes: list[tuple[torch.dtype, torch.device]]  # what the outputs are made of
 
     def ids(self) -> list[Ids]:
         """The atoms of all channels that go in or come out."""
@@ -176,8 +178,9 @@ class Tracer(Follower):
     def _write_down(self, call: Call, inputs: list[Channels], payloads: list[Payload]) -> None:
         shapes = [tuple(tensor.shape) for tensor in call.outputs]
         modules = tuple(name for name, _ in self.stack)
+        likes = [(tensor.dtype, tensor.device) for tensor in call.outputs]
         self.trace.records.append(
-            Record(call.name, call.layer, modules, inputs, payloads, shapes, call.owner)
+            Record(call.name, call.layer, modules, inputs, payloads, shapes, call.owner, likes)
         )
 
     def _count(self, call: Call, func: Any, args: Any, kwargs: Any, result: Any) -> None:

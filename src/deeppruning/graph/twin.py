@@ -37,11 +37,59 @@ def check_model(model: nn.Module) -> None:
 def probe_copy(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """A copy with random weights and inputs: zeros and symmetries in real ones hide mistakes.
+    """A copy in double precision with random weights and inputs: zeros and symmetries hide mistakes.
 
-    It has never been run, as if the network had just been made.
+    It has never been run, as if the network had just been made; whether it can be is for its first
+    run to show (see `in_own_precision`).
     """
     check_model(model)
+    twin = _random_copy(model).double()
+    args, kwargs = _map_floats((args, kwargs), lambda tensor: tensor.detach().double())
+    return twin, randomized_inputs(args), randomized_inputs(kwargs)
+
+
+def in_own_precision(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """The same as it is, for forward code that insists on its precision; else the error of the first run."""
+    twin = _random_copy(model)
+    try:
+        with seeded():
+            unrun(twin, training=False)(*args, **kwargs)
+    except Exception as own:
+        raise GraphError(
+            f"running the network once on the example input failed: {type(own).__name__}: {own}"
+        ) from own
+    double, wide_args, wide_kwargs = probe_copy(model, args, kwargs)
+    try:
+        with seeded():
+            unrun(double, training=False)(*wide_args, **wide_kwargs)
+    except Exception:
+        return twin, randomized_inputs(args), randomized_inputs(kwargs)
+    raise error
+
+
+def ghost_copy(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """A copy without data: it costs nothing to run and still shows all shapes.
+
+    Whole numbers stay what they are, for they may be positions to look up.
+    """
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+        else:
+            memo[id(parameter)] = parameter
+    for buffer in model.buffers():
+        if buffer.is_floating_point():
+            memo[id(buffer)] = buffer.detach().to("meta")
+    args, kwargs = _map_floats((args, dict(kwargs)), lambda tensor: tensor.to("meta"))
+    return duplicate(model, memo), args, dict(kwargs)
+
+
+def _random_copy(model: nn.Module) -> nn.Module:
     try:
         twin = duplicate(model, {})
     except Exception as error:
@@ -51,16 +99,8 @@ def probe_copy(
         ) from error
     forget_runs(twin)
     twin.eval()
-    try:
-        with seeded():
-            unrun(twin, training=False)(*args, **kwargs)
-    except Exception as error:
-        raise GraphError(
-            f"running the network once on the example input failed: {type(error).__name__}: {error}"
-        ) from error
     randomize(twin)
-    twin, args, kwargs = as_double(twin, args, kwargs)
-    return twin, randomized_inputs(args), randomized_inputs(kwargs)
+    return twin
 
 
 def as_double(
