@@ -357,6 +357,14 @@ def test_a_choice_of_backend_is_kept_unless_another_is_made():
     assert BackendChoice(ray_cpus=2).or_as_in({}).backend == "ray"
     with pytest.raises(InputError, match="--ray-gpus goes with --backend ray"):
         BackendChoice("local", ray_gpus=1)
+    for stored in ({"backend": "ray", "candidate_timeout": 9.5}, {"candidate_timeout": 9.5}):
+        choice = BackendChoice().or_as_in(stored)
+        assert choice.table(threads=1)["candidate_timeout"] == 9.5
+        assert choice.local_timeout() == (None if choice.backend == "ray" else 9.5)
+    assert dp.RayBackend().timeout == "auto"
+    assert BackendChoice("ray", candidate_timeout=9.5).make(1, "auto", print).timeout == 9.5
+    with pytest.raises(InputError, match="auto, off or a number"):
+        BackendChoice(candidate_timeout="soon")
     with pytest.raises(InputError, match="unknown backend 'rey'; did you mean ray"):
         BackendChoice("rey")
 
