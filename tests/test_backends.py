@@ -310,7 +310,7 @@ def alive(pid):
         return False
 
 
-def eventually(condition, seconds=60.0):
+def eventually(condition, seconds=200.0):
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.05)
