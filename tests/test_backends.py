@@ -210,7 +210,7 @@ class TestContract:
             time.sleep(600)
 
         def interrupt():
-            eventually(lambda: len(list(tmp_path.iterdir())) == 2, seconds=250)
+            eventually(lambda: len(list(tmp_path.iterdir())) == 2)
             os.kill(os.getpid(), signal.SIGINT)
 
         with make_remote().open(stay, tmp_path) as session, pytest.raises(KeyboardInterrupt):
@@ -310,7 +310,7 @@ def alive(pid):
         return False
 
 
-def eventually(condition, seconds=200.0):
+def eventually(condition, seconds=600.0):
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.05)
@@ -338,7 +338,7 @@ class TestPool:
         data = torch.zeros(1 << 20, dtype=torch.uint8)
 
         def interrupt():
-            eventually(lambda: len(list(tmp_path.glob("asleep*"))) == 2, seconds=250)
+            eventually(lambda: len(list(tmp_path.glob("asleep*"))) == 2)
             os.kill(os.getpid(), signal.SIGINT)
 
         with PoolBackend(workers=2).open(write, data) as session:

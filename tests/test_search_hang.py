@@ -42,13 +42,13 @@ def test_a_stopped_worker_costs_a_retry(tmp_path: Path) -> None:
         example_input=torch.zeros(1, 1, 8, 8),
         search=quick_search(),
         workers=1,
-        candidate_timeout=5,
+        candidate_timeout=3,
         observer=events.append,
     )
     assert all(candidate.status == "ok" for candidate in result.candidates)
     attempts = [event.attempts for event in events if isinstance(event, CandidateDone)]
     assert sorted(attempts)[-2:] == [1, 2]
-    assert "candidate_timeout = 5" in (tmp_path / "run" / "config.toml").read_text()
+    assert "candidate_timeout = 3" in (tmp_path / "run" / "config.toml").read_text()
 
 
 def made(**options: Any) -> Any:
