@@ -352,6 +352,21 @@ class TestPool:
                 list(session.map([(0, "sleep"), (1, "sleep")]))
         assert [alive(pid) for pid in pids] == [False, False]
 
+    def test_workers_outlive_the_thread_that_started_them(self):
+        def begin():
+            started.extend(session.map([(0, 0)]))
+
+        started = []
+        with PoolBackend(workers=1).open(lambda _, item: item, None) as session:
+            thread = threading.Thread(target=begin)
+            thread.start()
+            thread.join()
+            (later,) = session.map([(1, 1)])
+        assert [(one.value, one.attempts, one.worker) for one in (*started, later)] == [
+            (0, 1, later.worker),
+            (1, 1, later.worker),
+        ]
+
     def test_a_death_is_described(self, monkeypatch):
         def die(_, item):
             os.kill(os.getpid(), item)
