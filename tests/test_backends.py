@@ -2,6 +2,8 @@
 
 import copy
 import importlib.util
+import itertools
+import math
 import os
 import re
 import signal
@@ -15,15 +17,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from deeppruning.backends import InProcessBackend, PoolBackend, RayBackend
+from deeppruning.backends import InProcessBackend, PoolBackend, RayBackend, limits, pool
+from deeppruning.backends.limits import TimeLimit
 from deeppruning.errors import DeepPruningError, InputError
 from ray_cluster import connected
 
 # A new backend is added here and thereby tested. Each has room for two items at a time, or for one.
 BACKENDS = {
-    "in process": lambda: InProcessBackend(threads=1),
-    "pool": lambda: PoolBackend(workers=2, threads=1),
-    "ray": lambda: RayBackend(threads=1),  # on the cluster that this process is connected to
+    "in process": lambda **options: InProcessBackend(threads=1, **options),
+    "pool": lambda **options: PoolBackend(workers=2, threads=1, **options),
+    "ray": lambda **options: RayBackend(threads=1, **options),  # on the cluster that this process has joined
 }
 
 
@@ -182,13 +185,32 @@ class TestContract:
         assert [found[key].attempts for key in range(4)] == [3, 2, 1, 1]
         assert [(tmp_path / str(key)).stat().st_size for key in range(4)] == [3, 2, 1, 1]
 
+    def test_a_worker_that_hangs_or_is_stopped_costs_a_retry(self, make_remote, tmp_path):
+        def hang(folder, item):
+            with (folder / item).open("a") as log:
+                log.write("x")
+            first = (folder / item).stat().st_size == 1
+            if item == "stops" and first:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            while item == "hangs" and first:
+                time.sleep(600)
+            return item.upper()
+
+        found = run(make_remote(timeout=3), hang, tmp_path, [(i, i) for i in ("hangs", "stops", "works")])
+        assert {one.key: one.value for one in found.values()} == {
+            "hangs": "HANGS",
+            "stops": "STOPS",
+            "works": "WORKS",
+        }
+        assert [found[key].attempts for key in ("hangs", "stops", "works")] == [2, 2, 1]
+
     def test_an_interrupt_ends_what_is_running(self, make_remote, tmp_path):
         def stay(folder, item):
             (folder / str(os.getpid())).touch()
             time.sleep(600)
 
         def interrupt():
-            eventually(lambda: len(list(tmp_path.iterdir())) == 2, seconds=250)
+            eventually(lambda: len(list(tmp_path.iterdir())) == 2)
             os.kill(os.getpid(), signal.SIGINT)
 
         with make_remote().open(stay, tmp_path) as session, pytest.raises(KeyboardInterrupt):
@@ -238,6 +260,37 @@ class TestContract:
         assert "cannot pickle" in found[1].failure
 
 
+class TestTimeLimit:
+    """What an item may take follows from what others of its kind took."""
+
+    def test_from_the_median_so_far_with_more_for_each_attempt(self):
+        limit = TimeLimit("auto")
+        assert [limit.of("a", attempt) for attempt in (1, 2, 3)] == [3600, 3 * 3600, 9 * 3600]
+        for seconds in (40, 1, 10):
+            limit.note("a", seconds)
+        assert [limit.of("a", attempt) for attempt in (1, 2, 3)] == [200, 600, 1800]
+        limit.note("b", 0.1)
+        assert (limit.of("b", 1), limit.of("a", 1), limit.of("c", 1)) == (60, 200, 3600)
+
+    def test_a_number_stays_and_off_is_never(self):
+        fixed, off = TimeLimit(7.5), TimeLimit("off")
+        for limit in (fixed, off):
+            limit.note(None, 100)
+        assert (fixed.of(None, 3), off.of(None, 1)) == (7.5, math.inf)
+
+    @pytest.mark.parametrize("given", ["soon", 0, -1, "nan", math.inf, None, True])
+    def test_what_is_none(self, given):
+        for backend in (PoolBackend, RayBackend):
+            with pytest.raises(InputError, match="auto, off or a number of seconds above 0, got"):
+                backend(timeout=given)
+
+    def test_a_kind_is_asked_of_the_item(self):
+        """Short items must not set the limit of long ones, however many there are."""
+        with PoolBackend(workers=1).open(lambda _, item: item, None, kind=type) as session:
+            list(session.map([(0, 1), (1, 2), (2, "long")]))
+            assert [session._limit.of(kind, 1) for kind in (int, str, float)] == [60, 60, 3600]
+
+
 def test_in_process_restores_the_number_of_threads():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -257,7 +310,7 @@ def alive(pid):
         return False
 
 
-def eventually(condition, seconds=60.0):
+def eventually(condition, seconds=600.0):
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.05)
@@ -270,6 +323,7 @@ class TestPool:
     def test_workers_share_pages_and_an_interrupt_leaves_no_process(self, tmp_path):
         def write(data, item):
             if item == "sleep":
+                (tmp_path / f"asleep {os.getpid()}").touch()
                 time.sleep(600)
             (tmp_path / str(item)).touch()
             while len(list(tmp_path.iterdir())) < 2:  # so that each worker gets one of the two items
@@ -282,6 +336,11 @@ class TestPool:
             return os.getpid(), before, copied
 
         data = torch.zeros(1 << 20, dtype=torch.uint8)
+
+        def interrupt():
+            eventually(lambda: len(list(tmp_path.glob("asleep*"))) == 2)
+            os.kill(os.getpid(), signal.SIGINT)
+
         with PoolBackend(workers=2).open(write, data) as session:
             values = [outcome.value for outcome in session.map([(0, 0), (1, 1)])]
             pids = {value[0] for value in values}
@@ -289,13 +348,92 @@ class TestPool:
             assert [value[1:] for value in values] == [(0, ["0"])] * 2  # nothing written, no kB copied
             assert int(data.sum()) == 0
             with pytest.raises(KeyboardInterrupt):
-                threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+                threading.Thread(target=interrupt).start()
                 list(session.map([(0, "sleep"), (1, "sleep")]))
         assert [alive(pid) for pid in pids] == [False, False]
 
-    def test_a_death_is_described(self):
-        found = run(PoolBackend(workers=1), lambda _, item: os.kill(os.getpid(), item), None, [(0, 9)])
-        assert found[0].failure == "worker died 3 times (last: signal 9)"
+    def test_workers_outlive_the_thread_that_started_them(self):
+        def begin():
+            started.extend(session.map([(0, 0)]))
+
+        started = []
+        with PoolBackend(workers=1).open(lambda _, item: item, None) as session:
+            thread = threading.Thread(target=begin)
+            thread.start()
+            thread.join()
+            (later,) = session.map([(1, 1)])
+        assert [(one.value, one.attempts, one.worker) for one in (*started, later)] == [
+            (0, 1, later.worker),
+            (1, 1, later.worker),
+        ]
+
+    def test_a_death_is_described(self, monkeypatch):
+        def die(_, item):
+            os.kill(os.getpid(), item)
+
+        monkeypatch.setattr(pool, "DEATHS_ALLOWED", 1)
+        found = run(PoolBackend(workers=2, timeout=1), die, None, [(0, signal.SIGKILL), (1, signal.SIGSTOP)])
+        assert found[0].failure == "worker died 1 times (last: signal 9)"
+        assert found[1].failure == "worker died 1 times (last: no answer within 1 s)"
+
+    def test_a_message_too_long_for_a_pipe_stalls_nobody(self, tmp_path):
+        """A worker that is stopped takes no request, and one stopped in mid-answer gives half of it."""
+        long = bytes(2**22)
+
+        def answer(folder, item):
+            if item != long:
+                return None
+
+            def half(end, message):
+                end.write(len(message).to_bytes(8, "little") + message[: 2**21])
+                end.flush()
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+            if not (folder / "stopped").exists():
+                (folder / "stopped").touch()
+                sys.modules["deeppruning.backends.worker"].write_message = half
+            return item
+
+        with PoolBackend(workers=1, timeout=2).open(answer, tmp_path) as session:
+            (idle,) = session.map([(0, b"")])
+            os.kill(int(idle.worker.split(":")[1]), signal.SIGSTOP)
+            (found,) = session.map([(1, long)])
+        assert found.value == long
+        assert found.attempts == 3  # stopped before the request, stopped in the answer, well
+
+    def test_time_in_which_this_process_slept_counts_against_nobody(self, tmp_path, monkeypatch):
+        """The sleep of the machine or of the process shows as a jump of the clock."""
+        looks = itertools.count()
+
+        def clock():
+            look = next(looks)
+            if look == 8:
+                (tmp_path / "go").touch()
+            return 10_000.0 * look
+
+        def hold(folder, item):
+            while item == "held" and not (folder / "go").exists():
+                time.sleep(0.01)
+            return item
+
+        with PoolBackend(workers=1, timeout=3000).open(hold, tmp_path) as session:
+            (first,) = session.map([(0, "free")])
+            monkeypatch.setattr(limits, "monotonic", clock)
+            (found,) = session.map([(1, "held")])
+        assert (found.value, found.attempts, found.worker) == ("held", 1, first.worker)
+        assert next(looks) > 8
+
+    def test_workers_that_hang_while_starting_are_explained(self, monkeypatch):
+        class Endless:
+            def __reduce__(self):
+                return (time.sleep, (600,))
+
+        monkeypatch.setattr(pool, "_TIME_TO_START", 0.1)
+        with (
+            PoolBackend(workers=1).open(lambda context, item: item, Endless()) as session,
+            pytest.raises(DeepPruningError, match=r"3 worker processes .* starting \(no answer within 0 s"),
+        ):
+            list(session.map([(0, 0)]))
 
     def test_workers_that_die_while_starting_are_explained(self, monkeypatch, capfd):
         monkeypatch.setenv("PYTHONHOME", "/nowhere")
@@ -331,5 +469,6 @@ class TestPool:
             pids = [int(rest) for word, rest in lines if word == "pid"]
             assert lines[0] == ["values", "[1, 2, 3]\n"] and len(pids) == 2
             assert [alive(pid) for pid in pids] == [True, True]
+            os.kill(pids[0], signal.SIGSTOP)
             parent.kill()
         assert eventually(lambda: not any(alive(pid) for pid in pids))

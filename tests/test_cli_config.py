@@ -107,7 +107,7 @@ def test_a_runs_own_config_repeats_it(tmp_path):
         "version": "0.1.0",
         "search": {**search.to_table(), "exclude": list(search.exclude)},
         "finetune": tuning.to_table(),
-        "run": {"workers": 2, "device": "auto", "backend": "local"},
+        "run": {"workers": 2, "device": "auto", "backend": "local", "candidate_timeout": 9.5},
         "model": {
             "spec": "resnet20",
             "options": {"shortcut": "conv"},
@@ -122,6 +122,7 @@ def test_a_runs_own_config_repeats_it(tmp_path):
     seen = given(tmp_path, tomli_w.dumps(tables))
     again, function = search_config(seen)
     assert (again, function) == (search, "mine.py:cost")
+    assert (seen["workers"], seen["candidate_timeout"]) == (2, 9.5)
     assert FinetuneConfig(**finetune_settings(seen), seed=3) == tuning
     assert (seen["model"], seen["weights"], seen["model_options"]) == (
         "resnet20",

@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +15,7 @@ from deeppruning.cli.evaluate import evaluate
 from deeppruning.cli.train import train
 from deeppruning.errors import DeepPruningError, RunError
 from deeppruning.training.weights import normalization_for
+from signalled import start
 
 FACTORY = """
 from torch import nn
@@ -91,15 +89,9 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, model: str):
     arguments = [model, "--data", "digits", "--epochs", "12", "--batch-size", "32"]
     run(train, *arguments, "--out", tmp_path / "whole")
     out = tmp_path / "killed"
-    command = [sys.executable, "-c", "from deeppruning.cli.main import main; main()", "train", *arguments]
-    process = subprocess.Popen(
-        [*command, "--out", str(out), "--threads", "1", "--device", "cpu"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
-    with process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("epoch  1/12")
-        process.kill()
+    more = ("--out", out, "--threads", 1, "--device", "cpu")
+    with start(signal.SIGKILL, "epoch  1/12", "train", *arguments, *more) as process:
+        process.communicate()
     assert process.returncode == -signal.SIGKILL and not (out / "model.safetensors").exists()
     said = run(train, *arguments, "--out", out)
     assert "training goes on after epoch" in said
@@ -110,14 +102,8 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, model: str):
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path, model: str):
-    command = [sys.executable, "-c", "from deeppruning.cli.main import main; main()", "train", model]
-    command += ["--epochs", "1000", "--out", str(tmp_path / "out"), "--threads", "1", "--device", "cpu"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with process:
-        assert process.stdout is not None and process.stderr is not None
-        process.stdout.readline()
-        time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+    given = ("--epochs", 3, "--out", tmp_path / "out", "--threads", 1, "--device", "cpu")
+    with start(signal.SIGINT, "epoch 1/3", "train", model, *given) as process:
         _, errors = process.communicate()
     assert process.returncode == 130
     assert "the same command goes on from there" in errors and "Traceback" not in errors

@@ -29,7 +29,7 @@ def server(tmp_path):
 
 
 def ask(server, path, method="GET", **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=100)
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -89,9 +89,9 @@ def test_the_command_serves_until_interrupted(tmp_path):
     arguments = [str(make_run(tmp_path / "run")), "--no-open"]
     with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True) as process:
         port = int(re.search(r"http://127.0.0.1:(\d+)/", process.stdout.readline())[1])
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=100)
         connection.request("GET", "/data.json")
         assert json.loads(connection.getresponse().read())["state"] == "finished"
         connection.close()
         process.send_signal(signal.SIGINT)
-        assert (process.stdout.read().strip(), process.wait(timeout=20)) == ("stopped", 0)
+        assert (process.stdout.read().strip(), process.wait()) == ("stopped", 0)

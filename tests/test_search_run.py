@@ -38,7 +38,7 @@ def run_tiny(folder: Path, **options: Any) -> Result:
     )
 
 
-@pytest.mark.parametrize("name", ["vgg16", "resnet20", "densenet50"])
+@pytest.mark.parametrize("name", [pytest.param("vgg16", marks=pytest.mark.slow), "resnet20", "densenet50"])
 def test_one_network_of_each_family(tmp_path: Path, name: str) -> None:
     torch.manual_seed(0)
     model = create_model(name, num_classes=10, in_channels=1, image_size=8)
@@ -89,9 +89,9 @@ def test_comma_picks_from_the_last_offspring_only(tmp_path: Path) -> None:
 
 
 def test_result_does_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
-    for workers in (1, 2, 4):
+    for workers in (1, 3):
         run_tiny(tmp_path / str(workers), workers=workers)
-    assert outcome(tmp_path / "1") == outcome(tmp_path / "2") == outcome(tmp_path / "4")
+    assert outcome(tmp_path / "1") == outcome(tmp_path / "3")
 
 
 class KillsItsWorkerOnce(Task):

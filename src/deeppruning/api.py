@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from deeppruning.backends import Backend
+from deeppruning.backends.limits import Timeout
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError
 from deeppruning.rivals import Comparison, compare_methods
@@ -44,7 +45,8 @@ def prune(
     `train` and `test` are image sets, (images, labels) pairs or torch Datasets. The result does not
     depend on `workers`. `tables` are further tables for the run's config.toml. The rest is what `Setup`
     takes: `task` (your own way to train and judge; needs `example_input`), `objective` (a function of
-    the thin network in place of FLOPs), `backend` (a RayBackend for a cluster), `observer`.
+    the thin network in place of FLOPs), `backend` (a RayBackend for a cluster), `candidate_timeout`
+    (seconds until a worker counts as hung; "auto": 20 times the median so far; "off"), `observer`.
     """
     setup = Setup(
         model=model,
@@ -57,10 +59,15 @@ def prune(
         **rest,
     )
     job = setup.job()
+    timeout = setup.candidate_timeout
     config = {
         "search": setup.search.to_table(),
         "finetune": setup.finetune.to_table(),
-        "run": {"workers": setup.workers, "device": device},
+        "run": {
+            "workers": setup.workers,
+            "device": device,
+            **({} if timeout is None else {"candidate_timeout": timeout}),
+        },
         **{name: dict(table) for name, table in (tables or {}).items()},
     }
     config["model"] = {**config.get("model", {}), "fingerprint": fingerprint(model)}
@@ -85,6 +92,8 @@ def resume(
     with RunFolder.open(run_dir) as run:
         check_same_network(run, model)
         table = run.config["run"]
+        if rest.get("backend") is None and rest.get("candidate_timeout") is None:
+            rest["candidate_timeout"] = table.get("candidate_timeout")
         setup = Setup(
             model=model,
             train=train,
@@ -155,6 +164,7 @@ def compare(
     workers: int | None = None,
     device: str | None = None,
     backend: Backend | None = None,
+    candidate_timeout: Timeout | None = None,
     example_input: Any = None,
     observer: RivalObserver = ignore,
 ) -> Comparison:
@@ -182,6 +192,7 @@ def compare(
         workers=workers or os.cpu_count() or 1,
         device=device or (matched.device if matched else "auto"),
         backend=backend,
+        candidate_timeout=candidate_timeout,
         example_input=example_input,
     )
     rivalry = make_rivalry(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from deeppruning.backends.limits import Kind, same_kind
 from deeppruning.training.device import choose_device
 
 Context = TypeVar("Context")
@@ -32,7 +33,7 @@ class Outcome(Generic[Key, Value]):
     failure: str | None
     seconds: float  # spent in the function, in the attempt that settled it
     worker: str  # host:pid of the process that ran it, on a cluster node:pid; empty where it is not known
-    attempts: int  # 1 unless a worker died over it or a machine was lost
+    attempts: int  # 1 unless a worker died or hung over it or a machine was lost
 
 
 class Session(ABC, Generic[Item, Value]):
@@ -69,19 +70,25 @@ class Backend(ABC):
     - An exception inside the function becomes the failure of that item, with the traceback as text. It
       is not tried again, because it would only fail again. KeyboardInterrupt is not caught.
     - A worker that dies is replaced and its item tried again; an item over which three workers died
-      fails with "worker died 3 times" and the manner of the last death.
+      fails with "worker died 3 times" and the manner of the last death. A worker that is stopped or
+      hangs, so that an item takes far longer than others of its kind did, is killed and has died.
     - The number of torch threads during a call is the backend's `threads`, here or in a worker, so the
       same function gives the same bits on any number of workers.
     - What cannot be sent to a worker is an InputError when the session opens or the item is due.
-    - An interrupt closes everything within seconds, and workers end by themselves when the process
-      that started them is killed.
+    - An interrupt closes everything within seconds, and workers end by themselves, even stopped ones,
+      when the process that started them is killed.
     - What is wrong with the place itself (no such cluster, no GPU) is an InputError on entering the
       backend's own `with` block, or else when a session opens. The block may be entered again.
     """
 
     @abstractmethod
-    def open(self, function: Callable[[Context, Item], Value], context: Context) -> Session[Item, Value]:
-        """Prepare to map `function` with `context`; use the session in a `with` block."""
+    def open(
+        self, function: Callable[[Context, Item], Value], context: Context, kind: Kind = same_kind
+    ) -> Session[Item, Value]:
+        """Prepare to map `function` with `context`; use the session in a `with` block.
+
+        `kind` tells items apart that take unlike times, for time limits are learnt for each kind.
+        """
 
     def device(self, asked: str) -> str:
         """The device that workers compute on when a user asks for this one ("auto" leaves it open)."""

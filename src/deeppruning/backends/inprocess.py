@@ -19,19 +19,22 @@ from deeppruning.backends.base import (
     attempt,
     worker_name,
 )
+from deeppruning.backends.limits import Kind, same_kind
 from deeppruning.backends.threads import torch_threads
 from deeppruning.errors import InputError
 
 
 class InProcessBackend(Backend):
-    """Runs items in this process with `threads` torch threads; a crash of the function is a crash here."""
+    """Runs items in this process with `threads` torch threads; what crashes or hangs does so here."""
 
     def __init__(self, *, threads: int = 1) -> None:
         if threads < 1:
             raise InputError(f"threads must be at least 1, got {threads}")
         self.threads = threads
 
-    def open(self, function: Callable[[Context, Item], Value], context: Context) -> Session[Item, Value]:
+    def open(
+        self, function: Callable[[Context, Item], Value], context: Context, kind: Kind = same_kind
+    ) -> Session[Item, Value]:
         """A session that needs no preparation."""
         return _InProcessSession(lambda item: attempt(function, context, item), self.threads)
 

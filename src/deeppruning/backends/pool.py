@@ -5,17 +5,14 @@
 [11, 12]
 """
 
-import json
+import math
 import os
 import pickle
-import subprocess
-import sys
+import selectors
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe, wait
-from typing import Any, Generic
+from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
@@ -29,29 +26,34 @@ from deeppruning.backends.base import (
     Outcome,
     Session,
     Value,
-    worker_name,
 )
+from deeppruning.backends.limits import AUTO, OFF, Kind, TimeLimit, Timeout, Waiting, read_timeout, same_kind
 from deeppruning.backends.parcel import pack
-from deeppruning.backends.worker import BOOTSTRAP
+from deeppruning.backends.process import Job, Worker
 from deeppruning.errors import DeepPruningError, InputError
 
-# glibc would give large freed blocks back to the system at every step and ask for them anew at the next.
-_KEEP_FREED_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _LOOK_FOR_DEAD_EVERY = 1.0
+_TIME_TO_START = 600.0  # seconds to import torch and unpack, on a crowded machine with a slow disk
 
 
 class PoolBackend(Backend):
-    """Runs items in up to `workers` processes of `threads` torch threads each, started when needed."""
+    """Runs items in up to `workers` processes of `threads` torch threads each, started when needed.
 
-    def __init__(self, *, workers: int = 2, threads: int = 1) -> None:
+    A worker that is silent for longer than `timeout` (seconds, or auto: by what such items took so far,
+    or off) is killed.
+    """
+
+    def __init__(self, *, workers: int = 2, threads: int = 1, timeout: Timeout = AUTO) -> None:
         for name, value in (("workers", workers), ("threads", threads)):
             if value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
         self.workers = workers
         self.threads = threads
+        self.timeout = read_timeout(timeout)
 
-    def open(self, function: Callable[[Context, Item], Value], context: Context) -> Session[Item, Value]:
+    def open(
+        self, function: Callable[[Context, Item], Value], context: Context, kind: Kind = same_kind
+    ) -> Session[Item, Value]:
         """Pack the function and its context once for all workers; none is started yet."""
         try:
             parcel = pack((function, context))
@@ -60,55 +62,23 @@ class PoolBackend(Backend):
                 f"the function or its data cannot be sent to worker processes ({error!r}); use workers=1 "
                 "to stay in this process, or leave out what cannot be sent (open files, locks, generators)"
             ) from error
-        return _PoolSession(parcel, self.workers, self.threads)
-
-
-@dataclass(eq=False)
-class _Job(Generic[Key]):
-    key: Key
-    request: bytes
-    attempts: int = 0
-    started: float = 0.0
-
-
-class _Worker:
-    """A process, the channel to it, and the job it has."""
-
-    def __init__(self, parcel: int, threads: int) -> None:
-        self.channel, theirs = Pipe()
-        self.job: _Job[Any] | None = None
-        self.ready = False
-        with theirs:
-            fds = (theirs.fileno(), parcel)
-            numbers = (*fds, os.getpid(), threads)
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", BOOTSTRAP, json.dumps(sys.path), *map(str, numbers)],
-                pass_fds=fds,
-                stdin=subprocess.DEVNULL,
-                env=_KEEP_FREED_MEMORY | os.environ | dict.fromkeys(_THREAD_VARIABLES, str(threads)),
-                start_new_session=True,  # Ctrl-C in the terminal reaches the parent alone, which decides
-            )
-        self.name = worker_name(self.process.pid)
-
-    def kill(self) -> str:
-        """End the process if it has not ended; says how it ended."""
-        self.process.kill()
-        code = self.process.wait()
-        self.channel.close()
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
+        return _PoolSession(self, parcel, kind)
 
 
 class _PoolSession(Session[Item, Value]):
-    def __init__(self, parcel: int, size: int, threads: int) -> None:
+    def __init__(self, backend: PoolBackend, parcel: int, kind: Kind) -> None:
         self._parcel: int | None = parcel
-        self._size = size
-        self._threads = threads
-        self._workers: list[_Worker] = []
+        self._size = backend.workers
+        self._threads = backend.threads
+        self._kind = kind
+        self._limit = TimeLimit(backend.timeout)
+        self._time_to_start = math.inf if backend.timeout == OFF else _TIME_TO_START
+        self._workers: list[Worker] = []
         self._failed_starts = 0
 
     def map(self, items: Iterable[tuple[Key, Item]]) -> Iterator[Outcome[Key, Value]]:
         source = iter(items)
-        waiting: deque[_Job[Key]] = deque()
+        waiting: deque[Job[Key]] = deque()
         try:
             self._hand_out(source, waiting)
             while self._busy() or waiting:
@@ -127,10 +97,10 @@ class _PoolSession(Session[Item, Value]):
             os.close(self._parcel)
             self._parcel = None
 
-    def _busy(self) -> list[_Worker]:
+    def _busy(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.job is not None]
 
-    def _hand_out(self, source: Iterator[tuple[Key, Item]], waiting: deque[_Job[Key]]) -> None:
+    def _hand_out(self, source: Iterator[tuple[Key, Item]], waiting: deque[Job[Key]]) -> None:
         """Give every idle worker a job and start as many workers as there are jobs for."""
         if self._parcel is None:
             raise InputError(CLOSED)
@@ -138,45 +108,63 @@ class _PoolSession(Session[Item, Value]):
             pair = next(source, None)
             if pair is None:
                 break
-            waiting.append(_Job(pair[0], _request(*pair)))
+            waiting.append(Job(pair[0], self._kind(pair[1]), _request(*pair)))
         for worker in list(self._workers):
             if worker.ready and worker.job is None and waiting:
                 self._assign(worker, waiting)
         while len(self._workers) < min(self._size, len(self._busy()) + len(waiting)):
-            self._workers.append(_Worker(self._parcel, self._threads))
+            self._workers.append(Worker(self._parcel, self._threads))
 
-    def _assign(self, worker: _Worker, waiting: deque[_Job[Key]]) -> None:
+    def _assign(self, worker: Worker, waiting: deque[Job[Key]]) -> None:
         job = waiting[0]
-        try:
-            worker.channel.send_bytes(job.request)
-        except OSError:  # it died while idle, which is not the job's doing
+        worker.channel.send(job.request)
+        if worker.channel.ended:  # it died while idle, which is not the job's doing
             self._drop(worker)
             return
         waiting.popleft()
         job.attempts += 1
         job.started = time.perf_counter()
-        worker.job = job
+        worker.job, worker.silent = job, 0.0
 
-    def _collect(self, waiting: deque[_Job[Key]]) -> list[Outcome[Key, Value]]:
+    def _collect(self, waiting: deque[Job[Key]]) -> list[Outcome[Key, Value]]:
         """Wait for something to happen and turn it into outcomes, if it amounts to any."""
-        channels = [worker.channel for worker in self._workers]
-        # The time limit is for a worker whose own child keeps the dead worker's channel open.
-        happened = wait(channels, timeout=_LOOK_FOR_DEAD_EVERY)
+        waited = self._wait()
         outcomes: list[Outcome[Key, Value]] = []
         for worker in list(self._workers):
-            gone = worker.process.poll() is not None
-            if worker.channel in happened or (gone and worker.channel.poll()):
-                message = _receive(worker.channel)
-            elif gone:
-                message = None
+            gone = worker.process.poll() is not None  # asked first: its last word may be there all the same
+            message = worker.channel.receive()
+            worker.silent += waited
+            if message is not None:
+                outcome = self._accept(worker, message)
+            elif gone or worker.channel.ended:
+                outcome = self._bury(worker, waiting)
+            elif worker.silent > (limit := self._patience(worker)):
+                outcome = self._bury(worker, waiting, f"no answer within {limit:.0f} s")
             else:
                 continue
-            outcome = self._bury(worker, waiting) if message is None else self._accept(worker, message)
             if outcome is not None:
                 outcomes.append(outcome)
         return outcomes
 
-    def _accept(self, worker: _Worker, message: bytes) -> Outcome[Any, Any] | None:
+    def _wait(self) -> float:
+        """Until a worker says something or takes more of what it was sent; the seconds that took."""
+        # Not for ever: a dead worker's own child may keep the channel open, and a hung one says nothing.
+        with selectors.DefaultSelector() as selector, Waiting(2 * _LOOK_FOR_DEAD_EVERY) as waiting:
+            for worker in self._workers:
+                wanted = selectors.EVENT_WRITE if worker.channel.has_unsent else 0
+                selector.register(worker.channel, selectors.EVENT_READ | wanted)
+            selector.select(_LOOK_FOR_DEAD_EVERY)
+        for worker in self._workers:
+            worker.channel.push()
+        return waiting.seconds
+
+    def _patience(self, worker: Worker) -> float:
+        """For how many seconds a worker may be silent."""
+        if worker.job is not None:
+            return self._limit.of(worker.job.kind, worker.job.attempts)
+        return math.inf if worker.ready else self._time_to_start
+
+    def _accept(self, worker: Worker, message: bytes) -> Outcome[Any, Any] | None:
         """An answer to a job, or a worker's first word: None when it is ready, else why it is not."""
         if worker.job is None:
             problem = pickle.loads(message)
@@ -194,12 +182,15 @@ class _PoolSession(Session[Item, Value]):
         except Exception as error:
             value, seconds = None, time.perf_counter() - job.started
             failure = f"the worker's answer cannot be read here: {error!r}"
+        if failure is None:
+            self._limit.note(job.kind, seconds)
         return Outcome(job.key, value, failure, seconds, worker.name, job.attempts)
 
-    def _bury(self, worker: _Worker, waiting: deque[_Job[Key]]) -> Outcome[Any, Any] | None:
-        """Remove a dead worker; its job goes back to the head of the queue, or fails for good."""
+    def _bury(self, worker: Worker, waiting: deque[Job[Key]], manner: str = "") -> Outcome[Any, Any] | None:
+        """Remove a dead or hung worker; its job goes back to the head of the queue, or fails for good."""
         job = worker.job
-        manner = self._drop(worker)
+        found = self._drop(worker)
+        manner = manner or found
         if job is None:
             self._failed_starts += not worker.ready
             if self._failed_starts >= DEATHS_ALLOWED:
@@ -215,7 +206,7 @@ class _PoolSession(Session[Item, Value]):
         seconds = time.perf_counter() - job.started
         return Outcome(job.key, None, failure, seconds, worker.name, job.attempts)
 
-    def _drop(self, worker: _Worker) -> str:
+    def _drop(self, worker: Worker) -> str:
         manner = worker.kill()
         self._workers.remove(worker)
         return manner
@@ -228,11 +219,3 @@ def _request(key: object, item: object) -> bytes:
         raise InputError(
             f"item {key!r} cannot be sent to a worker process ({error!r}); use workers=1 to stay here"
         ) from error
-
-
-def _receive(channel: Connection) -> bytes | None:
-    """The next message, or None when there will be no more."""
-    try:
-        return channel.recv_bytes()
-    except (EOFError, OSError):
-        return None

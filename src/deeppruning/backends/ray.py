@@ -9,7 +9,7 @@ import pickle
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic
@@ -28,9 +28,11 @@ from deeppruning.backends.base import (
     Session,
     Value,
 )
+from deeppruning.backends.limits import AUTO, Kind, TimeLimit, Timeout, Waiting, read_timeout, same_kind
 from deeppruning.backends.parcel import pack_array
 from deeppruning.backends.ray_connection import connect, disconnect, import_ray, is_connected
 from deeppruning.backends.ray_nodes import Share
+from deeppruning.backends.ray_watch import announced, end_worker, forget, forget_all
 from deeppruning.backends.ray_worker import Reply, answer, versions
 from deeppruning.errors import DeepPruningError, InputError
 
@@ -38,6 +40,7 @@ from deeppruning.errors import DeepPruningError, InputError
 # that brings down one machine after another must end somewhere.
 LOSSES_ALLOWED = 10
 _LOOK_AT_NODES_EVERY = 2.0
+_TIME_TO_DIE = 60.0
 
 
 class RayBackend(Backend):
@@ -45,7 +48,9 @@ class RayBackend(Backend):
 
     Without an address Ray starts on this machine and stops when the work is done; a program that has
     called ray.init itself keeps its connection. `workers` is the most items that run at a time, where
-    that is to be fewer than the cluster has room for. `say` is told what is odd about the cluster.
+    that is to be fewer than the cluster has room for. A worker that has not answered an item within
+    `timeout` (seconds, or auto: by what such items took so far, or off) is killed. `say` is told what is
+    odd about the cluster.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class RayBackend(Backend):
         gpus: float = 0,
         threads: int = 1,
         workers: int | None = None,
+        timeout: Timeout = AUTO,
         say: Callable[[str], None] | None = None,
     ) -> None:
         if not cpus > 0:
@@ -69,14 +75,17 @@ class RayBackend(Backend):
         self.share = Share(cpus, gpus)
         self.threads = threads
         self.workers = workers
+        self.timeout = read_timeout(timeout)
         self._say = say or _warn
         self._entered = 0
 
-    def open(self, function: Callable[[Context, Item], Value], context: Context) -> Session[Item, Value]:
+    def open(
+        self, function: Callable[[Context, Item], Value], context: Context, kind: Kind = same_kind
+    ) -> Session[Item, Value]:
         """Put the function and its context into the cluster's shared memory, once for all nodes."""
         self.__enter__()
         try:
-            return _RaySession(self, _store(function, context))
+            return _RaySession(self, _store(function, context), kind)
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -119,10 +128,14 @@ class RayBackend(Backend):
 @dataclass(eq=False)
 class _Job(Generic[Key]):
     key: Key
-    request: Any  # a reference to the pickled item
+    kind: Hashable
+    request: bytes
     deaths: int = 0
     losses: int = 0
     started: float = 0.0
+    announced_as: str = ""  # by whoever runs it
+    silent: float = 0.0  # seconds it was waited for since then
+    hung: str = ""  # why it was given up
 
     @property
     def attempts(self) -> int:
@@ -130,7 +143,7 @@ class _Job(Generic[Key]):
 
 
 class _RaySession(Session[Item, Value]):
-    def __init__(self, backend: RayBackend, parcel: Any) -> None:
+    def __init__(self, backend: RayBackend, parcel: Any, kind: Kind) -> None:
         self._ray = import_ray()
         self._backend = backend
         self._parcel = parcel
@@ -142,6 +155,10 @@ class _RaySession(Session[Item, Value]):
             max_retries=0,  # retries are counted here
             scheduling_strategy="SPREAD",
         )(answer)
+        self._kind = kind
+        self._time_limit = TimeLimit(backend.timeout)
+        self._submitted = 0
+        self._unseen = 0.0  # seconds waited since running items were last looked at
         self._limit = 0
         self._looked = float("-inf")
         self._names: dict[str, str] = {}
@@ -152,8 +169,10 @@ class _RaySession(Session[Item, Value]):
         try:
             self._hand_out(source, running)
             while running:
-                done, _ = self._ray.wait(list(running), timeout=_LOOK_AT_NODES_EVERY)
+                with Waiting(2 * _LOOK_AT_NODES_EVERY) as waiting:
+                    done, _ = self._ray.wait(list(running), timeout=_LOOK_AT_NODES_EVERY)
                 settled = [self._settle(ref, running) for ref in done]
+                settled += self._give_up_hung(running, waiting.seconds)
                 # Before yielding, so that nodes do not idle while the caller deals with the outcome.
                 self._hand_out(source, running)
                 yield from (outcome for outcome in settled if outcome is not None)
@@ -165,6 +184,8 @@ class _RaySession(Session[Item, Value]):
     def close(self) -> None:
         if self._parcel is not None:
             self._parcel = None
+            if is_connected():
+                forget_all(self._name)
             self._backend.__exit__(None, None, None)
 
     def _hand_out(self, source: Iterator[tuple[Key, Item]], running: dict[Any, _Job[Key]]) -> None:
@@ -176,7 +197,7 @@ class _RaySession(Session[Item, Value]):
             pair = next(source, None)
             if pair is None:
                 return
-            self._submit(_Job(pair[0], _request(*pair)), running)
+            self._submit(_Job(pair[0], self._kind(pair[1]), _request(*pair)), running)
 
     def _look_at_nodes(self) -> None:
         """Nodes come and go. Half as many items again as there is room for wait in Ray's own queue.
@@ -192,18 +213,45 @@ class _RaySession(Session[Item, Value]):
         self._looked = time.monotonic()
 
     def _submit(self, job: _Job[Key], running: dict[Any, _Job[Key]]) -> None:
-        job.started = time.perf_counter()
-        threads = self._backend.threads
-        ref = self._answer.remote(self._parcel, self._name, job.request, threads, self._versions)
+        self._submitted += 1
+        job.announced_as = f"{self._name}/{self._submitted}"
+        job.started, job.silent, job.hung = time.perf_counter(), 0.0, ""
+        ref = self._answer.remote(
+            self._parcel, self._name, job.request, self._backend.threads, self._versions, job.announced_as
+        )
         running[ref] = job
+
+    def _give_up_hung(self, running: dict[Any, _Job[Key]], waited: float) -> list[Outcome[Key, Any] | None]:
+        """Have those killed that run for too long; what waits in Ray's queue is not running."""
+        self._unseen += waited
+        if self._unseen < _LOOK_AT_NODES_EVERY or not running:
+            return []
+        waited, self._unseen = self._unseen, 0.0
+        places = announced(self._name)
+        settled = []
+        for ref, job in list(running.items()):
+            if job.announced_as not in places:
+                continue
+            job.silent += waited
+            limit = self._time_limit.of(job.kind, job.attempts)
+            if job.silent > limit and not job.hung:
+                job.hung = f"no answer within {limit:.0f} s"
+                job.silent = 0.0
+                end_worker(ref, places[job.announced_as])
+            elif job.hung and job.silent > _TIME_TO_DIE:  # a process that cannot even be killed
+                del running[ref]
+                job.deaths += 1
+                settled.append(self._again(job, running, job.hung))
+        return settled
 
     def _settle(self, ref: Any, running: dict[Any, _Job[Key]]) -> Outcome[Key, Any] | None:
         """An outcome, unless the item has to be tried again."""
         job = running.pop(ref)
+        forget(job.announced_as)
         errors = self._ray.exceptions
         try:
             reply: Reply = self._ray.get(ref)
-        except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.TaskCancelledError) as error:
             job.deaths += 1
             manner = "out of memory" if isinstance(error, errors.OutOfMemoryError) else "crashed or killed"
         except (errors.NodeDiedError, errors.ObjectLostError):
@@ -215,6 +263,10 @@ class _RaySession(Session[Item, Value]):
             raise DeepPruningError(f"Ray could not run item {job.key!r}: {error}") from error
         else:
             return self._accept(job, reply)
+        return self._again(job, running, job.hung or manner)
+
+    def _again(self, job: _Job[Key], running: dict[Any, _Job[Key]], manner: str) -> Outcome[Key, Any] | None:
+        """Try an item once more, or call it failed by the manner of the last of too many deaths."""
         if job.deaths < DEATHS_ALLOWED and job.losses < LOSSES_ALLOWED:
             self._submit(job, running)
             return None
@@ -234,6 +286,8 @@ class _RaySession(Session[Item, Value]):
         except Exception as error:
             value, seconds = None, time.perf_counter() - job.started
             failure = f"the worker's answer cannot be read here: {error!r}"
+        if failure is None:
+            self._time_limit.note(job.kind, seconds)
         return Outcome(job.key, value, failure, seconds, f"{node}:{reply.pid}", job.attempts)
 
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from deeppruning.backends.parcel import unpack_array
+from deeppruning.backends.ray_watch import announce
 from deeppruning.backends.threads import torch_threads
 from deeppruning.backends.worker import answer_item
 from deeppruning.training.allocator import keep_freed_memory
@@ -72,7 +73,12 @@ def make_probe() -> Callable[[], dict[str, str]]:
 
 
 def answer(
-    parcel: NDArray[np.uint8], name: str, request: bytes, threads: int, expected: Mapping[str, str]
+    parcel: NDArray[np.uint8],
+    name: str,
+    request: bytes,
+    threads: int,
+    expected: Mapping[str, str],
+    announced_as: str,
 ) -> Reply:
     """Run the function of the parcel on one item; the parcel is unpacked once in the life of a process.
 
@@ -81,6 +87,7 @@ def answer(
     import ray
 
     node = ray.get_runtime_context().get_node_id()
+    announce(announced_as, node)
     try:
         function, context = _open(parcel, name, expected)
     except Exception:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from deeppruning.backends import Backend, RayBackend
+from deeppruning.backends.limits import AUTO, Timeout, read_timeout
 from deeppruning.cli.search_options import Command
 from deeppruning.errors import InputError, unknown
 from deeppruning.training.device import available_threads, choose_device
@@ -16,10 +17,11 @@ BACKENDS = ("local", "ray")
 
 
 def backend_options(*, resuming: bool = False) -> Callable[[Command], Command]:
-    """Adds --workers, --backend and the options of Ray, all None where not given."""
+    """Adds --workers, --candidate-timeout, --backend and the options of Ray, all None where not given."""
     run = "as in the run"
     shown = {
         "workers": run if resuming else "local: cores / threads; ray: what the cluster has room for",
+        "timeout": run if resuming else "auto: 20 times the median so far, 60 s at least",
         "backend": run if resuming else "local",
         "ray_address": run if resuming else "none: Ray starts on this machine and stops with the run",
         "ray_cpus": run if resuming else "as many as --threads",
@@ -30,6 +32,12 @@ def backend_options(*, resuming: bool = False) -> Callable[[Command], Command]:
             "--workers",
             type=click.IntRange(min=1),
             help=f"Candidates evaluated at a time. [{shown['workers']}]",
+        ),
+        click.option(
+            "--candidate-timeout",
+            metavar="SECONDS|auto|off",
+            callback=_timeout,
+            help=f"When a worker counts as hung; it is killed and replaced. [{shown['timeout']}]",
         ),
         click.option(
             "--backend",
@@ -55,6 +63,10 @@ def backend_options(*, resuming: bool = False) -> Callable[[Command], Command]:
     return decorate
 
 
+def _timeout(context: click.Context, option: click.Parameter, given: str | None) -> Timeout | None:
+    return None if given is None else read_timeout(given)
+
+
 @dataclass(frozen=True)
 class BackendChoice:
     """What the flags say about the backend; None where they do not."""
@@ -64,8 +76,11 @@ class BackendChoice:
     ray_address: str | None = None
     ray_cpus: float | None = None
     ray_gpus: float | None = None
+    candidate_timeout: Timeout | None = None
 
     def __post_init__(self) -> None:
+        if self.candidate_timeout is not None:
+            read_timeout(self.candidate_timeout)
         if self.backend is not None and self.backend not in BACKENDS:
             raise unknown("backend", self.backend, BACKENDS)
         given = [name for name in ("ray_address", "ray_cpus", "ray_gpus") if getattr(self, name) is not None]
@@ -98,6 +113,10 @@ class BackendChoice:
             entries["workers"] = self.local_workers(threads)
         return {name: value for name, value in entries.items() if value is not None}
 
+    def local_timeout(self) -> Timeout | None:
+        """The time limit for local workers, if one was given; another backend has its own already."""
+        return None if self.backend == "ray" else self.candidate_timeout
+
     def local_workers(self, threads: int) -> int:
         """How many local processes that makes."""
         return self.workers or max(1, available_threads() // threads)
@@ -113,6 +132,7 @@ class BackendChoice:
             gpus=self.ray_gpus or 0,
             threads=threads,
             workers=self.workers,
+            timeout=AUTO if self.candidate_timeout is None else self.candidate_timeout,
             say=say,
         )
         made.device(device)

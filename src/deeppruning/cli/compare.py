@@ -116,6 +116,7 @@ def compare(
             workers=workers,
             device=device,
             backend=backend,
+            candidate_timeout=choice.local_timeout(),
             observer=progress,
         )
     plot = write_rivals_plot(folder)

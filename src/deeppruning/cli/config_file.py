@@ -129,6 +129,9 @@ def _as_flag_value(path: Path, key: str, parameter: click.Parameter, value: Any)
     elif key in ("mean", "std"):
         fits, wanted = isinstance(value, str) or _is_list(value, (int, float)), "a list of numbers"
         value = ",".join(map(str, value)) if isinstance(value, list) else value
+    elif _key(key) == "candidate_timeout":
+        fits = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+        value, wanted = str(value), "a number of seconds, auto or off"
     elif _key(key) == "image_size":
         value = [value, value] if isinstance(value, int) and not isinstance(value, bool) else value
         fits = isinstance(value, str) or (_is_list(value, int) and len(value) == 2)

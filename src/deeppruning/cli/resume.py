@@ -60,6 +60,7 @@ def resume(
                 workers=choice.local_workers(threads),
                 device=device,
                 backend=backend,
+                candidate_timeout=choice.local_timeout(),
                 objective=loaded.objective,
                 observer=progress,
             )

@@ -198,7 +198,7 @@ def is_troubled(event: CandidateDone) -> bool:
 
 
 def _trouble(event: CandidateDone) -> str:
-    tried = f"  ({event.attempts} attempts: workers died)" if event.attempts > 1 else ""
+    tried = f"  ({event.attempts} attempts: workers died or hung)" if event.attempts > 1 else ""
     if event.evaluation.status == "failed":
         reason = event.evaluation.detail.strip().splitlines()[-1:] or [""]
         return f"{tried}  failed, worst error taken: {reason[0]}"

@@ -64,6 +64,7 @@ def start(
             workers=run_table.get("workers"),
             device=run_table["device"],
             backend=backend,
+            candidate_timeout=run_table.get("candidate_timeout") if backend is None else None,
             objective=loaded.objective,
             observer=progress,
             tables={**loaded.inputs.tables(), "run": run_table},

@@ -14,7 +14,7 @@ from deeppruning.backends.base import Backend, Key, Outcome, Session
 from deeppruning.backends.threads import torch_threads
 from deeppruning.config import SearchConfig
 from deeppruning.rivals.events import MethodDone, Observer
-from deeppruning.rivals.problem import Clock, Method, Network, Problem, Target, Workers, call
+from deeppruning.rivals.problem import Clock, Method, Network, Problem, Target, Workers, call, kind_of_call
 from deeppruning.rivals.proposals import Proposal, file_name, read_proposal, write_proposal
 from deeppruning.rivals.results import OURS, Comparison, Row, Search, hypervolume
 from deeppruning.runs.folder import RunFolder
@@ -68,7 +68,7 @@ def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
     comparison: Comparison | None = None
     for seed in range(rivalry.seeds):
         context = replace(rivalry.context, seed=rivalry.context.seed + seed)
-        with rivalry.backend.open(call, context) as workers:
+        with rivalry.backend.open(call, context, kind=kind_of_call) as workers:
             step = _Step(rivalry, run, context, workers, seed)
             comparison = comparison or step.begin()
             for place, method in enumerate(asked, start=1):

@@ -22,6 +22,7 @@ from deeppruning.rivals.activations import Activations, gather_activations
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Evaluation
 from deeppruning.search.candidate import Context, Measured, evaluate_candidate
+from deeppruning.search.finetuning import Round, kind_of_round
 from deeppruning.search.task import Classification
 from deeppruning.training.device import this_or_processor
 
@@ -35,6 +36,12 @@ def call(context: Context, item: tuple[Callable[[Context, Any], Any], Any]) -> A
     """What workers run: any function of the context and an argument."""
     function, argument = item
     return function(context, argument)
+
+
+def kind_of_call(item: tuple[Callable[[Context, Any], Any], Any]) -> str:
+    """What decides how long a call takes; rounds of fine-tuning are of two kinds themselves."""
+    function, argument = item
+    return f"{function.__name__} {kind_of_round(argument) if isinstance(argument, Round) else ''}"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from deeppruning.backends import Backend, InProcessBackend, PoolBackend
+from deeppruning.backends.limits import AUTO, OFF, Timeout, read_timeout
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.convert import as_image_set
 from deeppruning.data.images import ImageSet, measure_normalization
@@ -34,6 +35,7 @@ class Setup:
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     backend: Backend | None = None
+    candidate_timeout: Timeout | None = None  # seconds, auto or off; None: the backend's own, which is auto
     device: str = "auto"
     task: Task | None = None
     objective: Objective | None = None
@@ -47,6 +49,8 @@ class Setup:
             raise InputError(f"model must be a torch.nn.Module, got {type(self.model).__name__}")
         if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1:
             raise InputError(f"workers must be a whole number of at least 1, got {self.workers!r}")
+        if self.backend is not None and self.candidate_timeout is not None:
+            raise InputError("candidate_timeout goes with the local backend; another one is given timeout=")
         backend = self.backend or self._local_backend()
         task = self.task if self.task is not None else self._classification(backend.device(self.device))
         example_input = self._example(task)
@@ -87,9 +91,11 @@ class Setup:
         raise InputError("a task of your own needs example_input: one input the network can be run on")
 
     def _local_backend(self) -> Backend:
-        if self.workers == 1:
+        timeout = AUTO if self.candidate_timeout is None else read_timeout(self.candidate_timeout)
+        # A limit that was asked for in seconds needs a process that can be killed.
+        if self.workers == 1 and timeout in (AUTO, OFF):
             return InProcessBackend(threads=self.search.threads)
-        return PoolBackend(workers=self.workers, threads=self.search.threads)
+        return PoolBackend(workers=self.workers, threads=self.search.threads, timeout=timeout)
 
     def _describe(self, task: Task) -> dict[str, str]:
         described = {"base": fingerprint(self.model)}
