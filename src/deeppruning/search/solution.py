@@ -40,6 +40,7 @@ def save_solution(solution: Solution, graph: ChannelGraph, description: Mapping[
         "params": str(solution.params),
         "train_error": json.dumps(solution.train_error),
         "test_error": json.dumps(solution.test_error),
+        **({"lr_factor": json.dumps(solution.lr_factor)} if solution.lr_factor != 1.0 else {}),
         **description,
     }
     write_tensors(solution.path, solution.model.state_dict(), metadata)
