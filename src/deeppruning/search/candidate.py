@@ -4,7 +4,7 @@ import copy
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from deeppruning.backends.base import Outcome
 from deeppruning.errors import Diverged
@@ -109,15 +110,16 @@ def cost_of(context: Context, thin: nn.Module, genome: Genome) -> float:
 def measure_latency(model: nn.Module, example_input: Any, *, runs: int = 15) -> float:
     """Median seconds of a forward pass on the example input, after a warm-up."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    args = example_input if isinstance(example_input, tuple) else (example_input,)
-    args = tuple(value.to(device) if isinstance(value, torch.Tensor) else value for value in args)
+    there = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, example_input)
+    kwargs = there if isinstance(there, Mapping) else {}
+    args = () if kwargs else tuple(there) if isinstance(there, (tuple, list)) else (there,)
     was_training = model.training
     model.eval()
     seconds = []
     with torch.inference_mode():
         for _ in range(runs + 3):
             start = time.perf_counter()
-            model(*args)
+            model(*args, **kwargs)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             seconds.append(time.perf_counter() - start)

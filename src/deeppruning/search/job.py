@@ -1,5 +1,6 @@
 """The whole job, step by step: measure the original, search, fine-tune the three, save them."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,13 +10,14 @@ from torch import nn
 from deeppruning.backends.base import Backend
 from deeppruning.backends.threads import torch_threads
 from deeppruning.config import FinetuneConfig, SearchConfig
-from deeppruning.errors import InputError, RunError
+from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.evolution.selection import Picks
 from deeppruning.evolution.strategy import Individual
 from deeppruning.runs.folder import RunFolder
 from deeppruning.search.candidate import Context, Genome
 from deeppruning.search.events import Observer, SolutionSaved, Started, ignore
 from deeppruning.search.finetuning import ORIGINAL, Finetuning, Lost, Tuned
+from deeppruning.search.identity import check_example, check_inputs, check_options, keep_options, original
 from deeppruning.search.result import Original, Result, Solution, read_candidates
 from deeppruning.search.runner import search
 from deeppruning.search.solution import save_solution
@@ -40,6 +42,8 @@ class Job:
 
 def execute(job: Job, run: RunFolder) -> Result:
     """Run the job to its end, or go on with it: what is in the run folder is not done again."""
+    keep_options(run)
+    check_inputs(job.context, run, job.search.threads)
     _check_same_task(job, run)
     _announce(job, run)
     picks = search(job.context, job.search, run.history, job.backend, job.observer)
@@ -67,6 +71,8 @@ def execute(job: Job, run: RunFolder) -> Result:
 
 def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> Solution:
     """Fine-tune any candidate of a run and save it as candidate-ID; what is on disk already is not redone."""
+    check_options(run)
+    check_example(job.context, run)
     rows = {row.id: row for row in run.history.candidates()}
     if id_ not in rows:
         known = f"they run from 0 to {max(rows)}" if rows else "there are none yet"
@@ -121,8 +127,7 @@ def _announce(job: Job, run: RunFolder) -> None:
     full = graph.full_genome()
     known = run.history.get_fact("original")
     if known is None:
-        with torch_threads(job.search.threads):
-            error = job.task.untrained_error(graph.prune(full))
+        error = _untrained_error(job)
         known = {"train_error": error, "flops": graph.flops(full), "params": graph.params(full)}
         run.history.set_fact("original", known)
         run.history.set_fact("layers", graph.layer_genes())
@@ -138,6 +143,20 @@ def _announce(job: Job, run: RunFolder) -> None:
             original_params=known["params"],
         )
     )
+
+
+def _untrained_error(job: Job) -> float | None:
+    """The original's error on the sample; a network without one is not worth a search."""
+    reason = ""
+    try:
+        with torch_threads(job.search.threads):
+            error = job.task.untrained_error(original(job.context))
+        if error is None or math.isfinite(error):
+            return error
+        reason = f"its error is {error}"
+    except Diverged as diverged:
+        reason = str(diverged)
+    raise InputError(f"the network to be pruned is of no use on the data candidates are judged on: {reason}")
 
 
 def _finetuning(job: Job, run: RunFolder, variant: str = "") -> Finetuning:
