@@ -65,7 +65,7 @@ def test_picks_are_never_dominated_boundaries(objectives):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_objectives_that_are_not_finite_are_refused_by_individual(bad):
-    with pytest.raises(InputError, match="individual 1; give a failed candidate the worst error"):
+    with pytest.raises(InputError, match="individual 1; leave out a candidate that failed"):
         select(np.array([[0.1, 1.0], [bad, 2.0]]))
 
 

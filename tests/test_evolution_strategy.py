@@ -215,3 +215,51 @@ def test_tell_before_ask_and_wrong_shapes_are_refused():
     with pytest.raises(InputError, match=r"shape \(23, 2\).*got \(20, 2\)"):
         strategy.tell(np.zeros((20, 2)))
     assert strategy.generation == 1
+
+
+NOTHING = (np.nan, np.nan)
+
+
+@pytest.mark.parametrize("selection", ["plus", "comma"])
+def test_a_genome_without_objectives_is_never_selected(selection):
+    """Errors of about 5 and costs of about 7: any figure made up for it would be among the best or worst."""
+    strategy = EvolutionStrategy(12, offspring=6, generations=4, selection=selection)
+    while not strategy.done:
+        ids = strategy.ids
+        values = toy(strategy.ask()) + 5.0
+        values[::2] = NOTHING
+        strategy.tell(values)
+        failed = set(ids[::2])
+        assert not {pick.id for pick in strategy.picks} & failed
+        assert not {one.id for one in strategy.population} & failed
+        assert all(np.isfinite(pick.objectives).all() for pick in strategy.picks)
+
+
+def test_failures_count_in_no_scale():
+    """With the failed row at the cost 1e9 that it used to have, the knee would be the first row."""
+    kept = [(0.1, 90.0), (0.2, 30.0), (0.9, 10.0)]
+    strategy = EvolutionStrategy(5, offspring=1, generations=1)
+    strategy.ask()
+    strategy.tell(np.array([kept[0], NOTHING, kept[1], kept[2]]))
+    assert [pick.id for pick in strategy.picks] == [2, 0, 3]
+
+
+def test_one_with_objectives_is_enough_and_none_is_an_error_that_changes_nothing():
+    strategy = EvolutionStrategy(5, offspring=3, generations=3)
+    asked = strategy.ask()
+    with pytest.raises(InputError, match="none of the 6 genomes of generation 1 has objectives"):
+        strategy.tell(np.array([NOTHING] * 6))
+    assert strategy.generation == 1 and (strategy.ask() == asked).all()
+    strategy.tell(np.array([NOTHING] * 4 + [(0.5, 3.0)] + [NOTHING]))
+    assert [pick.id for pick in strategy.picks] == [4, 4, 4]
+    strategy.ask()
+    strategy.tell(np.array([NOTHING] * 3))
+    assert [pick.id for pick in strategy.picks] == [4, 4, 4] and strategy.generation == 3
+
+
+@pytest.mark.parametrize("half", [(0.5, np.nan), (np.nan, 3.0), (np.inf, 3.0), (0.5, -np.inf)])
+def test_half_of_the_objectives_is_a_mistake(half):
+    strategy = EvolutionStrategy(5, offspring=1)
+    strategy.ask()
+    with pytest.raises(InputError, match="must be finite"):
+        strategy.tell(np.array([(0.5, 1.0)] * 3 + [half]))

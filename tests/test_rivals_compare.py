@@ -8,8 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 import deeppruning as dp
+from deeppruning.cli.compare import table
 from deeppruning.cli.main import cli
 from deeppruning.errors import DeepPruningError, InputError, RunError
+from deeppruning.report.rivals import read_rivals
 from deeppruning.rivals import Comparison, MethodDone
 from deeppruning.runs import RunFolder
 from search_helpers import digits, quick_finetune, quick_search, tiny_net
@@ -184,7 +186,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_rows(tmp_path: Path) -> None:
     assert rows(tmp_path / "b", -1) == undisturbed
 
 
-def test_a_network_that_diverges_gets_the_worst_error(tmp_path: Path) -> None:
+def test_a_network_that_diverges_has_no_error(tmp_path: Path) -> None:
     found = compare(
         shares=(0.6,),
         methods="l1,auto-balanced",
@@ -192,7 +194,12 @@ def test_a_network_that_diverges_gets_the_worst_error(tmp_path: Path) -> None:
         search=quick_search(),
         finetune=quick_finetune(epochs=2, lr=1e30),
     )
-    assert {row.error_after for row in found.rows} == {1.0}
+    errors = {row.method: (row.error_before is None, row.error_after) for row in found.rows}
+    assert errors == {"l1": (False, None), "auto-balanced": (True, None)}
+    assert [(mean.error_after, mean.failed) for mean in found.means()] == [(None, 1), (None, 1)]
+    assert Comparison.from_table(json.loads(json.dumps(found.to_table()))).rows == found.rows
+    assert table(found).count(" failed ") == 3
+    assert read_rivals(tmp_path / "a") is None  # nothing to plot
 
 
 def test_a_run_that_is_not_over_cannot_be_matched(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from hypothesis.extra.numpy import arrays
 from deeppruning.atomic import replace_atomically, write_atomically
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import DeepPruningError, InputError, RunError
-from deeppruning.runs import EpochRow, Evaluation, History, RunFolder, pack_genome, unpack_genome
+from deeppruning.runs import EpochRow, Evaluation, History, RunFolder, Status, pack_genome, unpack_genome
+from deeppruning.runs.database import MIGRATIONS, connect, transaction
 from deeppruning.version import __version__
 
 
@@ -68,7 +69,7 @@ class TestHistory:
     def test_candidates_join_their_evaluations(self, history):
         first, second = np.ones(9, dtype=bool), np.arange(9) % 2 == 0
         history.record_generation(1, [(0, first), (1, second), (2, first)])
-        history.record_evaluation(evaluation(first, status="diverged", error=1.0))
+        history.record_evaluation(evaluation(first, status="diverged", error=None, cost=None))
         rows = history.candidates()
         assert [(row.id, row.generation) for row in rows] == [(0, 1), (1, 1), (2, 1)]
         assert [row.evaluation.status if row.evaluation else None for row in rows] == [
@@ -85,7 +86,61 @@ class TestHistory:
         assert len(history.candidates()) == 2
         with pytest.raises(RunError, match="candidate 1 of generation 1 is not the one recorded"):
             history.record_generation(1, [(1, genome), (2, genome)])
-        assert len(history.candidates()) == 2
+        with pytest.raises(RunError, match="candidate 0 of generation 2 is not the one recorded"):
+            history.record_generation(2, [(0, genome)])
+        assert [(row.id, row.generation) for row in history.candidates()] == [(0, 1), (1, 1)]
+
+    def test_a_transaction_that_fails_leaves_nothing(self, tmp_path):
+        connection = connect(tmp_path / "history.sqlite")
+        for error in (KeyboardInterrupt, sqlite3.IntegrityError):
+            with pytest.raises(error), transaction(connection):
+                connection.execute("INSERT INTO facts VALUES ('half', '1')")
+                raise error
+            assert connection.execute("SELECT count(*) FROM facts").fetchone() == (0,)
+            assert not connection.in_transaction
+        with transaction(connection):
+            connection.execute("INSERT INTO facts VALUES ('whole', '1')")
+        assert connection.execute("SELECT key FROM facts").fetchall() == [("whole",)]
+        connection.close()
+
+    @pytest.mark.parametrize("status", ["diverged", "failed"])
+    def test_what_came_to_nothing_has_no_figures(self, history, status):
+        genome = np.ones(9, dtype=bool)
+        for figures in ({"error": 1.0}, {"cost": 0.0}, {"error": 1.0, "cost": 1e9}):
+            with pytest.raises(InputError, match=f"a candidate that {status} has no (error|cost)"):
+                evaluation(genome, **{"error": None, "cost": None, "status": status, **figures})
+        lost = {"error": None, "cost": None, "status": status, "detail": "Traceback:\n  ...\nNo: luck\n"}
+        history.record_evaluation(evaluation(genome, **lost))
+        found = history.evaluation(genome)
+        assert (found.error, found.cost, found.status, found.reason) == (
+            None,
+            None,
+            Status(status),
+            "No: luck",
+        )
+        assert np.isnan(found.objectives).all()
+        raw = sqlite3.connect(history.path).execute("SELECT error, cost, status FROM evaluations").fetchall()
+        assert raw == [(None, None, status)]
+
+    def test_figures_an_older_version_made_up_are_dropped(self, tmp_path):
+        path = tmp_path / "history.sqlite"
+        old = sqlite3.connect(path, isolation_level=None)
+        for statement in MIGRATIONS[1]:
+            old.execute(statement)
+        rows = [(bytes([9 - i]), 8, 0.1 * i, 5.0, 5, 5, 1.0, "w", status, "why", "2025-01-01")
+                for i, status in enumerate(["ok", "failed", "ok", "diverged"])]  # fmt: skip
+        old.executemany("INSERT INTO evaluations VALUES (?,?,?,?,?,?,?,?,?,?,?)", rows)
+        old.execute("PRAGMA user_version = 1")
+        old.close()
+        expected = [(0.0, 5.0), (None, None), (0.2, 5.0), (None, None)]
+        with History(path, read_only=True) as history:
+            assert [(row.error, row.cost) for row in history.evaluations()] == expected
+        with History(path) as history:
+            assert [(row.error, row.cost) for row in history.evaluations()] == expected
+        now = sqlite3.connect(path)
+        assert now.execute("PRAGMA user_version").fetchone() == (2,)
+        assert now.execute("SELECT error, cost FROM evaluations ORDER BY rowid").fetchall() == expected
+        now.close()
 
     def test_picks_epochs_and_facts_come_back(self, history):
         history.record_picks(1, {"knee": 4, "heavy": 0, "light": 9})
@@ -125,7 +180,9 @@ class TestHistory:
         assert (snapshot["epochs"], snapshot["facts"]) == ([], {})
         history.set_fact("still", "writable")
 
-    @pytest.mark.parametrize("changes", [{"error": float("nan")}, {"cost": float("inf")}, {"status": "fine"}])
+    @pytest.mark.parametrize(
+        "changes", [{"error": float("nan")}, {"cost": float("inf")}, {"error": None}, {"status": "fine"}]
+    )
     def test_values_a_history_cannot_hold_are_refused(self, changes):
         with pytest.raises(InputError):
             evaluation([True], **changes)
@@ -169,7 +226,7 @@ class TestHistory:
             History(path)
         connection.execute("PRAGMA user_version = 99")
         connection.close()
-        with pytest.raises(RunError, match="has format 99, this program reads up to 1; upgrade"):
+        with pytest.raises(RunError, match="has format 99, this program reads up to 2; upgrade"):
             History(path)
 
     def test_a_process_killed_while_writing_loses_nothing_it_had_confirmed(self, tmp_path):

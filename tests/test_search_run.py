@@ -131,7 +131,7 @@ class FailsForWideNetworks(Task):
         return float("nan") if seed % 3 == 1 else 0.25
 
 
-def test_failed_and_diverged_candidates_get_the_worst_error(tmp_path: Path) -> None:
+def test_failed_and_diverged_candidates_have_no_objectives(tmp_path: Path) -> None:
     result = dp.prune(
         tiny_net(),
         run_dir=tmp_path / "run",
@@ -146,8 +146,70 @@ def test_failed_and_diverged_candidates_get_the_worst_error(tmp_path: Path) -> N
     }
     assert all(by_status.values()), "the seeds should bring all three about"
     assert {c.train_error for c in by_status["ok"]} == {0.25}
-    assert {c.train_error for c in by_status["diverged"] + by_status["failed"]} == {1.0}
-    assert {c.cost for c in by_status["failed"]} == {float(result.original.flops)}
+    lost = by_status["diverged"] + by_status["failed"]
+    assert {(c.train_error, c.cost) for c in lost} == {(None, None)}
+    assert {c.reason for c in by_status["failed"]} == {"RuntimeError: out of luck"}
+    assert {c.reason for c in by_status["diverged"]} == {"the error is nan, not a finite number"}
+    graph = dp.ChannelGraph(tiny_net(), torch.zeros(1, 1, 8, 8))
+    assert all((c.flops, c.params) == (graph.flops(c.genome), graph.params(c.genome)) for c in lost)
+    assert not {c.id for c in lost} & {solution.id for solution in result.solutions}
+
+
+class LargeErrors(Task):
+    """Errors of about 5, as a loss has them; every third candidate fails."""
+
+    def candidate_error(self, model: nn.Module, seed: int) -> float:
+        if seed % 3 == 0:
+            raise RuntimeError("out of luck")
+        return 5.0 + (seed % 100) / 1000
+
+
+def nan_for_some(model: nn.Module) -> float:
+    width = model.stem.out_channels  # type: ignore[union-attr]
+    return float("nan") if width == 5 else 7.0 + width / 100
+
+
+def test_a_failed_candidate_is_no_pick_whatever_the_scale_of_the_others(tmp_path: Path) -> None:
+    result = dp.prune(
+        tiny_net(),
+        run_dir=tmp_path / "run",
+        task=LargeErrors(),
+        example_input=torch.zeros(1, 1, 8, 8),
+        search=quick_search(offspring=6),
+        objective=nan_for_some,
+        workers=1,
+    )
+    good = [c for c in result.candidates if c.status == "ok"]
+    reasons = {c.reason for c in result.candidates if c.status == "failed"}
+    assert reasons == {
+        "the second objective is nan, not a finite number",
+        "RuntimeError: out of luck",
+    }
+    assert {solution.id for solution in result.solutions} <= {c.id for c in good}
+    assert result.heavy.train_error == min(c.train_error for c in good if c.train_error is not None)
+    assert min(c.cost for c in good if c.cost is not None) == next(
+        c.cost for c in good if c.id == result.light.id
+    )
+
+
+class NothingAtFirst(Task):
+    """Gives no number until its mark is there."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def candidate_error(self, model: nn.Module, seed: int) -> float:
+        return (seed % 1000) / 1000 if self.mark.exists() else float("nan")
+
+
+def test_a_first_generation_that_diverges_as_a_whole_stops_the_run_and_is_tried_again(tmp_path: Path) -> None:
+    task = NothingAtFirst(tmp_path / "mark")
+    common: dict[str, Any] = {"task": task, "example_input": torch.zeros(1, 1, 8, 8), "workers": 1}
+    with pytest.raises(RunError, match=r"generation 1 came to nothing \(7 diverged\).*none to select"):
+        dp.prune(tiny_net(), run_dir=tmp_path / "run", search=quick_search(), **common)
+    task.mark.touch()
+    result = dp.resume(tmp_path / "run", tiny_net(), **common)
+    assert all(candidate.status == "ok" for candidate in result.candidates)
 
 
 class AlwaysFails(Task):

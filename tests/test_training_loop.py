@@ -216,6 +216,40 @@ def test_batches_larger_than_data_and_lone_images(count: int, batch_size: int):
     assert len(history) == 1 and 0.0 <= history[0].train_error <= 1.0
 
 
+def test_a_lone_last_image_is_left_out_and_only_that():
+    def batches(count: int, batch_size: int) -> list[int]:
+        seen: list[BatchReport] = []
+        options = TrainConfig(epochs=1, lr=0.0, batch_size=batch_size, crop=0)
+        fit(small_net(), images(count), options, on_batch=seen.append)
+        return [report.batches for report in seen]
+
+    assert batches(33, 16) == [2, 2]
+    assert batches(34, 16) == [3, 3, 3]
+    assert batches(17, 32) == [1]
+    assert batches(3, 1) == [3, 3, 3]  # a user who asks for batches of one gets them
+
+
+def test_random_layers_draw_anew_each_epoch_and_alike_each_time():
+    class Draws(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.drawn = nn.Linear(64, 3), []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.drawn.append(float(torch.rand(())))
+            return self.linear(x.flatten(1))
+
+    def drawn(seed: int) -> list[float]:
+        model = Draws()
+        fit(model, images(20), TrainConfig(epochs=3, lr=0.1, batch_size=20, crop=0, seed=seed))
+        return model.drawn
+
+    first = drawn(0)
+    assert len(set(first)) == 3
+    assert drawn(0) == first
+    assert not set(drawn(1)) & set(first)
+
+
 @pytest.mark.parametrize(("size", "floating"), [(8, True), (13, False), (20, True)])
 def test_learns_at_any_size_and_type(size: int, floating: bool):
     model = small_net()

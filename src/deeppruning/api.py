@@ -5,7 +5,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,9 +42,10 @@ def prune(
     """Search for thin versions of `model` and fine-tune the three picks; the model itself stays as it is.
 
     `train` and `test` are image sets, (images, labels) pairs or torch Datasets. The result does not
-    depend on `workers`. `tables` are further tables for the run's config.toml. The rest is what `Setup`
-    takes: `task` (your own way to train and judge; needs `example_input`), `objective` (a function of
-    the thin network in place of FLOPs), `backend` (a RayBackend for a cluster), `candidate_timeout`
+    depend on `workers`, by default as many as the cores that this process may use have room for. `tables`
+    are further tables for the run's config.toml. The rest is what `Setup` takes: `task` (your own way to
+    train and judge, in place of train, test and finetune; needs `example_input`), `objective` (a function
+    of the thin network in place of FLOPs), `backend` (a RayBackend for a cluster), `candidate_timeout`
     (seconds until a worker counts as hung; "auto": 20 times the median so far; "off"), `observer`.
     """
     setup = Setup(
@@ -53,18 +53,19 @@ def prune(
         train=train,
         test=test,
         search=search or SearchConfig(),
-        finetune=finetune or FinetuneConfig(),
-        workers=workers or os.cpu_count() or 1,
+        finetune=finetune,
+        workers=workers,
         device=device,
         **rest,
     )
     job = setup.job()
+    setup.check_patterns(job.context.graph)
     timeout = setup.candidate_timeout
     config = {
         "search": setup.search.to_table(),
-        "finetune": setup.finetune.to_table(),
+        "finetune": setup.tuning.to_table(),
         "run": {
-            "workers": setup.workers,
+            "workers": setup.worker_count,
             "device": device,
             **({} if timeout is None else {"candidate_timeout": timeout}),
         },
@@ -99,8 +100,8 @@ def resume(
             train=train,
             test=test,
             search=SearchConfig.from_table(run.config["search"]),
-            finetune=FinetuneConfig.from_table(run.config["finetune"]),
-            workers=workers or table.get("workers") or os.cpu_count() or 1,
+            finetune=None if rest.get("task") else FinetuneConfig.from_table(run.config["finetune"]),
+            workers=table.get("workers") if workers is None else workers,
             device=device or table["device"],
             **rest,
         )
@@ -136,7 +137,7 @@ def finetune(
             train=train,
             test=test,
             search=replace(search, threads=cores),
-            finetune=chosen,
+            finetune=options if rest.get("task") else chosen,
             workers=1,
             device=device or run.config["run"]["device"],
             **rest,
@@ -189,7 +190,7 @@ def compare(
         test=test,
         search=search or (matched.search if matched else SearchConfig()),
         finetune=finetune or (matched.finetune if matched else FinetuneConfig()),
-        workers=workers or os.cpu_count() or 1,
+        workers=workers,
         device=device or (matched.device if matched else "auto"),
         backend=backend,
         candidate_timeout=candidate_timeout,
@@ -211,7 +212,7 @@ def compare(
         "images": images,
         "test_images": test_images,
         "search": setup.search.to_table(),
-        "finetune": setup.finetune.to_table(),
+        "finetune": setup.tuning.to_table(),
         "model": fingerprint(model),
         "data": rivalry.data_fingerprint(),
     }

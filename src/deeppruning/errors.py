@@ -28,6 +28,10 @@ class RunError(DeepPruningError):
     """A run folder that is missing, in use, damaged or of another configuration."""
 
 
+class Diverged(DeepPruningError):
+    """Weights, outputs, a loss or an error that are infinite or not a number: of no use any more."""
+
+
 def unknown(kind: str, given: str, known: Iterable[str]) -> InputError:
     """The error for a misspelt name, offering the nearest known ones.
 

@@ -11,7 +11,7 @@ from deeppruning.backends import Backend, RayBackend
 from deeppruning.backends.limits import AUTO, Timeout, read_timeout
 from deeppruning.cli.search_options import Command
 from deeppruning.errors import InputError, unknown
-from deeppruning.training.device import available_threads, choose_device
+from deeppruning.training.device import choose_device, default_workers
 
 BACKENDS = ("local", "ray")
 
@@ -119,7 +119,7 @@ class BackendChoice:
 
     def local_workers(self, threads: int) -> int:
         """How many local processes that makes."""
-        return self.workers or max(1, available_threads() // threads)
+        return default_workers(threads) if self.workers is None else self.workers
 
     def make(self, threads: int, device: str, say: Callable[[str], None]) -> Backend | None:
         """The backend, None for the local one, which needs no making; the device is checked here."""

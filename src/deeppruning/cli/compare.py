@@ -21,6 +21,7 @@ from deeppruning.cli.search_options import (
     search_config,
     search_options,
 )
+from deeppruning.cli.search_progress import diverged_line
 from deeppruning.cli.search_run import resumable
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError
@@ -28,7 +29,7 @@ from deeppruning.report import write_report
 from deeppruning.report.rivals_plot import write_rivals_plot
 from deeppruning.rivals import Comparison, MethodDone
 from deeppruning.runs.folder import RunFolder
-from deeppruning.search.events import EpochDone
+from deeppruning.search.events import EpochDone, FinetuneDiverged
 from deeppruning.training.allocator import keep_freed_memory
 
 
@@ -156,13 +157,16 @@ class _Progress:
         if not self._quiet and not self._as_json:
             click.echo(text)
 
-    def __call__(self, event: MethodDone | EpochDone) -> None:
+    def __call__(self, event: MethodDone | EpochDone | FinetuneDiverged) -> None:
         if isinstance(event, EpochDone):
+            return
+        if isinstance(event, FinetuneDiverged):
+            self.say(diverged_line(event))
             return
         if self._as_json:
             click.echo(json.dumps({"event": "method", **asdict(event)}))
         networks = ", ".join(
-            f"{row.target} {100 * row.error_before:.1f} -> {100 * row.error_after:.2f} %"
+            f"{row.target} {_percent(row.error_before, 1)} -> {_percent(row.error_after, 2, ' %')}"
             for row in event.rows
         )
         spent = sum(row.select_seconds + row.finetune_seconds for row in event.rows)
@@ -178,6 +182,10 @@ class _Progress:
             click.echo(f"written: {path}")
 
 
+def _percent(error: float | None, digits: int, unit: str = "") -> str:
+    return "failed" if error is None else f"{100 * error:.{digits}f}{unit}"
+
+
 def table(comparison: Comparison) -> str:
     """All methods at every target as text, the most accurate first, and the searches below."""
     lines = [f"original: {100 * comparison.original_error:.2f} % test error"]
@@ -191,8 +199,8 @@ def table(comparison: Comparison) -> str:
             if mean.target == target.name:
                 spread = "" if mean.error_spread is None else f" ± {100 * mean.error_spread:.2f}"
                 lines.append(
-                    f"{mean.method:18} {100 * mean.error_before:7.2f} % "
-                    f"{f'{100 * mean.error_after:.2f}{spread} %':>16} "
+                    f"{mean.method:18} {_percent(mean.error_before, 2, ' %'):>9} "
+                    f"{_percent(mean.error_after, 2, f'{spread} %'):>16} "
                     f"{100 * mean.flops / comparison.original_flops:6.1f} % {mean.params:11,.0f} "
                     f"{duration(mean.select_seconds + mean.finetune_seconds):>9}"
                 )

@@ -73,5 +73,7 @@ def is_finished(run: Path) -> bool:
     if not (run / HISTORY).exists():
         return False
     with RunFolder.open(run, read_only=True) as opened:
-        saved = all(opened.solution(role).exists() for role in ROLES)
-        return saved and bool(opened.history.get_fact("finished"))
+        if not opened.history.get_fact("finished"):
+            return False
+        facts = {role: opened.history.get_fact(f"solution/{role}", {}) for role in ROLES}
+        return all(opened.solution(role).exists() or facts[role].get("failure") for role in ROLES)

@@ -37,6 +37,7 @@ class Row:
     flops_pruned: float
     params: int
     latency_seconds: float | None = None
+    failure: str = ""  # why there is no such network
 
 
 def conclude(run_dir: Path, progress: SearchProgress) -> None:
@@ -57,12 +58,12 @@ def read_rows(run_dir: Path, roles: tuple[str, ...] = ROLES) -> list[Row]:
     original, latency = facts["original"], facts.get(_LATENCY, {})
     rows = [
         Row("original", None, original.get("test_error"), original["flops"], 0.0, original["params"],
-            latency.get("original"))
+            latency.get("original"), original.get("failure", ""))
     ]  # fmt: skip
     for role in roles:
         kept: Mapping[str, Any] = facts[f"solution/{role}"]
         numbers = (kept["test_error"], kept["flops"], kept["flops_pruned"], kept["params"])
-        rows.append(Row(role, kept["id"], *numbers, latency.get(role)))
+        rows.append(Row(role, kept["id"], *numbers, latency.get(role), kept.get("failure", "")))
     return rows
 
 
@@ -73,13 +74,17 @@ def table(rows: list[Row]) -> str:
     network   test error     FLOPs  FLOPs saved  parameters
     original      6.64 %  125.00 M            -     850,000
     """
+    measured = any(row.latency_seconds is not None for row in rows)
     columns: list[list[str]] = [
         ["network", *(row.network for row in rows)],
-        ["test error", *(_percent(row.test_error) for row in rows)],
+        ["test error", *("failed" if row.failure else _percent(row.test_error) for row in rows)],
         ["FLOPs", *(amount(row.flops, like=rows[0].flops) for row in rows)],
         ["FLOPs saved", *("-" if row.candidate is None else _percent(row.flops_pruned, 1) for row in rows)],
         ["parameters", *(f"{row.params:,}" for row in rows)],
-        ["latency", *(_milliseconds(row.latency_seconds) for row in rows)],
+        [
+            "latency",
+            *("-" if row.failure and measured else _milliseconds(row.latency_seconds) for row in rows),
+        ],
     ]
     columns = [column for column in columns if all(column[1:])]
     widths = [max(map(len, column)) for column in columns]
@@ -115,7 +120,8 @@ def _seconds_of_one(model: nn.Module, example: torch.Tensor) -> float:
 
 def _notes(rows: list[Row]) -> list[str]:
     measured = any(row.latency_seconds is not None for row in rows)
-    return ["(latency: one image, one processor thread, median)"] if measured else []
+    notes = ["(latency: one image, one processor thread, median)"] if measured else []
+    return notes + [f"{row.network} failed: {row.failure}" for row in rows if row.failure]
 
 
 def _write_report(run_dir: Path, progress: SearchProgress) -> Path | None:

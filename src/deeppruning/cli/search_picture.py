@@ -12,9 +12,9 @@ from rich.text import Text
 
 from deeppruning.cli.amounts import duration
 from deeppruning.cli.scatter import scatter
-from deeppruning.cli.search_progress import PlainProgress, is_troubled, started_line
+from deeppruning.cli.search_progress import PlainProgress, diverged_line, is_troubled, started_line
 from deeppruning.cli.search_state import MARKS
-from deeppruning.search.events import CandidateDone, Event, SolutionSaved, Started
+from deeppruning.search.events import CandidateDone, Event, FinetuneDiverged, SolutionSaved, Started
 
 _PLOT_COLUMNS, _PLOT_ROWS = 60, 12
 _ROWS_BESIDE_PLOT = 14  # progress, nodes, picks, axis and the shell's prompt
@@ -50,6 +50,8 @@ class LiveProgress(PlainProgress):
             self._live.start()
         elif isinstance(event, SolutionSaved):
             self.say(f"saved {event.role} in {event.path}")
+        elif isinstance(event, FinetuneDiverged):
+            self.say(diverged_line(event))
         elif isinstance(event, CandidateDone) and is_troubled(event):
             self.say(self._candidate_line(event))
 

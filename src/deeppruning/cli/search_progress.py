@@ -1,8 +1,9 @@
 """How a search shows itself: a live picture on a terminal, lines elsewhere, JSON for machines, or nothing.
 
 With --json every line on the output is one object with the key `event`; errors are shares (0..1):
-`training`, `trained` (only without --weights), `started`, `candidate`, `generation`, `epoch`, `solution`,
-`finished`. The keys are the fields of the events in deeppruning.search.events, those of an evaluation
+`training`, `trained` (only without --weights), `started`, `candidate`, `generation`, `epoch`, `diverged`,
+`solution`, `finished`. A candidate that diverged or failed has null for its error and cost.
+The keys are the fields of the events in deeppruning.search.events, those of an evaluation
 or epoch report beside them; `finished` has `networks`, the rows of the final table, and `report`.
 """
 
@@ -19,10 +20,12 @@ from rich.console import Console
 
 from deeppruning.cli.amounts import amount, duration
 from deeppruning.cli.search_state import SearchState, node_of, picks_line
+from deeppruning.runs.records import Status
 from deeppruning.search.events import (
     CandidateDone,
     EpochDone,
     Event,
+    FinetuneDiverged,
     GenerationDone,
     SolutionSaved,
     Started,
@@ -89,6 +92,8 @@ class PlainProgress(SearchProgress):
             return line if self.state.seconds else ""
         if isinstance(event, EpochDone):
             return epoch_line(event)
+        if isinstance(event, FinetuneDiverged):
+            return diverged_line(event)
         return f"saved {event.role} in {event.path}"
 
     def _candidate_line(self, event: CandidateDone) -> str:
@@ -96,8 +101,9 @@ class PlainProgress(SearchProgress):
         assert self.state.started is not None
         saved = 1.0 - found.flops / self.state.started.original_flops
         width = len(str(self.state.total))
+        error = " " * 8 if found.error is None else f"{100 * found.error:6.2f} %"
         line = (
-            f"candidate {self.state.done:>{width}}/{self.state.total}  error {100 * found.error:6.2f} %  "
+            f"candidate {self.state.done:>{width}}/{self.state.total}  error {error}  "
             f"FLOPs -{100 * saved:.1f} %  {found.seconds:.1f} s"
         )
         where = f"  on {node_of(found.worker)}" if self.state.by_node() else ""
@@ -167,7 +173,12 @@ def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:
     if isinstance(event, EpochDone):
         own = {"id": event.id, "roles": list(event.roles), "epochs": event.epochs}
         return "epoch", {**own, **asdict(event.report)}
-    names = {Started: "started", GenerationDone: "generation", SolutionSaved: "solution"}
+    names: dict[type, str] = {
+        Started: "started",
+        GenerationDone: "generation",
+        FinetuneDiverged: "diverged",
+        SolutionSaved: "solution",
+    }
     return names[type(event)], asdict(event)
 
 
@@ -192,14 +203,20 @@ def epoch_line(event: EpochDone) -> str:
     )
 
 
+def diverged_line(event: FinetuneDiverged) -> str:
+    """That the fine-tuning of a network diverged, and what becomes of it."""
+    factor = event.lr_factor
+    then = "it has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
+    return f"fine-tuning {'+'.join(event.roles)} diverged ({event.reason}); {then}"
+
+
 def is_troubled(event: CandidateDone) -> bool:
     """Whether a candidate evaluated just now did not go as it should."""
-    return event.fresh and (event.evaluation.status != "ok" or event.attempts > 1)
+    return event.fresh and (event.evaluation.status is not Status.OK or event.attempts > 1)
 
 
 def _trouble(event: CandidateDone) -> str:
     tried = f"  ({event.attempts} attempts: workers died or hung)" if event.attempts > 1 else ""
-    if event.evaluation.status == "failed":
-        reason = event.evaluation.detail.strip().splitlines()[-1:] or [""]
-        return f"{tried}  failed, worst error taken: {reason[0]}"
-    return f"{tried}  diverged, worst error taken" if event.evaluation.status == "diverged" else tried
+    if event.evaluation.status is Status.OK:
+        return tried
+    return f"{tried}  {event.evaluation.status}: {event.evaluation.reason}"

@@ -5,7 +5,16 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from deeppruning.cli.scatter import Point
-from deeppruning.search.events import CandidateDone, EpochDone, Event, GenerationDone, Pick, Started
+from deeppruning.runs.records import Status
+from deeppruning.search.events import (
+    CandidateDone,
+    EpochDone,
+    Event,
+    FinetuneDiverged,
+    GenerationDone,
+    Pick,
+    Started,
+)
 
 MARKS = {"heavy": "H", "knee": "K", "light": "L"}  # ordered from accurate to cheap, as they are shown
 
@@ -40,6 +49,8 @@ class SearchState:
         elif isinstance(event, EpochDone):
             # A new table, not a new entry: a display's own thread may be walking through the old one.
             self.epochs = {**self.epochs, event.roles: event}
+        elif isinstance(event, FinetuneDiverged):
+            self.epochs = {roles: epoch for roles, epoch in self.epochs.items() if roles != event.roles}
 
     def _hear_candidate(self, event: CandidateDone) -> None:
         self.done += 1
@@ -50,8 +61,8 @@ class SearchState:
         node = node_of(event.evaluation.worker)
         if node:
             self.nodes = {**self.nodes, node: self.nodes.get(node, 0) + 1}
-        self.diverged += event.evaluation.status == "diverged"
-        self.failed += event.evaluation.status == "failed"
+        self.diverged += event.evaluation.status is Status.DIVERGED
+        self.failed += event.evaluation.status is Status.FAILED
         self.retried += event.attempts > 1
 
     @property
@@ -78,6 +89,7 @@ class SearchState:
         points = [
             Point(seen.evaluation.flops, seen.evaluation.error, new if seen.generation == latest else old)
             for seen in self.candidates
+            if seen.evaluation.error is not None
         ]
         return points + [Point(pick.flops, pick.error, MARKS[role]) for role, pick in self.picks.items()]
 

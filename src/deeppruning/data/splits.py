@@ -25,20 +25,13 @@ class DataSplits:
     test: ImageSet
 
     def __post_init__(self) -> None:
-        for part, data in (("training", self.train), ("test", self.test)):
-            if len(data) == 0:
-                raise DataError(f"data set {self.name!r} has no {part} images; give at least one")
-        if self.train.classes != self.test.classes:
-            raise DataError(
-                f"data set {self.name!r}: training and test images must have the same classes, got "
-                f"{self.train.num_classes} ({_few(self.train.classes)}) and "
-                f"{self.test.num_classes} ({_few(self.test.classes)})"
-            )
-        if self.train.image_shape != self.test.image_shape:
-            raise DataError(
-                f"data set {self.name!r}: training and test images must have the same shape, got "
-                f"{self.train.image_shape} and {self.test.image_shape}; give an image size to resize both"
-            )
+        if len(self.train) == 0:
+            raise DataError(f"data set {self.name!r} has no training images; give at least one")
+        try:
+            check_pixels(self.train, "training")
+            check_fits(self.train, self.test)
+        except DataError as error:
+            raise DataError(f"data set {self.name!r}: {error}") from None
 
     def with_normalization(self, normalization: Normalization | None) -> "DataSplits":
         """The same images, normalised otherwise in both parts."""
@@ -57,6 +50,34 @@ class DataSplits:
         self.train.share_memory_()
         self.test.share_memory_()
         return self
+
+
+def check_fits(train: ImageSet, test: ImageSet) -> None:
+    """Refuse test images that are none, or other than those trained on: nothing could be measured on them."""
+    if len(test) == 0:
+        raise DataError("there are no test images; give at least one")
+    if train.classes != test.classes:
+        raise DataError(
+            "training and test images must have the same classes, got "
+            f"{train.num_classes} ({_few(train.classes)}) and {test.num_classes} ({_few(test.classes)})"
+        )
+    if train.image_shape != test.image_shape:
+        raise DataError(
+            f"training and test images must have the same shape, got {train.image_shape} and "
+            f"{test.image_shape}; give an image size to resize both"
+        )
+    if (train.images.dtype == torch.uint8) != (test.images.dtype == torch.uint8):
+        raise DataError(
+            "training and test images must be of the same type, both uint8 or both normalised floats, got "
+            f"{train.images.dtype} and {test.images.dtype}"
+        )
+    check_pixels(test, "test")
+
+
+def check_pixels(data: ImageSet, part: str) -> None:
+    """Refuse images with values that are not finite."""
+    if data.images.is_floating_point() and not bool(torch.isfinite(data.images).all()):
+        raise DataError(f"{part} images hold values that are not finite (nan or inf); remove or replace them")
 
 
 def stratified_split(data: ImageSet, test_share: float, seed: int) -> tuple[ImageSet, ImageSet]:

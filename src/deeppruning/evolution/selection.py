@@ -52,7 +52,7 @@ def select(objectives: NDArray[np.float64]) -> Picks[int]:
     if len(bad):
         raise InputError(
             f"objectives must be finite, got {values[bad[0]].tolist()} for individual {bad[0]}; "
-            "give a failed candidate the worst error, 1.0, instead"
+            "leave out a candidate that failed: it cannot be selected"
         )
     error, cost = values.T
     rows = np.arange(len(values))

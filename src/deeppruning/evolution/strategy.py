@@ -37,7 +37,8 @@ class EvolutionStrategy:
 
     The first generation is 3 + offspring copies of the full network with bits flipped; every later one
     is `offspring` genomes bred from the three picks. "plus" selects among the picks and the offspring,
-    "comma" among the offspring only. Picks keep their objectives and are not asked again.
+    "comma" among the offspring only. Picks keep their objectives and are not asked again. A genome that is
+    told to have none, because its evaluation failed, is never selected and counts in no scale.
 
     The random numbers of a generation depend on `seed` and the generation alone, so telling the same
     objectives again leads through the same genomes: that is how a run is resumed. `repair` must be
@@ -128,7 +129,11 @@ class EvolutionStrategy:
         return self._batch.copy()
 
     def tell(self, objectives: NDArray[np.float64]) -> None:
-        """Learn error and cost (k, 2) of the genomes asked for, in their order, and select the three."""
+        """Learn error and cost (k, 2) of the genomes asked for, in their order, and select the three.
+
+        A row of two nan is a genome without objectives. One with objectives, or a survivor, is enough to
+        select from; where there is none, an error is raised and the same genomes can be told again.
+        """
         if self._batch is None:
             raise InputError("tell needs genomes that were asked for: call ask first")
         values = np.asarray(objectives, dtype=np.float64)
@@ -140,10 +145,16 @@ class EvolutionStrategy:
         newcomers = [
             Individual(number, self.generation, genome, (float(error), float(cost)))
             for number, genome, (error, cost) in zip(self.ids, self._batch, values, strict=True)
+            if not (np.isnan(error) and np.isnan(cost))
         ]
         survivors = set(self._picks or ()) if self.selection == "plus" else set()
         # By id, so that a tie goes to the individual that was there first.
         population = sorted([*survivors, *newcomers], key=lambda individual: individual.id)
+        if not population:
+            raise InputError(
+                f"none of the {len(values)} genomes of generation {self.generation} has objectives: there is "
+                "nothing to select from"
+            )
         chosen = select(np.array([individual.objectives for individual in population]))
         self._picks = Picks(*(population[row] for row in chosen))
         self._population = tuple(population)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from deeppruning.backends.threads import torch_threads
 from deeppruning.errors import GraphError, InputError
 from deeppruning.export.memory import peak_memory
-from deeppruning.export.networks import ORIGINAL, ROLES, Network, read_network
+from deeppruning.export.networks import ORIGINAL, ROLES, Network, failure_of, read_network
 from deeppruning.export.onnx_file import export_onnx, has_onnx, open_session, run_session
 from deeppruning.runs.folder import RunFolder
 from deeppruning.training.device import choose_device
@@ -50,7 +50,8 @@ def bench_run(
             f"batches, rounds and threads must be at least 1, got {batches}, {rounds} and {threads}"
         )
     place = choose_device(device)
-    networks = {name: read_network(run_dir, name, model=copy.deepcopy(model)) for name in (ORIGINAL, *ROLES)}
+    names = (ORIGINAL, *(role for role in ROLES if not failure_of(run_dir, role)))
+    networks = {name: read_network(run_dir, name, model=copy.deepcopy(model)) for name in names}
     with RunFolder.open(run_dir, read_only=True) as run:
         facts = run.history.facts()
     found = {name: _sizes(network, facts) for name, network in networks.items()}

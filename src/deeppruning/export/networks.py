@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from deeppruning.data.images import Normalization
 from deeppruning.errors import DeepPruningError, InputError, RunError, WeightsError, unknown
 from deeppruning.models import create_model, resolve_model
-from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.search.finetuning import FOLDER
 from deeppruning.search.job import check_same_network
 from deeppruning.search.solution import load, read_solution
@@ -89,11 +89,25 @@ def _find(run: RunFolder, name: str) -> Path:
             f"{name} of {run.path} is not fine-tuned yet; "
             f"do that with `deeppruning finetune {run.path} --candidate {number[1]}`"
         )
+    failure = failure_of(run.path, name)
+    if failure:
+        raise RunError(
+            f"{run.path} has no {name} network, its fine-tuning failed ({failure}); "
+            f"there are: {', '.join(saved) or 'none'}"
+        )
     if name in (ORIGINAL, *ROLES):
         raise RunError(
             f"{run.path} has not saved its {name} network yet; go on with `deeppruning resume {run.path}`"
         )
     raise unknown("solution", name, (ORIGINAL, *saved))
+
+
+def failure_of(run_dir: str | Path, role: str) -> str:
+    """Why a pick of a run could not be fine-tuned; empty where it could, or has not been yet."""
+    with RunFolder.open(run_dir, read_only=True) as run:
+        if not (run.path / HISTORY).is_file():
+            return ""
+        return str(run.history.get_fact(f"solution/{role}", {}).get("failure", ""))
 
 
 def _saved(run: RunFolder) -> list[str]:

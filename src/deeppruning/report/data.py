@@ -37,7 +37,7 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
         "selection": search.get("selection", "plus"),
         "evaluations": _evaluations(search),
         "generations": search.get("generations"),
-        "error_is_share": all(0.0 <= row["error"] <= 1.0 for row in candidates),
+        "error_is_share": all(0.0 <= row["error"] <= 1.0 for row in candidates if row["error"] is not None),
         "original": facts.get("original"),
         "layers": [_layer(name, genes) for name, genes in layers.items()],
         "candidates": candidates,
@@ -81,8 +81,8 @@ def _candidate(row: Mapping[str, Any], layers: Mapping[str, Any]) -> dict[str, A
     genome = unpack_genome(bytes.fromhex(row["genome"]), row["num_genes"])
     # A gene of -1 stands for a filter that always stays: it finds the True put at the end.
     bits = np.append(genome, True)
-    names = ("id", "generation", "error", "cost", "flops", "params", "seconds", "status", "kept", "num_genes")
-    return {name: row[name] for name in names} | {
+    names = ("id", "generation", "error", "cost", "flops", "params", "seconds", "status", "reason", "kept")
+    return {name: row[name] for name in (*names, "num_genes")} | {
         "widths": [int(bits[genes].sum()) for genes in layers.values()]
     }
 
@@ -104,7 +104,7 @@ def _axes(objective: str, candidates: Sequence[Mapping[str, Any]]) -> list[dict[
     if objective == "latency":
         return [{"key": "cost", "label": "Latency in the search, seconds"}, *axes]
     # A function of the user's own leaves no name, but its costs are not FLOPs.
-    if any(row["cost"] != row["flops"] for row in candidates if row["status"] != "failed"):
+    if any(row["cost"] != row["flops"] for row in candidates if row["cost"] is not None):
         return [{"key": "cost", "label": "Cost (own objective)"}, *axes]
     return axes
 
@@ -119,7 +119,7 @@ def _solutions(
     for role in ROLES:
         saved = facts.get(f"solution/{role}")
         if saved is not None:
-            found.append({"role": role, "final": True, **saved})
+            found.append({"role": role, "final": not saved.get("failure"), **saved})
         elif latest.get(role) in by_id:
             found.append({"role": role, "final": False, **_provisional(by_id[latest[role]], data)})
     for key, saved in facts.items():

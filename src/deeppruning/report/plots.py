@@ -39,7 +39,7 @@ def draw_plots(data: Mapping[str, Any], folder: Path) -> list[Path]:
 
 def population(data: Mapping[str, Any]) -> Drawing | None:
     """Every candidate, error against cost, coloured by generation, the picks marked."""
-    shown = [row for row in data["candidates"] if row["status"] != "failed"]
+    shown = [row for row in data["candidates"] if row["error"] is not None]
     if not shown:
         return None
     axis = data["axes"][0]

@@ -52,7 +52,8 @@ def _reduced(table: Mapping[str, Any]) -> dict[str, Any] | None:
     names = [target["name"] for target in targets]
     points: dict[str, dict[str, dict[str, Any]]] = {}
     for mean in table["means"]:
-        if mean["target"] in names:
+        # A method whose networks all failed has no point: its place says so.
+        if mean["target"] in names and mean["error_after"] is not None:
             points.setdefault(_text(mean["method"]), {})[mean["target"]] = _point(mean, full)
     if not points:
         return None
@@ -89,7 +90,7 @@ def _point(mean: Mapping[str, Any], full: float) -> dict[str, Any]:
     spread = mean["error_spread"]
     return {
         "share": _number(mean["flops"] / full),
-        "before": _number(mean["error_before"]),
+        "before": None if mean["error_before"] is None else _number(mean["error_before"]),
         "after": _number(mean["error_after"]),
         "spread": None if spread is None else _number(spread),
         "seeds": int(_number(mean["seeds"])),

@@ -68,7 +68,8 @@ def verdict(data: Mapping[str, Any]) -> str:
     saved = f"{_percent(knee['flops_pruned'])} of the FLOPs"
     if not knee["final"]:
         error = _error(knee["train_error"], data)
-        return f"After {tried} the knee saves {saved} at an error of {error} in the search."
+        lost = ", but its fine-tuning failed" if knee.get("failure") else ""
+        return f"After {tried} the knee saves {saved} at an error of {error} in the search{lost}."
     before, after = data["original"].get("test_error"), knee["test_error"]
     if before is None or after is None:
         error = _error(knee["train_error"], data)

@@ -1,13 +1,13 @@
 """Auto-balanced filter pruning: train what will go towards zero and what stays away from it, then cut."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from deeppruning.errors import Diverged
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut import cut
 from deeppruning.graph.plan import Bits
@@ -17,7 +17,7 @@ from deeppruning.rivals.problem import Method, Network, Problem, Scores, Target
 from deeppruning.rivals.ranking import prunable, uniform_order
 from deeppruning.search.candidate import Context, candidate_seed
 from deeppruning.search.task import Classification
-from deeppruning.training.loop import Diverged, fit
+from deeppruning.training.loop import fit
 
 STRENGTH = 0.05
 
@@ -41,8 +41,7 @@ class AutoBalanced(Method):
         order = uniform_order(graph, scores)
         genomes = [meet_flops(graph, graph.full_genome(), order, target.flops) for target in targets]
         factors = [balance_factors(graph, scores, genome) for genome in genomes]
-        weights = problem.map(train_balanced, list(zip(genomes, factors, strict=True)))
-        return [Network(genome, tensors) for genome, tensors in zip(genomes, weights, strict=True)]
+        return problem.map(train_balanced, list(zip(genomes, factors, strict=True)))
 
 
 def balance_factors(graph: ChannelGraph, scores: Scores, genome: Bits) -> Scores:
@@ -62,8 +61,8 @@ def balance_factors(graph: ChannelGraph, scores: Scores, genome: Bits) -> Scores
     return factors
 
 
-def train_balanced(context: Context, item: tuple[Bits, Scores]) -> dict[str, Tensor]:
-    """Train the whole network with the pulls, then cut it: the thin weights."""
+def train_balanced(context: Context, item: tuple[Bits, Scores]) -> Network:
+    """Train the whole network with the pulls, then cut it; one that diverges has failed."""
     genome, factors = item
     task, graph = context.task, context.graph
     assert isinstance(task, Classification)
@@ -71,9 +70,11 @@ def train_balanced(context: Context, item: tuple[Bits, Scores]) -> dict[str, Ten
     assert task.tuning is not None
     whole = graph.prune(graph.full_genome()).to(task.device)
     options = replace(task.tuning, seed=candidate_seed(context.seed, genome))
-    with suppress(Diverged):  # what is left of it then fails in the fine-tuning, as any other network may
+    try:
         fit(whole, task.train, options, device=task.device, penalty=TwoSigned.of(graph, whole, factors))
-    return dict(cut(whole.cpu(), graph.recipe(genome)).state_dict())
+    except Diverged as diverged:
+        return Network(genome, failure=str(diverged))
+    return Network(genome, dict(cut(whole.cpu(), graph.recipe(genome)).state_dict()))
 
 
 @dataclass(frozen=True, eq=False)

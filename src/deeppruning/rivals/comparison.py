@@ -13,6 +13,7 @@ from deeppruning.atomic import write_atomically
 from deeppruning.backends.base import Backend, Key, Outcome, Session
 from deeppruning.backends.threads import torch_threads
 from deeppruning.config import SearchConfig
+from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.rivals.events import MethodDone, Observer
 from deeppruning.rivals.problem import Clock, Method, Network, Problem, Target, Workers, call, kind_of_call
 from deeppruning.rivals.proposals import Proposal, file_name, read_proposal, write_proposal
@@ -22,9 +23,8 @@ from deeppruning.runs.history import History
 from deeppruning.runs.records import Evaluation
 from deeppruning.search.candidate import Context
 from deeppruning.search.events import ignore
-from deeppruning.search.finetuning import Finetuning, Round, RoundDone, run_round
+from deeppruning.search.finetuning import Finetuning, Lost, Round, RoundDone, Tuned, run_round
 from deeppruning.search.task import Classification, hash_tensors
-from deeppruning.training.loop import Diverged
 
 RESULTS = "results.json"
 
@@ -82,14 +82,17 @@ def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
     return comparison
 
 
-def error_as_proposed(context: Context, network: Network) -> float:
-    """The error of a network on the test set, as it was proposed."""
+def error_as_proposed(context: Context, network: Network) -> float | None:
+    """The error of a network on the test set, as it was proposed; None for one that gives no answers."""
+    if network.failure:
+        return None
     thin = context.graph.prune(network.genome)
     if network.weights is not None:
         thin.load_state_dict(network.weights)
-    error = context.task.test_error(thin)
-    assert error is not None
-    return error
+    try:
+        return context.task.test_error(thin)
+    except Diverged:
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +113,11 @@ class _Step:
         full = self.context.graph.full_genome()
         with History(self._history_file(OURS)) as history:
             (error,) = self._problem(history, Clock()).map(error_as_proposed, [Network(full)])
+        if error is None:
+            raise InputError(
+                "the network has outputs on the test images that are not finite (nan or inf): there is "
+                "nothing to compare; check its weights and the values of the images"
+            )
         return Comparison(self.rivalry.targets, error, self.context.graph.flops(full))
 
     def run(self, method: Method | None) -> tuple[list[Row], Search | None]:
@@ -132,9 +140,9 @@ class _Step:
                 flops=graph.flops(network.genome),
                 params=graph.params(network.genome),
                 error_before=before,
-                error_after=errors[place],
+                error_after=errors.get(place),
                 select_seconds=proposal.seconds / len(self.rivalry.targets),
-                finetune_seconds=seconds[place],
+                finetune_seconds=seconds.get(place, 0.0),
             )
             for place, (target, network, before) in enumerate(
                 zip(self.rivalry.targets, proposal.networks, proposal.errors, strict=True)
@@ -172,38 +180,33 @@ class _Step:
             return None
         full = self.context.graph.flops(self.context.graph.full_genome())
         costs = self.context.graph.flops(np.array([evaluation.genome for evaluation in found])) / full
-        points = zip((evaluation.error for evaluation in found), costs, strict=True)
+        errors = (evaluation.error for evaluation in found)
+        points = [(error, cost) for error, cost in zip(errors, costs, strict=True) if error is not None]
         return Search(name, self.seed, len(found), hypervolume(points))
 
     def _finetune(self, name: str, proposal: Proposal) -> tuple[dict[int, float], dict[int, float]]:
         variant = file_name(name, self.seed)
-        genomes = {place: network.genome for place, network in enumerate(proposal.networks)}
+        networks = {place: one for place, one in enumerate(proposal.networks) if not one.failure}
+        genomes = {place: network.genome for place, network in networks.items()}
         roles = {place: (name, target.name) for place, target in enumerate(self.rivalry.targets)}
         starts = {
-            place: save(network.weights)
-            for place, network in enumerate(proposal.networks)
-            if network.weights is not None
+            place: save(network.weights) for place, network in networks.items() if network.weights is not None
         }
-        tuning = Finetuning(self.run_folder, self.context, self.rivalry.observer, variant)
+        task = self.context.task
+        assert isinstance(task, Classification)
+        assert task.tuning is not None
+        seed = task.tuning.seed + self.seed
+        tuning = Finetuning(self.run_folder, self.context, self.rivalry.observer, seed, variant)
         tuned = tuning.train(_Rounds(self.workers), genomes, roles, starts)
+        for place, one in tuned.items():
+            if isinstance(one, Lost) and not one.diverged:
+                raise RunError(f"fine-tuning of {', '.join(roles[place])} failed:\n{one.reason}")
         seconds = {
             place: sum(row.seconds for row in self.run_folder.history.epochs(f"candidate-{place}/{variant}"))
             for place in genomes
         }
-        errors = {place: network.test_error for place, network in tuned.items()}
+        errors = {place: one.test_error for place, one in tuned.items() if isinstance(one, Tuned)}
         return {place: float(error) for place, error in errors.items() if error is not None}, seconds
-
-
-def round_or_worst(context: Context, item: Round) -> RoundDone:
-    """A round of fine-tuning; a network that diverges is at its end, with the worst error."""
-    try:
-        return run_round(context, item)
-    except Diverged:
-        weights = {
-            name: t.contiguous().clone() for name, t in context.graph.prune(item.genome).state_dict().items()
-        }
-        facts = {"test_error": json.dumps(context.task.worst_error)}
-        return RoundDone(None, item.state, weights=save(weights, facts))
 
 
 class _Rounds(Session[Round, RoundDone]):
@@ -213,7 +216,7 @@ class _Rounds(Session[Round, RoundDone]):
         self._workers = workers
 
     def map(self, items: Iterable[tuple[Key, Round]]) -> Iterator[Outcome[Key, RoundDone]]:
-        return self._workers.map((key, (round_or_worst, item)) for key, item in items)
+        return self._workers.map((key, (run_round, item)) for key, item in items)
 
     def close(self) -> None:
         """Nothing: the workers are closed by whoever opened them."""

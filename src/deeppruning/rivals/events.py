@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from deeppruning.rivals.results import Row
-from deeppruning.search.events import EpochDone
+from deeppruning.search.events import EpochDone, FinetuneDiverged
 
 
 @dataclass(frozen=True)
@@ -18,4 +18,4 @@ class MethodDone:
     rows: tuple[Row, ...]
 
 
-Observer = Callable[[MethodDone | EpochDone], None]
+Observer = Callable[[MethodDone | EpochDone | FinetuneDiverged], None]

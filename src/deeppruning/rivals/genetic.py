@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from deeppruning.errors import RunError
 from deeppruning.graph.plan import Bits
 from deeppruning.rivals.flops import meet_flops
 from deeppruning.rivals.problem import Method, Network, Problem, Target
@@ -44,20 +45,31 @@ class Genetic(Method):
             mothers, fathers = (people[roulette(errors, count, generator)] for _ in range(2))
             children = np.where(generator.random(mothers.shape) < 0.5, mothers, fathers)
             children = fit_in(children ^ (generator.random(children.shape) < problem.search.mutation))
-            best = int(np.argmin(errors))
+            best = int(np.argmin(_worst_if_unknown(errors)))
             people = np.concatenate([people[best : best + 1], children])
             errors = np.append(errors[best], problem.evaluate(children)[:, 0])
             spent += count
-        return np.asarray(people[int(np.argmin(errors))])
+        if np.isnan(errors).all():
+            raise RunError("every candidate of the genetic algorithm diverged: it has none to propose")
+        return np.asarray(people[int(np.argmin(_worst_if_unknown(errors)))])
+
+
+def _worst_if_unknown(errors: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.isnan(errors), np.inf, errors)
 
 
 def roulette(errors: NDArray[np.float64], count: int, generator: np.random.Generator) -> NDArray[np.int64]:
     """Draw individuals with a chance in proportion to their accuracy above the worst one's.
 
+    One without an error (nan) has no chance, unless all are without.
+
     >>> roulette(np.array([0.5, 0.1, 0.5]), 3, np.random.default_rng(0)).tolist()
     [1, 1, 1]
     """
-    fitness = errors.max() - errors
+    known = ~np.isnan(errors)
+    fitness = np.zeros_like(errors)
+    if known.any():
+        fitness[known] = errors[known].max() - errors[known]
     if not fitness.any():
-        fitness = np.ones_like(fitness)
+        fitness = known.astype(np.float64) if known.any() else np.ones_like(errors)
     return generator.choice(len(errors), size=count, p=fitness / fitness.sum())

@@ -17,6 +17,7 @@ class NSGA2(Searching):
 
     It starts from the first generation of the evolution strategy and makes as many offspring a
     generation, by uniform crossover and bit flips at the same rate: equal in the number of evaluations.
+    A candidate without objectives is infeasible: any other is better.
     """
 
     name = "nsga2"
@@ -45,7 +46,7 @@ class NSGA2(Searching):
             survival=RankAndCrowding(crowding_func=self.crowding()),
             eliminate_duplicates=False,  # a twin costs nothing, and every generation keeps its size
         )
-        space = Space(n_var=problem.graph.num_genes, n_obj=2, vtype=bool)
+        space = Space(n_var=problem.graph.num_genes, n_obj=2, n_ieq_constr=1, vtype=bool)
         algorithm.setup(space, termination=("n_gen", config.generations), seed=problem.seed, verbose=False)
         batches = []
         while algorithm.has_next():
@@ -53,7 +54,9 @@ class NSGA2(Searching):
             genomes = repair(people.get("X").astype(np.bool_))
             objectives = problem.evaluate(genomes)
             people.set("X", genomes)
-            people.set("F", objectives)
+            failed = np.isnan(objectives).any(axis=1, keepdims=True)
+            people.set("F", np.where(failed, 0.0, objectives))
+            people.set("G", failed.astype(np.float64))
             for person in people:
                 person.evaluated.update({"F", "G", "H"})
             algorithm.tell(infills=people)

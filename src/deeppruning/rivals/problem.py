@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from deeppruning.backends.base import Outcome, Session
+from deeppruning.backends.base import Session
 from deeppruning.config import SearchConfig
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import RunError
@@ -20,9 +20,10 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.graph.plan import Bits
 from deeppruning.rivals.activations import Activations, gather_activations
 from deeppruning.runs.history import History
-from deeppruning.runs.records import Evaluation
-from deeppruning.search.candidate import Context, Measured, evaluate_candidate
+from deeppruning.runs.records import Status
+from deeppruning.search.candidate import Context, evaluate_candidate, settle
 from deeppruning.search.finetuning import Round, kind_of_round
+from deeppruning.search.runner import refuse_hopeless
 from deeppruning.search.task import Classification
 from deeppruning.training.device import this_or_processor
 
@@ -54,10 +55,14 @@ class Target:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A thin network by its genome; weights are given where they are not those of the original, cut."""
+    """A thin network by its genome; weights are given where they are not those of the original, cut.
+
+    A network that the method could not train has a `failure` instead: it has no errors.
+    """
 
     genome: Bits
     weights: dict[str, Tensor] | None = None
+    failure: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,42 +123,32 @@ class Problem:
         return [found[key] for key in sorted(found)]
 
     def evaluate(self, genomes: Bits) -> NDArray[np.float64]:
-        """(genomes, 2): error and FLOPs, as the evolution strategy has them; kept as they arrive."""
+        """(genomes, 2): error and FLOPs, as the evolution strategy has them; kept as they arrive.
+
+        A genome that diverged or failed has neither: both are nan. Should all come to nothing, that is an
+        error, and those that failed are not kept.
+        """
         distinct = {genome.tobytes(): genome for genome in genomes}
-        unknown = {key: genome for key, genome in distinct.items() if self.history.evaluation(genome) is None}
+        known = {key: self.history.evaluation(genome) for key, genome in distinct.items()}
+        rows = {key: row for key, row in known.items() if row is not None}
+        unknown = {key: genome for key, genome in distinct.items() if key not in rows}
         with self.clock.waiting():
             for outcome in self.workers.map(
                 (key, (evaluate_candidate, genome)) for key, genome in unknown.items()
             ):
-                if outcome.value is None:
-                    raise RunError(f"a candidate failed in {outcome.worker}:\n{outcome.failure}")
-                self._record(unknown[outcome.key], outcome)
-        rows = {key: self.history.evaluation(genome) for key, genome in distinct.items()}
-        for key in distinct:
-            self.clock.worked(_known(rows[key]).seconds, of=key)
-        found = [_known(rows[genome.tobytes()]) for genome in genomes]
-        return np.array([(row.error, float(row.flops)) for row in found])
-
-    def _record(self, genome: Bits, outcome: Outcome[bytes, Measured]) -> None:
-        measured = outcome.value
-        assert measured is not None
-        self.history.record_evaluation(
-            Evaluation(
-                genome=genome,
-                error=measured.error,
-                cost=measured.cost,
-                flops=self.graph.flops(genome),
-                params=self.graph.params(genome),
-                seconds=outcome.seconds,
-                worker=outcome.worker,
-                status="diverged" if measured.diverged else "ok",
-            )
+                rows[outcome.key] = settle(self.context, unknown[outcome.key], outcome)
+                if rows[outcome.key].status is not Status.FAILED:
+                    self.history.record_evaluation(rows[outcome.key])
+        if unknown:
+            refuse_hopeless("a method's search", list(rows.values()), needed=False)
+        for key, row in rows.items():
+            if key in unknown and row.status is Status.FAILED:
+                self.history.record_evaluation(row)
+            self.clock.worked(row.seconds, of=key)
+        found = [rows[genome.tobytes()] for genome in genomes]
+        return np.array(
+            [(row.error, row.flops) if row.status is Status.OK else (np.nan, np.nan) for row in found]
         )
-
-
-def _known(row: Evaluation | None) -> Evaluation:
-    assert row is not None
-    return row
 
 
 class Clock:

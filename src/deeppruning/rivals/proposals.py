@@ -16,10 +16,13 @@ from deeppruning.rivals.problem import Network
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """The networks of one method, one a target, with their test errors as cut and the time it took."""
+    """The networks of one method, one a target, with their test errors as cut and the time it took.
+
+    A network that failed, or whose outputs are not finite, has no error.
+    """
 
     networks: tuple[Network, ...]
-    errors: tuple[float, ...]
+    errors: tuple[float | None, ...]
     seconds: float
 
 
@@ -31,6 +34,7 @@ def write_proposal(path: Path, proposal: Proposal) -> None:
         for name, tensor in (network.weights or {}).items():
             tensors[f"{place}/weights/{name}"] = tensor.contiguous().clone()
     facts = {"errors": json.dumps(proposal.errors), "seconds": json.dumps(proposal.seconds)}
+    facts["failures"] = json.dumps([network.failure for network in proposal.networks])
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, save(tensors, facts))
 
@@ -43,12 +47,13 @@ def read_proposal(path: Path) -> Proposal | None:
         facts = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     errors = tuple(json.loads(facts["errors"]))
+    failures = json.loads(facts.get("failures", "null")) or [""] * len(errors)
     networks = []
     for place in range(len(errors)):
         genome: Bits = tensors[f"{place}/genome"].numpy().astype(np.bool_)
         start = f"{place}/weights/"
         weights = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
-        networks.append(Network(genome, weights or None))
+        networks.append(Network(genome, weights or None, failures[place]))
     return Proposal(tuple(networks), errors, json.loads(facts["seconds"]))
 
 

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from deeppruning.errors import Diverged
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.plan import Bits
 from deeppruning.rivals.criteria import Criterion, L1Norm
 from deeppruning.rivals.flops import meet_flops
 from deeppruning.rivals.problem import Method, Network, Problem, Scores, Target
 from deeppruning.search.candidate import Context
+
+ALL_WRONG = 1.0  # the share of wrong answers of a layer that is gone
 
 
 class Ranking(Method):
@@ -69,7 +72,7 @@ class L1Sensitivity(Ranking):
         base, scanned = errors[0], dict(zip(cuts, errors[1:], strict=True))
         turns = np.zeros(graph.num_genes)
         for place, genes in enumerate(layers):
-            measured = [base, *(scanned[place, count] for count in steps[place]), problem.task.worst_error]
+            measured = [base, *(scanned[place, count] for count in steps[place]), ALL_WRONG]
             # A scan may dip by luck, but to cut more is never taken to be safer.
             rising = np.maximum.accumulate(measured)
             turns[genes] = np.interp(np.arange(1, len(genes) + 1), [0, *steps[place], len(genes)], rising)
@@ -77,8 +80,11 @@ class L1Sensitivity(Ranking):
 
 
 def plain_error(context: Context, genome: Bits) -> float:
-    """The error on the sample, cut and not trained."""
-    error = context.task.untrained_error(context.graph.prune(genome))
+    """The error on the sample, cut and not trained; a cut that leaves no finite output gets all wrong."""
+    try:
+        error = context.task.untrained_error(context.graph.prune(genome))
+    except Diverged:
+        return ALL_WRONG
     assert error is not None
     return error
 

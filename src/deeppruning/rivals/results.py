@@ -1,5 +1,6 @@
 """What a comparison came to: a row for every network, means over seeds, and how well each search searched."""
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,15 +16,15 @@ OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
 
 @dataclass(frozen=True)
 class Row:
-    """One network of one method; errors are those on the test set."""
+    """One network of one method; errors are those on the test set, None where it has failed."""
 
     method: str
     seed: int
     target: str
     flops: int
     params: int
-    error_before: float  # cut, not yet fine-tuned
-    error_after: float
+    error_before: float | None  # cut, not yet fine-tuned
+    error_after: float | None
     select_seconds: float  # to find it, summed over workers; that of a method is shared among its networks
     finetune_seconds: float
 
@@ -40,18 +41,22 @@ class Search:
 
 @dataclass(frozen=True)
 class Mean:
-    """A method at one target, over the seeds; spreads are standard deviations, None for a single seed."""
+    """A method at one target, over the seeds; spreads are standard deviations, None for a single seed.
+
+    Errors are the means of the networks that have one, None where none has.
+    """
 
     method: str
     target: str
     seeds: int
     flops: float
     params: float
-    error_before: float
-    error_after: float
+    error_before: float | None
+    error_after: float | None
     error_spread: float | None
     select_seconds: float
     finetune_seconds: float
+    failed: int = 0  # of the seeds, those whose network could not be fine-tuned
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +86,7 @@ class Comparison:
             by_method: dict[str, list[Row]] = {}
             for row in here:
                 by_method.setdefault(row.method, []).append(row)
-            found += sorted((_mean(rows) for rows in by_method.values()), key=lambda mean: mean.error_after)
+            found += sorted((_mean(rows) for rows in by_method.values()), key=_by_error)
         return found
 
     def to_table(self) -> dict[str, Any]:
@@ -106,22 +111,28 @@ class Comparison:
         )
 
 
+def _by_error(mean: Mean) -> float:
+    return math.inf if mean.error_after is None else mean.error_after
+
+
 def _mean(rows: Sequence[Row]) -> Mean:
     def over(name: str) -> float:
         return statistics.fmean(getattr(row, name) for row in rows)
 
-    errors = [row.error_after for row in rows]
+    before = [row.error_before for row in rows if row.error_before is not None]
+    errors = [row.error_after for row in rows if row.error_after is not None]
     return Mean(
         method=rows[0].method,
         target=rows[0].target,
         seeds=len(rows),
         flops=over("flops"),
         params=over("params"),
-        error_before=over("error_before"),
-        error_after=over("error_after"),
+        error_before=statistics.fmean(before) if before else None,
+        error_after=statistics.fmean(errors) if errors else None,
         error_spread=statistics.stdev(errors) if len(errors) > 1 else None,
         select_seconds=over("select_seconds"),
         finetune_seconds=over("finetune_seconds"),
+        failed=len(rows) - len(errors),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from deeppruning.errors import RunError
 from deeppruning.graph.plan import Bits
 from deeppruning.rivals.flops import TOLERANCE, meet_flops
 from deeppruning.rivals.problem import Method, Network, Problem, Target
@@ -39,12 +40,14 @@ class Searching(Method):
 
 
 def best_within(objectives: NDArray[np.float64], flops: float) -> int:
-    """The smallest error among those within the FLOPs, or else the fewest FLOPs.
+    """The smallest error among those within the FLOPs, or else the fewest FLOPs; never one without an error.
 
-    >>> best_within(np.array([[0.1, 90.0], [0.3, 50.0], [0.2, 51.0]]), 50.0)
+    >>> best_within(np.array([[0.1, 90.0], [0.3, 50.0], [0.2, 51.0], [np.nan, np.nan]]), 50.0)
     2
     """
-    errors, costs = objectives.T
+    errors, costs = np.where(np.isnan(objectives), np.inf, objectives).T
+    if np.isinf(errors).all():
+        raise RunError("every candidate of a method's search diverged or failed: it has none to propose")
     affordable = costs <= flops * (1 + TOLERANCE)
     if not affordable.any():
         return int(np.argmin(costs))

@@ -17,6 +17,7 @@ from deeppruning.rivals.problem import Network, Target
 from deeppruning.rivals.registry import choose_methods
 from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
 from deeppruning.runs.records import Evaluation
+from deeppruning.search.identity import check_options
 from deeppruning.search.job import check_same_network
 from deeppruning.search.setup import Setup
 from deeppruning.search.task import Classification
@@ -41,6 +42,7 @@ class Match:
         """Read a run whose search is over."""
         with RunFolder.open(path, read_only=True) as run:
             check_same_network(run, model)
+            check_options(run)
             search = SearchConfig.from_table(run.config["search"])
             rows = {row.id: row for row in run.history.candidates()}
             picks = [row for row in run.history.picks() if row.generation == search.generations]
@@ -90,6 +92,8 @@ def make_rivalry(
         _check_same(match, task, graph)
     elif setup.search.objective != "flops":
         raise InputError(f"a comparison is at equal FLOPs: its objective is no {setup.search.objective!r}")
+    if match is None:
+        setup.check_patterns(graph)
     targets = _targets(graph, shares, match)
     if setup.search.evaluations < len(targets):
         raise InputError(

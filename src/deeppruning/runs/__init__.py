@@ -3,7 +3,7 @@
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.genomes import pack_genome, unpack_genome
 from deeppruning.runs.history import History
-from deeppruning.runs.records import CandidateRow, EpochRow, Evaluation, PickRow
+from deeppruning.runs.records import CandidateRow, EpochRow, Evaluation, PickRow, Status
 
 __all__ = [
     "CandidateRow",
@@ -12,6 +12,7 @@ __all__ = [
     "History",
     "PickRow",
     "RunFolder",
+    "Status",
     "pack_genome",
     "unpack_genome",
 ]

@@ -29,9 +29,24 @@ _VERSION_1 = (
     "CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
 )
 
+# Those that came to nothing have no objectives; before, they had figures that were made up.
+_VERSION_2 = (
+    "ALTER TABLE evaluations RENAME TO evaluations_1",
+    """CREATE TABLE evaluations (
+        genome BLOB PRIMARY KEY, num_genes INTEGER NOT NULL, error REAL, cost REAL,
+        flops INTEGER NOT NULL, params INTEGER NOT NULL, seconds REAL NOT NULL, worker TEXT NOT NULL,
+        status TEXT NOT NULL, detail TEXT NOT NULL, finished_at TEXT NOT NULL,
+        CHECK ((error IS NOT NULL) = (status = 'ok') AND (cost IS NOT NULL) = (status = 'ok')))""",
+    """INSERT INTO evaluations SELECT genome, num_genes, CASE status WHEN 'ok' THEN error END,
+        CASE status WHEN 'ok' THEN cost END, flops, params, seconds, worker, status, detail, finished_at
+        FROM evaluations_1 ORDER BY rowid""",
+    "DROP TABLE evaluations_1",
+)
+
 # Statements that lead to each version from the one before; a new version is added, never edited.
-MIGRATIONS: dict[int, tuple[str, ...]] = {1: _VERSION_1}
+MIGRATIONS: dict[int, tuple[str, ...]] = {1: _VERSION_1, 2: _VERSION_2}
 CURRENT_VERSION = max(MIGRATIONS)
+OLDEST_READABLE = 1  # what readers, who change nothing, understand as it is
 
 _BUSY_SECONDS = 30.0
 
@@ -63,7 +78,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
     if read_only:
         connection.execute("PRAGMA query_only = ON")
         version = _version(connection, path)
-        if version < CURRENT_VERSION:
+        if version < OLDEST_READABLE:
             raise RunError(f"{path} has old format {version}; resume the run to bring it up to date")
         return
     with transaction(connection):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from deeppruning.errors import InputError, RunError
 from deeppruning.runs.database import connect, readable_errors, transaction
 from deeppruning.runs.genomes import pack_genome, unpack_genome
-from deeppruning.runs.records import CandidateRow, EpochRow, Evaluation, PickRow
+from deeppruning.runs.records import CandidateRow, EpochRow, Evaluation, PickRow, Status
 
 Genome = NDArray[np.bool_]
 Opened = TypeVar("Opened", bound="History")
@@ -57,13 +57,12 @@ class History:
         row = (
             pack_genome(evaluation.genome),
             len(evaluation.genome),
-            float(evaluation.error),
-            float(evaluation.cost),
+            *(None if value is None else float(value) for value in (evaluation.error, evaluation.cost)),
             int(evaluation.flops),
             int(evaluation.params),
             float(evaluation.seconds),
             evaluation.worker,
-            evaluation.status,
+            evaluation.status.value,
             evaluation.detail,
             evaluation.finished_at,
         )
@@ -106,6 +105,10 @@ class History:
         """Keep one epoch of fine-tuning; an epoch that is run again replaces the earlier one."""
         row = astuple(epoch)
         self._write(f"INSERT OR REPLACE INTO epochs ({_EPOCH}) VALUES ({_marks(row)})", [row])
+
+    def forget_epochs(self, solution: str) -> None:
+        """Drop the epochs of a fine-tuning that starts again."""
+        self._write("DELETE FROM epochs WHERE solution = ?", [(solution,)])
 
     def set_fact(self, key: str, value: Any) -> None:
         """Keep any JSON value under a name, replacing the earlier one."""
@@ -183,8 +186,10 @@ def _marks(row: Sequence[Any]) -> str:
 
 
 def _evaluation(genome: Genome, row: Sequence[Any]) -> Evaluation:
-    names = _EVALUATION.split(", ")[1:]
-    return Evaluation(genome=genome, **dict(zip(names, row[1:], strict=True)))
+    values = dict(zip(_EVALUATION.split(", ")[1:], row[1:], strict=True))
+    if values["status"] != Status.OK:  # an older version gave them figures that were made up
+        values |= {"error": None, "cost": None}
+    return Evaluation(genome=genome, **values)
 
 
 def _plain(row: CandidateRow) -> dict[str, Any]:
@@ -198,4 +203,4 @@ def _plain(row: CandidateRow) -> dict[str, Any]:
     if row.evaluation is None:
         return plain | {"status": "waiting"}
     values = {name: getattr(row.evaluation, name) for name in _EVALUATION.split(", ")[1:]}
-    return plain | values
+    return plain | values | {"status": row.evaluation.status.value, "reason": row.evaluation.reason}

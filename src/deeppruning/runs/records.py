@@ -3,13 +3,22 @@
 import math
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deeppruning.errors import InputError, unknown
 
-STATUSES = ("ok", "diverged", "failed")
+
+class Status(str, Enum):
+    """What became of a candidate; equal to its own word, so that it is written and compared as text."""
+
+    OK = "ok"
+    DIVERGED = "diverged"  # its training came to nothing: a loss, an error or weights that are not finite
+    FAILED = "failed"  # it raised, its worker died, or the second objective gave no finite number
+
+    __str__ = str.__str__
 
 
 def now() -> str:
@@ -19,28 +28,50 @@ def now() -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
-    """What one genome came to; `cost` is the second objective, which may be FLOPs or something else."""
+    """What one genome came to; `cost` is the second objective, which may be FLOPs or something else.
+
+    A candidate that diverged or failed has neither error nor cost: there is nothing to compare it by.
+    """
 
     genome: NDArray[np.bool_]
-    error: float
-    cost: float
+    error: float | None
+    cost: float | None
     flops: int
     params: int
     seconds: float
     worker: str
-    status: str = "ok"
-    detail: str = ""  # the traceback of a failure
+    status: Status = Status.OK
+    detail: str = ""  # why it diverged, or the traceback of a failure
     finished_at: str = field(default_factory=now)
 
     def __post_init__(self) -> None:
-        if self.status not in STATUSES:
-            raise unknown("status", self.status, STATUSES)
-        for name in ("error", "cost", "seconds"):
-            if not math.isfinite(getattr(self, name)):
+        try:
+            object.__setattr__(self, "status", Status(self.status))
+        except ValueError:
+            raise unknown("status", str(self.status), [status.value for status in Status]) from None
+        if not math.isfinite(self.seconds):
+            raise InputError(f"seconds of an evaluation must be finite, got {self.seconds}")
+        for name in ("error", "cost"):
+            value = getattr(self, name)
+            if self.status is not Status.OK and value is not None:
+                raise InputError(f"a candidate that {self.status} has no {name}, got {value}; give None")
+            if self.status is Status.OK and (value is None or not math.isfinite(value)):
                 raise InputError(
-                    f"{name} of an evaluation must be finite, got {getattr(self, name)}; a candidate that "
-                    "diverged or failed has the worst error, 1.0"
+                    f"{name} of an evaluation must be finite, got {value}; a candidate without one has "
+                    "diverged or failed: give it that status"
                 )
+
+    @property
+    def objectives(self) -> tuple[float, float]:
+        """Error and cost, both nan for a candidate that has none."""
+        if self.error is None or self.cost is None:
+            return math.nan, math.nan
+        return self.error, self.cost
+
+    @property
+    def reason(self) -> str:
+        """Why a candidate has no objectives, in a line: the end of the traceback; empty where it has."""
+        return (self.detail.strip().splitlines() or [""])[-1] if self.status is not Status.OK else ""
 
 
 @dataclass(frozen=True, eq=False)

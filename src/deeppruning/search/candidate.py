@@ -1,9 +1,10 @@
 """One candidate: from a genome to its objectives, the same wherever and whenever it is evaluated."""
 
+import copy
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.utils._pytree import tree_map
 
+from deeppruning.backends.base import Outcome
+from deeppruning.errors import Diverged
 from deeppruning.graph import ChannelGraph
+from deeppruning.runs.records import Evaluation, Status
 from deeppruning.search.task import Task
-from deeppruning.training.loop import Diverged
 
 Genome = NDArray[np.bool_]
 Objective = str | Callable[[nn.Module], float]
@@ -29,15 +33,22 @@ class Context:
     objective: Objective  # "flops", "params", "latency", or a function of the thin network
     example_input: Any
     seed: int
+    device: str = "cpu"  # what latency is measured on
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The objectives of a candidate, and whether its training held."""
+    """The objectives of a candidate, None where it has none, and then why."""
 
-    error: float
-    cost: float
-    diverged: bool = False
+    error: float | None
+    cost: float | None
+    status: Status = Status.OK
+    reason: str = ""
+
+    @classmethod
+    def nothing(cls, status: Status, reason: str) -> "Measured":
+        """A candidate that came to nothing."""
+        return cls(None, None, status, reason)
 
 
 def evaluate_candidate(context: Context, genome: Genome) -> Measured:
@@ -48,13 +59,33 @@ def evaluate_candidate(context: Context, genome: Genome) -> Measured:
     """
     thin = context.graph.prune(genome)
     cost = cost_of(context, thin, genome)
+    if not math.isfinite(cost):
+        return Measured.nothing(Status.FAILED, f"the second objective is {cost}, not a finite number")
     try:
         error = float(context.task.candidate_error(thin, candidate_seed(context.seed, genome)))
-    except Diverged:
-        error = math.nan
+    except Diverged as diverged:
+        return Measured.nothing(Status.DIVERGED, str(diverged))
     if not math.isfinite(error):
-        return Measured(context.task.worst_error, cost, diverged=True)
+        return Measured.nothing(Status.DIVERGED, f"the error is {error}, not a finite number")
     return Measured(error, cost)
+
+
+def settle(context: Context, genome: Genome, outcome: Outcome[Any, Measured]) -> Evaluation:
+    """What is kept of a candidate once it is evaluated, be it objectives or the reason for having none."""
+    measured = outcome.value
+    if measured is None:
+        measured = Measured.nothing(Status.FAILED, outcome.failure or "its worker gave no reason")
+    return Evaluation(
+        genome=genome,
+        error=measured.error,
+        cost=measured.cost,
+        flops=context.graph.flops(genome),
+        params=context.graph.params(genome),
+        seconds=outcome.seconds,
+        worker=outcome.worker,
+        status=measured.status,
+        detail=measured.reason,
+    )
 
 
 def candidate_seed(seed: int, genome: Genome) -> int:
@@ -70,7 +101,8 @@ def cost_of(context: Context, thin: nn.Module, genome: Genome) -> float:
     if context.objective == "params":
         return float(context.graph.params(genome))
     if context.objective == "latency":
-        return measure_latency(thin, context.example_input)
+        # A copy: where the network itself is trained is for the task to say.
+        return measure_latency(copy.deepcopy(thin).to(context.device), context.example_input)
     assert callable(context.objective)
     return float(context.objective(thin))
 
@@ -78,15 +110,16 @@ def cost_of(context: Context, thin: nn.Module, genome: Genome) -> float:
 def measure_latency(model: nn.Module, example_input: Any, *, runs: int = 15) -> float:
     """Median seconds of a forward pass on the example input, after a warm-up."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    args = example_input if isinstance(example_input, tuple) else (example_input,)
-    args = tuple(value.to(device) if isinstance(value, torch.Tensor) else value for value in args)
+    there = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, example_input)
+    kwargs = there if isinstance(there, Mapping) else {}
+    args = () if kwargs else tuple(there) if isinstance(there, (tuple, list)) else (there,)
     was_training = model.training
     model.eval()
     seconds = []
     with torch.inference_mode():
         for _ in range(runs + 3):
             start = time.perf_counter()
-            model(*args)
+            model(*args, **kwargs)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             seconds.append(time.perf_counter() - start)

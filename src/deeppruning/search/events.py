@@ -23,7 +23,7 @@ class Started:
 
 @dataclass(frozen=True)
 class CandidateDone:
-    """One candidate has its objectives; `fresh` is false where they were known already."""
+    """One candidate has its objectives, or none; `fresh` is false where that was known already."""
 
     id: int
     generation: int
@@ -64,6 +64,16 @@ class EpochDone:
 
 
 @dataclass(frozen=True)
+class FinetuneDiverged:
+    """The fine-tuning of a candidate diverged; it starts again, or has failed."""
+
+    id: int
+    roles: tuple[str, ...]
+    reason: str
+    lr_factor: float | None  # of the rate that it starts again with; None if it is given up
+
+
+@dataclass(frozen=True)
 class SolutionSaved:
     """A fine-tuned network is on disk."""
 
@@ -77,7 +87,7 @@ class SolutionSaved:
     params: int
 
 
-Event = Started | CandidateDone | GenerationDone | EpochDone | SolutionSaved
+Event = Started | CandidateDone | GenerationDone | EpochDone | FinetuneDiverged | SolutionSaved
 Observer = Callable[[Event], None]
 
 

@@ -1,12 +1,15 @@
 """Fine-tuning on the whole training set, a round at a time on any backend, each round kept on disk.
 
 Workers hold nothing between rounds: an item carries the state of its candidate in, the outcome carries
-it out, and only the process that owns the run folder writes there.
+it out, and only the process that owns the run folder writes there. A candidate that diverges starts
+again at a tenth of the learning rate, then at a hundredth; after that it has failed. The run keeps the
+reasons, so that one that goes on neither repeats a training that diverged nor mixes two.
 """
 
 import json
+import math
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -17,15 +20,17 @@ from torch import Tensor
 
 from deeppruning.atomic import write_atomically
 from deeppruning.backends.base import Backend, Session
-from deeppruning.errors import RunError
+from deeppruning.errors import Diverged
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.records import EpochRow
 from deeppruning.search.candidate import Context, Genome, candidate_seed
-from deeppruning.search.events import EpochDone
+from deeppruning.search.events import EpochDone, FinetuneDiverged
+from deeppruning.training.finite import check_learnt
 from deeppruning.training.reports import EpochReport
 
 FOLDER = "finetune"
 ORIGINAL = -1  # the number of the original network among the candidates
+LR_FACTORS = (1.0, 0.1, 0.01)  # of the learning rate, attempt by attempt
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,21 +41,32 @@ class Round:
     number: int
     state: bytes | None
     last: bool  # test the network and bring its weights; round 0 does nothing else
+    seed: int
     start: bytes | None = None  # weights to begin with, as safetensors, where not those of the cut
+    lr_factor: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class RoundDone:
     """What a round came to; the last one brings the weights as safetensors, the test error with them."""
 
-    report: EpochReport | None
-    state: bytes | None
+    report: EpochReport | None = None
+    state: bytes | None = None
     weights: bytes | None = None
+    diverged: str = ""  # why nothing came of it
 
 
 def run_round(context: Context, item: Round) -> RoundDone:
     """Train a candidate for one round, cut anew from the original weights and set to its state."""
-    task = context.task
+    try:
+        return _run_round(context, item)
+    except Diverged as diverged:
+        return RoundDone(diverged=str(diverged))
+
+
+def _run_round(context: Context, item: Round) -> RoundDone:
+    task = context.task if item.lr_factor == 1.0 else context.task.slower(item.lr_factor)
+    assert task is not None
     thin = context.graph.prune(item.genome)
     report = None
     if item.start is not None and item.state is None:
@@ -60,14 +76,19 @@ def run_round(context: Context, item: Round) -> RoundDone:
         if item.state is not None:
             checkpoint.write_bytes(item.state)
         if item.number:
-            seed = candidate_seed(context.seed, item.genome)
-            report = task.finetune(thin, round=item.number, seed=seed, checkpoint=checkpoint)
+            report = task.finetune(thin, round=item.number, seed=item.seed, checkpoint=checkpoint)
         state = checkpoint.read_bytes() if checkpoint.exists() else None
+    if report is not None and not math.isfinite(report.train_loss):
+        raise Diverged(f"the loss of epoch {report.epoch} is {report.train_loss}")
     if not item.last:
         return RoundDone(report, state)
+    check_learnt(thin, "the network")
     tensors = {name: tensor.cpu().contiguous().clone() for name, tensor in thin.state_dict().items()}
     tested = report.test_error if report is not None else None  # of these very weights: not measured twice
-    facts = {"test_error": json.dumps(task.test_error(thin) if tested is None else tested)}
+    tested = task.test_error(thin) if tested is None else tested
+    if tested is not None and not math.isfinite(tested):
+        raise Diverged(f"the test error is {tested}")
+    facts = {"test_error": json.dumps(tested)}
     return RoundDone(report, state, weights=save(tensors, facts))
 
 
@@ -82,6 +103,15 @@ class Tuned:
 
     weights: dict[str, Tensor]
     test_error: float | None
+    lr_factor: float = 1.0  # of the learning rate it was trained with in the end
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A network whose fine-tuning came to nothing: it diverged at every rate, or else its workers failed."""
+
+    reason: str
+    diverged: bool  # for good; what only failed is tried again when the run goes on
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +120,15 @@ class Finetuning:
 
     run: RunFolder
     context: Context
-    observer: Callable[[EpochDone], None]
+    observer: Callable[[EpochDone | FinetuneDiverged], None]
+    seed: int
     variant: str = ""  # names a second training of a candidate by other options, kept apart from the first
 
     def finish(
         self, backend: Backend, genomes: Mapping[int, Genome], roles: Mapping[int, tuple[str, ...]]
-    ) -> dict[int, Tuned]:
+    ) -> dict[int, Tuned | Lost]:
         """Train every candidate to the end, side by side, in a session of its own."""
-        if all(self._final(id_).exists() for id_ in genomes):
+        if all(self._is_settled(id_) for id_ in genomes):
             return {id_: self._read(id_) for id_ in genomes}
         with backend.open(run_round, self.context, kind=kind_of_round) as session:
             return self.train(session, genomes, roles)
@@ -108,41 +139,71 @@ class Finetuning:
         genomes: Mapping[int, Genome],
         roles: Mapping[int, tuple[str, ...]],
         starts: Mapping[int, bytes] = MappingProxyType({}),
-    ) -> dict[int, Tuned]:
+    ) -> dict[int, Tuned | Lost]:
         """Train every candidate to the end, side by side; the costliest starts each round.
 
-        The original is only tested. `starts` are the weights of those that do not begin as cut.
+        The original is only tested. `starts` are the weights of those that do not begin as cut. One that
+        comes to nothing does not keep the others from their end.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
-        done = {id_: self._rounds_done(id_) for id_ in order}
-        while waiting := [id_ for id_ in order if not self._final(id_).exists()]:
-            items = [(id_, self._next(genomes[id_], id_, done[id_], starts.get(id_))) for id_ in waiting]
-            self._run(session, items, roles)
-            for id_ in waiting:
-                done[id_] += 1
-        return {id_: self._read(id_) for id_ in order}
+        broken: dict[int, Lost] = {}
+        while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:
+            items = {id_: self._next(genomes[id_], id_, starts.get(id_)) for id_ in waiting}
+            for outcome in session.map(items.items()):
+                id_ = outcome.key
+                if outcome.value is None:
+                    broken[id_] = Lost(outcome.failure or "", diverged=False)
+                elif outcome.value.diverged:
+                    self._start_again(id_, outcome.value.diverged, roles[id_])
+                else:
+                    self._keep(id_, items[id_].number, outcome.value, roles[id_])
+        return {id_: broken.get(id_) or self._read(id_) for id_ in order}
 
-    def _next(self, genome: Genome, id_: int, done: int, start: bytes | None) -> Round:
+    def _next(self, genome: Genome, id_: int, start: bytes | None) -> Round:
+        done = self._rounds_done(id_)
         state = self._state(id_, done).read_bytes() if done and self._state(id_, done).exists() else None
-        rounds = 0 if id_ == ORIGINAL else self.context.task.rounds
-        number = min(done + 1, rounds)
-        return Round(genome, number, state, last=number == rounds, start=start)
+        rounds = self._rounds(id_)
+        return Round(
+            genome,
+            number=min(done + 1, rounds),
+            state=state,
+            last=min(done + 1, rounds) == rounds,
+            seed=candidate_seed(self.seed, genome),
+            start=start,
+            lr_factor=LR_FACTORS[len(self._divergences(id_))],
+        )
 
-    def _run(
-        self,
-        session: Session[Round, RoundDone],
-        items: Iterable[tuple[int, Round]],
-        roles: Mapping[int, tuple[str, ...]],
-    ) -> None:
-        numbers = {id_: item.number for id_, item in items}
-        for outcome in session.map(items):
-            if outcome.value is None:
-                called = ", ".join(roles[outcome.key])
-                raise RunError(
-                    f"fine-tuning of candidate {outcome.key} ({called}) failed:\n{outcome.failure}"
-                )
-            self._keep(outcome.key, numbers[outcome.key], outcome.value, roles[outcome.key])
+    def _start_again(self, id_: int, reason: str, roles: tuple[str, ...]) -> None:
+        """Keep why an attempt came to nothing, which ends it; a kill before that repeats its last round."""
+        solution, reasons = self._solution(id_), [*self._divergences(id_), reason]
+        left = self._rounds_done(id_)
+        stale = self._state(id_, left)
+        self.run.history.forget_epochs(solution)
+        self.run.history.set_fact(f"diverged/{solution}", reasons)
+        stale.unlink(missing_ok=True)
+        factor = None if self._is_lost(id_) else LR_FACTORS[len(reasons)]
+        self.observer(FinetuneDiverged(id_, roles, reason, factor))
+
+    def _divergences(self, id_: int) -> list[str]:
+        """The reason of each attempt that has diverged."""
+        return list(self.run.history.get_fact(f"diverged/{self._solution(id_)}", []))
+
+    def _is_lost(self, id_: int) -> bool:
+        diverged = len(self._divergences(id_))
+        # Nothing is trained without rounds, so a lower rate changes nothing.
+        can_slow = self._rounds(id_) > 0 and self.context.task.slower(LR_FACTORS[1]) is not None
+        return diverged >= (len(LR_FACTORS) if can_slow else 1)
+
+    def _is_settled(self, id_: int) -> bool:
+        return self._final(id_).exists() or self._is_lost(id_)
+
+    def _rounds(self, id_: int) -> int:
+        return 0 if id_ == ORIGINAL else self.context.task.rounds
+
+    def _solution(self, id_: int) -> str:
+        """What the run's history calls this training."""
+        return f"{_name(id_)}{self.variant and '/'}{self.variant}"
 
     def _keep(self, id_: int, number: int, done: RoundDone, roles: tuple[str, ...]) -> None:
         """Epoch first, state second: a kill in between repeats the round and records the same epoch."""
@@ -150,7 +211,7 @@ class Finetuning:
             report = done.report
             self.run.history.record_epoch(
                 EpochRow(
-                    solution=f"candidate-{id_}{self.variant and '/'}{self.variant}",
+                    solution=self._solution(id_),
                     epoch=report.epoch,
                     train_loss=report.train_loss,
                     train_error=report.train_error,
@@ -166,18 +227,26 @@ class Finetuning:
             write_atomically(self._state(id_, number), done.state or b"")
         self._state(id_, number - 1).unlink(missing_ok=True)
 
-    def _read(self, id_: int) -> Tuned:
+    def _read(self, id_: int) -> Tuned | Lost:
+        reasons = self._divergences(id_)
+        if not self._final(id_).exists():
+            return Lost("; then ".join(reasons), diverged=True)
         with safe_open(self._final(id_), framework="pt") as file:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return Tuned(weights, json.loads(file.metadata()["test_error"]))
+            return Tuned(weights, json.loads(file.metadata()["test_error"]), LR_FACTORS[len(reasons)])
 
     def _rounds_done(self, id_: int) -> int:
-        stem = f"{_name(id_)}.round-"
+        stem = f"{self._attempt(id_)}.round-"
         found = [path.name.removeprefix(stem) for path in self._folder.glob(f"{stem}*")]
         return max((int(number) for number in found if number.isdigit()), default=0)
 
     def _state(self, id_: int, number: int) -> Path:
-        return self._folder / f"{_name(id_)}.round-{number}"
+        return self._folder / f"{self._attempt(id_)}.round-{number}"
+
+    def _attempt(self, id_: int) -> str:
+        """How files of the attempt under way begin: the state of one that diverged is never gone on with."""
+        diverged = len(self._divergences(id_))
+        return f"{_name(id_)}.retry-{diverged}" if diverged else _name(id_)
 
     def _final(self, id_: int) -> Path:
         return self._folder / f"{_name(id_)}.safetensors"

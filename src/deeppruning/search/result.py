@@ -1,5 +1,6 @@
 """What a run hands back: the original, the three picks, and every candidate ever evaluated."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from deeppruning.errors import RunError
 from deeppruning.runs.history import History
+from deeppruning.runs.records import Status
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,20 +21,25 @@ class Original:
     test_error: float | None
     flops: int
     params: int
+    failure: str = ""  # why it could not be tested
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One genome that was evaluated; `train_error` is that of the search, after brief training."""
+    """One genome that was evaluated; `train_error` is that of the search, after brief training.
+
+    One that diverged or failed has neither error nor cost, but a `reason`.
+    """
 
     id: int
     generation: int
     genome: NDArray[np.bool_]
-    train_error: float
-    cost: float
+    train_error: float | None
+    cost: float | None
     flops: int
     params: int
-    status: str
+    status: Status
+    reason: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,23 +56,50 @@ class Solution:
     flops_pruned: float  # share of the original's, 0..1
     params: int
     path: Path
+    lr_factor: float = 1.0  # below 1 where fine-tuning diverged and started again at so much of the rate
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The outcome of a run; four networks to choose from, and all that was tried on the way."""
+    """The outcome of a run; four networks to choose from, and all that was tried on the way.
+
+    A pick whose fine-tuning diverged at every rate is in `failed`, with the reason, and to ask for it is
+    an error that says so; the others are there.
+    """
 
     original: Original
-    knee: Solution
-    heavy: Solution
-    light: Solution
+    picks: Mapping[str, Solution]  # by role
+    failed: Mapping[str, str]  # role -> why there is no such solution
     candidates: list[Candidate] = field(repr=False)
     run_dir: Path
 
     @property
-    def solutions(self) -> tuple[Solution, Solution, Solution]:
-        """Heavy, knee, light: from the most accurate to the cheapest."""
-        return self.heavy, self.knee, self.light
+    def knee(self) -> Solution:
+        """The best compromise of the two objectives."""
+        return self._pick("knee")
+
+    @property
+    def heavy(self) -> Solution:
+        """The most accurate one in the search."""
+        return self._pick("heavy")
+
+    @property
+    def light(self) -> Solution:
+        """The cheapest one."""
+        return self._pick("light")
+
+    @property
+    def solutions(self) -> tuple[Solution, ...]:
+        """Heavy, knee, light, as far as they are there: from the most accurate to the cheapest."""
+        return tuple(self.picks[role] for role in ("heavy", "knee", "light") if role in self.picks)
+
+    def _pick(self, role: str) -> Solution:
+        if role in self.failed:
+            raise RunError(
+                f"{self.run_dir} has no {role} network, its fine-tuning failed: {self.failed[role]}; "
+                "fine-tune it by other options with `deeppruning finetune`, or take one of `solutions`"
+            )
+        return self.picks[role]
 
 
 def read_candidates(history: History) -> list[Candidate]:
@@ -79,6 +114,7 @@ def read_candidates(history: History) -> list[Candidate]:
             flops=row.evaluation.flops,
             params=row.evaluation.params,
             status=row.evaluation.status,
+            reason=row.evaluation.reason,
         )
         for row in history.candidates()
         if row.evaluation is not None

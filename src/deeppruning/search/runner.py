@@ -4,7 +4,8 @@ Resuming is the same loop: the strategy asks for the same genomes again and find
 the history.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from deeppruning.errors import RunError
 from deeppruning.evolution.selection import Picks
 from deeppruning.evolution.strategy import EvolutionStrategy, Individual
 from deeppruning.runs.history import History
-from deeppruning.runs.records import Evaluation
-from deeppruning.search.candidate import Context, Genome, Measured, evaluate_candidate
+from deeppruning.runs.records import Evaluation, Status
+from deeppruning.search.candidate import Context, Genome, Measured, evaluate_candidate, settle
 from deeppruning.search.events import CandidateDone, GenerationDone, Observer, Pick
 
 FAILURE_SHOWN = 1500  # characters of a worker's traceback that an error message repeats
@@ -44,8 +45,10 @@ def search(
         while not strategy.done:
             generation, ids, genomes = strategy.generation, strategy.ids, strategy.ask()
             history.record_generation(generation, zip(ids, genomes, strict=True))
-            evaluations = _Generation(context, history, observer, generation).evaluate(session, ids, genomes)
-            strategy.tell(np.array([(known.error, known.cost) for known in evaluations]))
+            needed = generation == 1 or config.selection == "comma"
+            batch = _Generation(context, history, observer, generation, needed=needed)
+            evaluations = batch.evaluate(session, ids, genomes)
+            strategy.tell(np.array([known.objectives for known in evaluations]))
             picks = {role: pick.id for role, pick in strategy.picks.items()}
             history.record_picks(generation, picks)
             observer(GenerationDone(generation, config.generations, _describe(context, strategy.picks)))
@@ -55,11 +58,14 @@ def search(
 class _Generation:
     """The evaluation of one generation's genomes; equal ones are evaluated once."""
 
-    def __init__(self, context: Context, history: History, observer: Observer, generation: int) -> None:
+    def __init__(
+        self, context: Context, history: History, observer: Observer, generation: int, *, needed: bool
+    ) -> None:
         self.context = context
         self.history = history
         self.observer = observer
         self.generation = generation
+        self.needed = needed
 
     def evaluate(self, session: Session[Genome, Measured], ids: range, genomes: Genome) -> list[Evaluation]:
         by_genome: dict[bytes, list[int]] = {}
@@ -84,7 +90,11 @@ class _Generation:
                     CandidateDone(ids[row], self.generation, evaluation, True, attempts=outcome.attempts)
                 )
         evaluations = [found[row] for row in range(len(genomes))]
-        self._keep_failures(evaluations)
+        if missing or self.needed:
+            refuse_hopeless(f"generation {self.generation}", evaluations, needed=self.needed)
+        for evaluation in evaluations:
+            if evaluation.status is not Status.OK:
+                self.history.record_evaluation(evaluation)
         return evaluations
 
     def _outcomes(
@@ -94,46 +104,28 @@ class _Generation:
         return session.map(listed) if listed else iter(())
 
     def _record(self, genome: Genome, outcome: Outcome[int, Measured]) -> Evaluation:
-        graph = self.context.graph
-        flops, params = graph.flops(genome), graph.params(genome)
-        measured = outcome.value
-        if measured is None:
-            # The worst of both: without a measured cost a failed candidate must not look cheap.
-            full = graph.full_genome()
-            costs = {"flops": float(graph.flops(full)), "params": float(graph.params(full))}
-            objective = self.context.objective
-            cost = costs.get(objective, 1e9) if isinstance(objective, str) else 1e9
-            measured, status = Measured(self.context.task.worst_error, cost), "failed"
-        else:
-            status = "diverged" if measured.diverged else "ok"
-        evaluation = Evaluation(
-            genome=genome,
-            error=measured.error,
-            cost=measured.cost,
-            flops=flops,
-            params=params,
-            seconds=outcome.seconds,
-            worker=outcome.worker,
-            status=status,
-            detail=outcome.failure or "",
-        )
-        if status != "failed":
+        evaluation = settle(self.context, genome, outcome)
+        if evaluation.status is Status.OK:
             self.history.record_evaluation(evaluation)
         return evaluation
 
-    def _keep_failures(self, evaluations: list[Evaluation]) -> None:
-        """One failing candidate is bad luck and kept as such; a whole generation is a mistake to be seen.
 
-        Nothing is kept of the latter, so that the run can go on once the cause is gone.
-        """
-        failed = [evaluation for evaluation in evaluations if evaluation.status == "failed"]
-        if len(failed) == len(evaluations):
-            raise RunError(
-                f"every candidate of generation {self.generation} failed; the last one with:\n"
-                + failed[-1].detail[-FAILURE_SHOWN:]
-            )
-        for evaluation in failed:
-            self.history.record_evaluation(evaluation)
+def refuse_hopeless(whose: str, evaluations: Sequence[Evaluation], *, needed: bool) -> None:
+    """One failing candidate is bad luck; where all fail, that is a mistake to be seen.
+
+    Nothing should be kept of them then, so that the run can go on once the cause is gone. That all
+    diverge, or the only one fails, can be borne, unless one is `needed` as there is no other to select.
+    """
+    counts = Counter(evaluation.status for evaluation in evaluations)
+    bearable = counts[Status.DIVERGED] > 0 or len(evaluations) == 1
+    if counts[Status.OK] or (bearable and not needed):
+        return
+    told = " and ".join(f"{counts[status]} {status}" for status in Status if counts[status])
+    last = max(evaluations, key=lambda evaluation: evaluation.status is Status.FAILED)
+    raise RunError(
+        f"every candidate of {whose} came to nothing ({told}), so there is none to select; one of them with:"
+        f"\n{last.detail[-FAILURE_SHOWN:]}"
+    )
 
 
 def _describe(context: Context, picks: Picks[Individual]) -> tuple[Pick, ...]:

@@ -1,12 +1,13 @@
 """From what a user hands over (a model, data or a task, options) to a job that can be executed."""
 
+import fnmatch
 import json
-import os
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 
 from deeppruning.backends import Backend, InProcessBackend, PoolBackend
 from deeppruning.backends.limits import AUTO, OFF, Timeout, read_timeout
@@ -14,14 +15,16 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.convert import as_image_set
 from deeppruning.data.images import ImageSet, measure_normalization
 from deeppruning.data.sample import balanced_sample
-from deeppruning.errors import InputError
+from deeppruning.data.splits import check_fits, check_pixels
+from deeppruning.errors import DataError, InputError, unknown
 from deeppruning.graph import ChannelGraph
 from deeppruning.models.registry import architecture_of
 from deeppruning.search.candidate import Context, Objective
 from deeppruning.search.events import Observer, ignore
 from deeppruning.search.job import Job, fingerprint
 from deeppruning.search.task import Classification, Task
-from deeppruning.training.device import precision_of
+from deeppruning.training.device import default_workers, precision_of
+from deeppruning.training.finite import learnt, listed, not_finite
 
 
 @dataclass(kw_only=True)
@@ -32,8 +35,8 @@ class Setup:
     train: Any = None
     test: Any = None
     search: SearchConfig = field(default_factory=SearchConfig)
-    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    finetune: FinetuneConfig | None = None
+    workers: int | None = None  # by default as many as the cores have room for
     backend: Backend | None = None
     candidate_timeout: Timeout | None = None  # seconds, auto or off; None: the backend's own, which is auto
     device: str = "auto"
@@ -43,30 +46,71 @@ class Setup:
     observer: Observer = ignore
     description: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def tuning(self) -> FinetuneConfig:
+        """The options of fine-tuning, the usual ones where none were given."""
+        return self.finetune or FinetuneConfig()
+
+    @property
+    def worker_count(self) -> int:
+        """How many local processes evaluate candidates."""
+        if self.workers is None:
+            return default_workers(self.search.threads)
+        if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1:
+            raise InputError(
+                f"workers must be a whole number of at least 1, or None for as many as the cores have room "
+                f"for, got {self.workers!r}"
+            )
+        return self.workers
+
     def job(self) -> Job:
         """The job, its network understood and its options checked."""
+        self._refuse_beside_task()
         if not isinstance(self.model, nn.Module):
             raise InputError(f"model must be a torch.nn.Module, got {type(self.model).__name__}")
-        if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1:
-            raise InputError(f"workers must be a whole number of at least 1, got {self.workers!r}")
+        broken = not_finite(learnt(self.model))
+        if broken:
+            raise InputError(
+                f"the network has weights that are not finite (nan or inf): {listed(broken)}; "
+                "give one whose training held"
+            )
         if self.backend is not None and self.candidate_timeout is not None:
             raise InputError("candidate_timeout goes with the local backend; another one is given timeout=")
-        backend = self.backend or self._local_backend()
-        task = self.task if self.task is not None else self._classification(backend.device(self.device))
+        local = self._local_backend()  # in any case, so that a wrong number of workers is seen
+        backend = self.backend or local
+        device = backend.device(self.device)
+        task = self.task if self.task is not None else self._classification(device)
         example_input = self._example(task)
         graph = prunable_graph(self.model, example_input, self.search)
         light = task.for_search() if isinstance(task, Classification) else task
         objective = self.objective if self.objective is not None else self.search.objective
         return Job(
             model=self.model,
-            context=Context(graph, light, objective, example_input, self.search.seed),
+            context=Context(graph, light, objective, example_input, self.search.seed, device),
             task=task,
             search=self.search,
-            finetune=self.finetune,
+            finetune=self.tuning,
             backend=backend,
             description={**self._describe(task), **self.description},
             observer=self.observer,
         )
+
+    def check_patterns(self, graph: ChannelGraph) -> None:
+        """Refuse an `exclude` that leaves nothing alone: it is a layer's name misspelt."""
+        layers = sorted({*graph.layer_genes(), *_layers(self.model)})
+        for pattern in self.search.exclude:
+            if not fnmatch.filter(layers, pattern):
+                raise unknown("layer in exclude", pattern, layers)
+
+    def _refuse_beside_task(self) -> None:
+        """Refuse what a task of the user's own would not look at."""
+        given = {"train": self.train, "test": self.test, "finetune": self.finetune}
+        ignored = [name for name, value in given.items() if value is not None]
+        if self.task is not None and ignored:
+            raise InputError(
+                f"a task of your own has its own data and fine-tuning: {' and '.join(ignored)} would be "
+                "ignored; leave that out, or the task"
+            )
 
     def _classification(self, device: str) -> Classification:
         if self.train is None:
@@ -79,8 +123,8 @@ class Setup:
             device=device,
             train=train,
             test=test,
-            tuning=self.finetune,
-            teacher=self.model if self.finetune.distill > 0 else None,
+            tuning=self.tuning,
+            teacher=self.model if self.tuning.distill > 0 else None,
         )
 
     def _example(self, task: Task) -> Any:
@@ -93,9 +137,9 @@ class Setup:
     def _local_backend(self) -> Backend:
         timeout = AUTO if self.candidate_timeout is None else read_timeout(self.candidate_timeout)
         # A limit that was asked for in seconds needs a process that can be killed.
-        if self.workers == 1 and timeout in (AUTO, OFF):
+        if self.worker_count == 1 and timeout in (AUTO, OFF):
             return InProcessBackend(threads=self.search.threads)
-        return PoolBackend(workers=self.workers, threads=self.search.threads, timeout=timeout)
+        return PoolBackend(workers=self.worker_count, threads=self.search.threads, timeout=timeout)
 
     def _describe(self, task: Task) -> dict[str, str]:
         described = {"base": fingerprint(self.model)}
@@ -139,12 +183,28 @@ def example_image(model: nn.Module, images: ImageSet) -> torch.Tensor:
     return torch.zeros(1, *images.image_shape, dtype=precision_of(model))
 
 
+def _layers(model: nn.Module) -> list[str]:
+    kinds = (nn.Linear, _ConvNd)
+    return [name for name, module in model.named_modules() if isinstance(module, kinds)]
+
+
+def _has_names(data: ImageSet) -> bool:
+    return not all(name.isdigit() for name in data.classes)
+
+
 def _image_sets(train: Any, test: Any) -> tuple[ImageSet, ImageSet | None]:
     """Both sets in one form; whole-number pixels without a normalisation get that of the training set."""
     known = as_image_set(train)
+    if len(known) == 0:
+        raise DataError("there are no training images; give at least one a class")
+    check_pixels(known, "training")
     if known.normalization is None:
         known = replace(known, normalization=measure_normalization(known.images))
     if test is None:
         return known, None
-    held_out = as_image_set(test, classes=known.classes)
+    held_out = as_image_set(test)
+    # Names that are only numbers stand for labels without names: there is nothing to mix up.
+    if not all(_has_names(data) for data in (known, held_out)):
+        held_out = replace(held_out, classes=known.classes)
+    check_fits(known, held_out)
     return known, replace(held_out, normalization=held_out.normalization or known.normalization)

@@ -19,12 +19,18 @@ from deeppruning.graph.recipe import Recipe
 from deeppruning.models import create_model
 from deeppruning.search.result import Solution
 from deeppruning.training.checkpoint import write_tensors
+from deeppruning.training.finite import check_learnt
+from deeppruning.training.weights import check_given
 
 FORMAT = "deeppruning-solution/1"
 
 
 def save_solution(solution: Solution, graph: ChannelGraph, description: Mapping[str, str]) -> None:
-    """Write the solution whole or not at all; the same solution gives the same bytes."""
+    """Write the solution whole or not at all; the same solution gives the same bytes.
+
+    Raises Diverged for weights that are not finite.
+    """
+    check_learnt(solution.model, f"the {solution.role} network")
     metadata = {
         "format": FORMAT,
         "role": solution.role,
@@ -34,6 +40,7 @@ def save_solution(solution: Solution, graph: ChannelGraph, description: Mapping[
         "params": str(solution.params),
         "train_error": json.dumps(solution.train_error),
         "test_error": json.dumps(solution.test_error),
+        **({"lr_factor": json.dumps(solution.lr_factor)} if solution.lr_factor != 1.0 else {}),
         **description,
     }
     write_tensors(solution.path, solution.model.state_dict(), metadata)
@@ -60,6 +67,7 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
                 f"{path} does not belong to this network: {name} is {_shown(there)} in the file and "
                 f"{_shown(here)} in the network; give the class it was pruned from"
             )
+    check_given(path, thin, weights)
     thin.load_state_dict(weights)
     return thin.eval()
 

@@ -9,6 +9,7 @@
 """
 
 import hashlib
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -29,10 +30,17 @@ class Task(ABC):
     """How networks are judged. Instances travel to worker processes: keep open files out of them.
 
     Everything random must follow from `seed`, so that a candidate comes to the same error wherever
-    and whenever it is evaluated.
+    and whenever it is evaluated. One that raises, or whose error is not finite, has no error: it is kept
+    with the reason and never selected.
     """
 
-    worst_error: float = 1.0  # what a candidate gets that diverges or fails
+    def __init_subclass__(cls) -> None:
+        if hasattr(cls, "worst_error"):
+            warnings.warn(
+                f"{cls.__name__}.worst_error has no effect: a candidate that diverges or fails has no error",
+                DeprecationWarning,
+                stacklevel=2,
+            )
 
     @abstractmethod
     def candidate_error(self, model: nn.Module, seed: int) -> float:
@@ -56,6 +64,13 @@ class Task(ABC):
 
         Each round may run in another process: with more than one, write all that the next needs (the
         weights too) to the file `checkpoint` and read it back; in round 1 it is not there.
+        """
+        return None
+
+    def slower(self, factor: float) -> "Task | None":
+        """The same task with the learning rate of `finetune` times a factor below 1; None if it has none.
+
+        A pick whose fine-tuning diverges starts again with it; without, it has failed.
         """
         return None
 
@@ -119,6 +134,11 @@ class Classification(Task):
             stop_after=1,
         )
         return reports[-1]
+
+    def slower(self, factor: float) -> "Classification":
+        """The same with a lower rate."""
+        assert self.tuning is not None
+        return replace(self, tuning=replace(self.tuning, lr=self.tuning.lr * factor))
 
     def test_error(self, model: nn.Module) -> float | None:
         """The error on the test set."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from deeppruning.atomic import write_atomically
 from deeppruning.errors import RunError
+from deeppruning.training.finite import learnt, listed, not_finite
 from deeppruning.training.reports import EpochReport
 
 FORMAT = "1"
@@ -78,6 +79,12 @@ def load_checkpoint(
         if parameter in optimizer.state:
             targets[_OPTIMIZER + name] = optimizer.state[parameter]["momentum_buffer"]
     _check_tensors(path, tensors, targets)
+    broken = not_finite({name: tensors[_MODEL + name] for name in learnt(model)})
+    if broken:
+        raise RunError(
+            f"the checkpoint {path} holds weights that are not finite ({listed(broken)}): its training "
+            "diverged or it is damaged; delete it to start again"
+        )
     with torch.no_grad():
         for name, target in targets.items():
             target.copy_(tensors[name])

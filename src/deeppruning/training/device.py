@@ -65,6 +65,11 @@ def _why_absent(device: torch.device) -> str:
     return ""
 
 
+def default_workers(threads: int) -> int:
+    """How many processes of so many threads the cores have room for, at least one."""
+    return max(1, available_threads() // threads)
+
+
 def available_threads() -> int:
     """The processor cores this process may use, which can be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):

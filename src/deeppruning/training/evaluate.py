@@ -14,6 +14,7 @@ from deeppruning.data.batches import Batches
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import InputError
 from deeppruning.training.device import precision_of
+from deeppruning.training.finite import check_learnt, check_outputs_finite
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ def evaluate(
 ) -> Evaluation:
     """Error and loss of `model`, in evaluation mode, on every image of `data`.
 
-    The model is moved to `device` and stays there; its mode is as before afterwards.
+    The model is moved to `device` and stays there; its mode is as before afterwards. Raises Diverged
+    where an output is not finite: there is no answer to count as right or wrong.
     """
     model.to(device)
     wrong = torch.zeros((), dtype=torch.int64, device=device)
@@ -54,6 +56,7 @@ def evaluate(
         for images, labels in Batches(data, batch_size, device=device, precision=precision_of(model)):
             outputs = model(images)
             check_outputs(outputs, len(labels), data.num_classes)
+            check_outputs_finite(outputs)
             wrong += (outputs.argmax(dim=1) != labels).sum()
             loss += F.cross_entropy(outputs.float(), labels, reduction="sum").item()
     seconds = time.perf_counter() - start
@@ -80,12 +83,14 @@ def recalibrate(
 
     All batches count alike (cumulative average). Only the batch norms run in training mode, so that
     dropout stays off. A model without batch norms, or with such as keep no statistics, is left alone.
+    Raises Diverged where weights or new statistics are not finite.
     """
     model.to(device)
     norms = [
         module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats
     ]
     if not norms:
+        check_learnt(model, "the network")
         return
     momenta = [norm.momentum for norm in norms]
     # A last batch of one image would give a variance of one value; it weighs nothing among the rest.
@@ -102,3 +107,4 @@ def recalibrate(
     finally:
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
+    check_learnt(model, "the recalibrated network")

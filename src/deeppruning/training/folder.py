@@ -17,6 +17,7 @@ from deeppruning.atomic import write_atomically
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import RunError
 from deeppruning.training.checkpoint import write_tensors
+from deeppruning.training.finite import check_learnt
 from deeppruning.training.reports import EpochReport
 
 if sys.version_info >= (3, 11):
@@ -85,8 +86,9 @@ def save_model(
     """Write the weights with what is needed to use them again, as metadata.
 
     model and model_options name the network; classes, image_shape and normalization (where images are
-    normalised by the package) tell what it was trained on.
+    normalised by the package) tell what it was trained on. Raises Diverged for weights not finite.
     """
+    check_learnt(model, "the trained network")
     metadata = {
         "model": spec,
         "model_options": json.dumps(dict(options or {})),

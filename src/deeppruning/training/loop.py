@@ -22,10 +22,11 @@ from torch import Tensor, nn
 from deeppruning.config import TrainConfig
 from deeppruning.data.batches import Augment, Batches
 from deeppruning.data.images import ImageSet
-from deeppruning.errors import DeepPruningError, InputError
+from deeppruning.errors import Diverged, InputError
 from deeppruning.training.checkpoint import load_checkpoint, save_checkpoint
 from deeppruning.training.device import precision_of
 from deeppruning.training.evaluate import check_outputs, evaluate, mode
+from deeppruning.training.finite import check_learnt
 from deeppruning.training.losses import Loss
 from deeppruning.training.reports import BatchReport, EpochReport
 from deeppruning.training.schedule import rate
@@ -34,10 +35,6 @@ __all__ = ["BatchReport", "Diverged", "EpochReport", "fit"]
 
 # How often the loss is looked at for overflow: each look makes a GPU wait for its queue to run dry.
 _CHECK_EVERY = 16
-
-
-class Diverged(DeepPruningError):
-    """The loss became infinite or not a number: the weights are of no use any more."""
 
 
 def fit(
@@ -66,7 +63,7 @@ def fit(
     number of threads, to weights equal bit for bit to those of a run never stopped. The model is moved
     to `device` and stays there; teacher likewise. `penalty` is added to the loss of every batch: a
     regulariser of the weights. With `stop_after` this call ends after so many further
-    epochs and a later one goes on. Raises Diverged when the loss overflows.
+    epochs and a later one goes on. Raises Diverged when the loss or the weights overflow.
     """
     if evaluate_every < 1:
         raise InputError(f"evaluate_every must be at least 1, got {evaluate_every}")
@@ -151,6 +148,8 @@ class _Epoch:
         with _forked_random_state(self.device), mode(self.model, training=True):
             torch.manual_seed(derived_seed(self.config.seed, epoch, "layers"))
             report = self._train(epoch, start)
+        # The last step of an epoch shows in no loss of it.
+        check_learnt(self.model, f"the network after epoch {epoch} (learning rate {report.lr:g})")
         trained = time.perf_counter() - start
         test_error = None if test is None else evaluate(self.model, test, device=self.device).error
         return EpochReport(

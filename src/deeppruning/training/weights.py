@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from deeppruning.data.images import Normalization
 from deeppruning.errors import WeightsError
+from deeppruning.training.finite import learnt, not_finite
 
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "params")
 NORMALIZATION_KEY = "normalization"
@@ -61,7 +62,18 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
             f"{path} does not fit {type(model).__name__}: {'; '.join(filter(None, problems))}. "
             "Check the network's name, its options and the number of classes."
         )
+    check_given(path, model, given)
     model.load_state_dict(given, strict=False)
+
+
+def check_given(path: str | Path, model: nn.Module, given: Mapping[str, Tensor]) -> None:
+    """Refuse a file with weights for this network that are not finite: whatever it says is no answer."""
+    broken = not_finite({name: given[name] for name in learnt(model) if name in given})
+    if broken:
+        raise WeightsError(
+            f"{path}: {_listed('not finite (nan or inf)', broken)}; the training that wrote it diverged "
+            "or the file is damaged: give another"
+        )
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:

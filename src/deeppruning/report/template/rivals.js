@@ -161,7 +161,7 @@ function drawRivalTable({ methods, targets, middle }) {
   html("tr", {}, targets.map(() => [column("error %, cut → tuned"), column("FLOPs")]), column("select"), column("fine-tune"))];
   const cell = (...children) => html("td", { class: "number" }, ...children);
   const hundredths = (value, places) => (value * 100).toFixed(places);
-  const figures = (point) => (point ? [cell(html("span", { class: "muted" }, `${hundredths(point.before, 1)} → `), hundredths(point.after, 2),
+  const figures = (point) => (point ? [cell(html("span", { class: "muted" }, `${missing(point.before) ? "–" : hundredths(point.before, 1)} → `), hundredths(point.after, 2),
     point.spread === null ? null : html("span", { class: "muted" }, ` ± ${hundredths(point.spread, 2)}`)), cell(share(point.share))] : [cell("–"), cell("–")]);
   const time = (method, key) => cell(duration(method.points.filter(Boolean).reduce((sum, point) => sum + point[key], 0)));
   const row = (method) => html("tr", { class: rivalClass(method, "rival-row"), "data-rival": method.name,

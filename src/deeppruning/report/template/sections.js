@@ -40,6 +40,7 @@ function card(one) {
   return html("article", { class: `card role-${known}`, "data-card": one.role },
     html("h3", {}, icon(one.role), roleLabel(one.role)),
     html("p", { class: "note" }, note),
+    one.failure ? html("p", { class: "note failure" }, `${isOriginal ? "Its test" : "Fine-tuning"} failed: ${one.failure}`) : null,
     html("div", { class: "big" }, errorText(error, tested ? 2 : 1), html("small", {}, kind)),
     kept === null ? null : html("div", { class: "meter", role: "img", "aria-label": `${share(kept)} of the FLOPs left` },
       html("i", { style: { width: Math.min(100, kept * 100) + "%" } })),
@@ -58,7 +59,7 @@ function drawCandidates() {
   if (list.getAttribute("data-signature") !== signature) {
     list.setAttribute("data-signature", signature);
     list.replaceChildren(html("option", { value: "" }, "Choose…"), ...data.candidates.map((one) => html("option", { value: one.id },
-      `${one.id}${roles.has(one.id) ? ` (${roles.get(one.id).join(", ")})` : ""} · ${errorText(one.error)} · ${count(one.flops)} · gen. ${one.generation}`)));
+      `${one.id}${roles.has(one.id) ? ` (${roles.get(one.id).join(", ")})` : ""} · ${one.status === "ok" ? errorText(one.error) : one.status} · ${count(one.flops)} · gen. ${one.generation}`)));
   }
   list.value = state.chosen === null ? "" : String(state.chosen);
 }
@@ -73,14 +74,14 @@ function drawDetails() {
     tuned ? ["Test error, fine-tuned", errorText(tuned.test_error, 2)] : null,
     ["FLOPs", count(one.flops)],
     data.original ? ["FLOPs saved", share(1 - one.flops / data.original.flops)] : null, ["Parameters", count(one.params)],
-    data.axes[0].key === "cost" ? [data.axes[0].label, String(Number(one.cost.toPrecision(4)))] : null,
+    data.axes[0].key === "cost" && !missing(one.cost) ? [data.axes[0].label, String(Number(one.cost.toPrecision(4)))] : null,
     ["Genes kept", `${one.kept} of ${one.num_genes}`], ["Evaluated in", `${one.seconds.toFixed(1)} s`],
-    one.status === "ok" ? null : ["Status", one.status],
-    qualifies(one) ? null : ["Within your limits", "no"]];
+    one.status === "ok" ? null : ["Status", one.status], one.reason ? ["Reason", one.reason] : null,
+    missing(one.error) || qualifies(one) ? null : ["Within your limits", "no"]];
   fill(byId("details"), html("h3", {}, `Candidate ${one.id}`),
     held.length ? html("div", { class: "badges" }, held.map((role) => html("span", { class: `badge role-${SHAPES[role] ? role : "other"}` }, role))) : null,
     html("dl", {}, rows.filter(Boolean).map(([name, value]) => [html("dt", {}, name), html("dd", {}, String(value))])),
-    layerStrip(one), copyLine(data.commands.finetune + one.id, "Fine-tune this one on all training data:"));
+    layerStrip(one), missing(one.error) ? null : copyLine(data.commands.finetune + one.id, "Fine-tune this one on all training data:"));
 }
 
 // The median for one input where it was measured: PyTorch's if there, else the first found.

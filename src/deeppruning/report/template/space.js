@@ -20,7 +20,7 @@ function generationColor(generation) {
 
 function qualifies(one) {
   const { maxError, maxFlops } = page.state;
-  return (maxError === null || one.error <= maxError) && (maxFlops === null || one.flops <= maxFlops);
+  return !missing(one.error) && (maxError === null || one.error <= maxError) && (maxFlops === null || one.flops <= maxFlops);
 }
 
 function describe(one) {
@@ -70,7 +70,7 @@ function startPoint() {
 function drawSpace() {
   const { data, state } = page;
   const holder = byId("space");
-  const shown = data.candidates.filter((one) => one.status !== "failed");
+  const shown = data.candidates.filter((one) => !missing(one.error));
   if (!shown.length) return fill(holder);
   const { box, x, y } = spaceScales(Math.max(280, holder.clientWidth), shown);
   const where = new Map(shown.map((one) => [one.id, { one, x: x.at(one[state.axis]), y: y.at(one.error) }]));
@@ -96,12 +96,11 @@ function points(where) {
   return listed.map(({ one, x, y, as }) => {
     const dim = !qualifies(one);
     const color = generationColor(one.generation);
-    const bad = one.status !== "ok";
-    const look = ["point", as === "faded" && "faded", dim && "dim", bad && "bad"].filter(Boolean).join(" ");
+    const look = ["point", as === "faded" && "faded", dim && "dim"].filter(Boolean).join(" ");
     const circle = svg("circle", { class: look, cx: x, cy: y, r: 5.5, "data-key": "point " + one.id, "data-id": one.id,
-      style: bad ? { stroke: color } : { fill: color }, tabindex: one.id === entry ? 0 : -1, role: "option",
+      style: { fill: color }, tabindex: one.id === entry ? 0 : -1, role: "option",
       "aria-selected": one.id === page.state.chosen ? "true" : "false",
-      "aria-label": describe(one).join(", ") + (bad ? ", training diverged" : "") });
+      "aria-label": describe(one).join(", ") });
     circle.addEventListener("focus", () => { if (one.id !== page.state.chosen && circle.matches(":focus-visible")) choose(one.id); });
     return circle;
   });
@@ -144,7 +143,7 @@ function marks(where, x, y, box) {
 // A staircase through the candidates that no other one beats in both respects.
 function frontPath(where) {
   let best = Infinity, path = "", last = null;
-  const seen = [...where.values()].filter((spot) => presence(spot.one) !== "hidden" && spot.one.status === "ok");
+  const seen = [...where.values()].filter((spot) => presence(spot.one) !== "hidden");
   for (const spot of seen.sort((a, b) => a.x - b.x || b.y - a.y)) {
     if (spot.one.error >= best) continue;
     path += last ? `H${spot.x}V${spot.y}` : `M${spot.x} ${spot.y}`;
@@ -205,5 +204,7 @@ function drawPopulation() {
   const kept = parents ? ` and their ${parents === 1 ? "parent" : parents + " parents"}` : "";
   const text = state.generation === null ? `${data.candidates.length} candidates of ${lastGeneration()} generations.`
     : `Generation ${state.generation}: ${born} new candidates${kept}; earlier ones are faint.`;
-  byId("population").textContent = text + filtered;
+  const lost = data.candidates.filter((one) => missing(one.error)).length;
+  const troubles = lost ? ` ${lost} diverged or failed: without an error, they are in the list only.` : "";
+  byId("population").textContent = text + filtered + troubles;
 }
