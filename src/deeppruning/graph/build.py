@@ -1,7 +1,7 @@
 """Building a plan: trace, probe, and adapt until every cut equals silence."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,11 @@ from deeppruning.errors import GraphError
 from deeppruning.graph.assemble import GraphOptions, assemble
 from deeppruning.graph.atoms import AtomTable, Ids
 from deeppruning.graph.cut import cut
+from deeppruning.graph.depth.prove import DepthFinder
 from deeppruning.graph.follow import OperationList
 from deeppruning.graph.plan import Bits, Plan
 from deeppruning.graph.probe import ExpectedSteps, Fault, find_faults
 from deeppruning.graph.remedies import Decisions, Doctor, count_operations
-from deeppruning.graph.repair import Repair
 from deeppruning.graph.silence import kept_atoms
 from deeppruning.graph.trace import Record, Trace, Tracer, run_on_labels
 from deeppruning.graph.twin import batch_size, doubled, probe_copy, seeded
@@ -66,7 +66,7 @@ class Builder:
             built = Built(plan, classes, gene_of_class, detached, traces["eval"].records, self.notes, rounds)
             found = self._probe(built, traces)
             if found is None:
-                return built
+                return self._with_depth(built, traces) if self.options.depth else built
             mode, faults = found
             doctor = Doctor(self.model, self.decisions, table, classes)
             stuck = rounds > 10 + 2 * count_operations(traces)
@@ -75,6 +75,18 @@ class Builder:
                     "the network cannot be adapted: thin copies of it fail, though nothing is cut any more"
                     + (f" ({faults[0].error})" if faults[0].error else "")
                 )
+
+    def _with_depth(self, built: Built, traces: Mapping[str, Trace]) -> Built:
+        finder = DepthFinder(
+            self.model,
+            built.plan,
+            built.classes,
+            built.gene_of_class,
+            built.detached,
+            {mode: trace.records for mode, trace in traces.items()},
+            self.inputs,
+        )
+        return replace(built, plan=replace(built.plan, depth=finder.find()))
 
     def _trace(self, table: AtomTable) -> dict[str, Trace]:
         traces = {}
@@ -93,11 +105,7 @@ class Builder:
         plan = built.plan
         if not plan.num_genes:
             return None
-        repair = Repair(
-            num_genes=plan.num_genes,
-            layers=[layer.genes for layer in plan.layers],
-            pieces=plan.pieces,
-        )
+        repair = plan.repair()
         generator = np.random.default_rng(0)
         for share, modes in PROBES:
             genome = repair(generator.random((1, plan.num_genes)) < share)[0]

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from deeppruning.graph.depth.hollow import Answer, Hollow, answer_of, extents_of
 from deeppruning.graph.duplicate import duplicate
 from deeppruning.graph.recipe import Places, Recipe
 from deeppruning.graph.reindex import Reindexed
@@ -33,7 +34,24 @@ def cut(model: nn.Module, recipe: Recipe) -> nn.Module:
         twin.__dict__.update(refreshed_sizes(twin, name, recipe, keeps))
     for name, (axis_in, axis_out) in recipe.detached.items():
         _wrap(thin, name, recipe, keeps, axis_in, axis_out)
+    _replace_lost(thin, recipe)
     return thin
+
+
+def _replace_lost(thin: nn.Module, recipe: Recipe) -> None:
+    """Put stand-ins where layers have lost all their filters, or all they read."""
+    stand_ins: dict[str, nn.Module] = {}
+    for name, feeder in recipe.answers.items():
+        module = thin.get_submodule(name)
+        with torch.no_grad():
+            value = answer_of(module, thin.get_submodule(feeder) if feeder else None)
+        stand_ins[name] = Answer(value, extents_of(name, module))
+    for name in recipe.hollow:
+        stand_ins[name] = Hollow(extents_of(name, thin.get_submodule(name)))
+    for name, module in stand_ins.items():
+        parent, _, child = name.rpartition(".")
+        module.training = thin.get_submodule(name).training
+        setattr(thin.get_submodule(parent), child, module)
 
 
 class _Keeps:

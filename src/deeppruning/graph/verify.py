@@ -9,7 +9,7 @@ from torch import nn
 
 from deeppruning.graph.build import Built
 from deeppruning.graph.cut import cut
-from deeppruning.graph.follow import tensors_in
+from deeppruning.graph.difference import difference
 from deeppruning.graph.plan import Bits
 from deeppruning.graph.silence import SilentRun, kept_atoms
 from deeppruning.graph.twin import as_double, randomized_inputs, seeded
@@ -44,15 +44,4 @@ def prove(
     with seeded():
         expected = SilentRun(twin, built.detached, built.records, kept).run(twin, args, kwargs)
     double = all(tensor.dtype == torch.float64 for tensor in twin.parameters() if tensor.is_floating_point())
-    return Proof(_difference(found, expected), 1e-8 if double else 1e-3)
-
-
-def _difference(found: Any, expected: Any) -> float:
-    worst = 0.0
-    for left, right in zip(tensors_in(found), tensors_in(expected), strict=True):
-        if left.shape != right.shape:
-            return float("inf")
-        if left.is_floating_point() and left.numel():
-            scale = max(float(right.abs().max()), 1e-12)
-            worst = max(worst, float((left - right).abs().max()) / scale)
-    return worst
+    return Proof(difference(found, expected), 1e-8 if double else 1e-3)
