@@ -57,7 +57,9 @@ class ChannelGraph:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
         self._model = model
         self._args, self._kwargs = _as_call(example_input)
-        options = GraphOptions(tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear, depth)
+        options = GraphOptions(
+            tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear, depth
+        )
         self._built = Builder(model, self._args, self._kwargs, options).build()
         self._plan = self._built.plan
         if not self._plan.layers:

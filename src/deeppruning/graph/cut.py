@@ -45,7 +45,7 @@ def _replace_lost(thin: nn.Module, recipe: Recipe) -> None:
         module = thin.get_submodule(name)
         with torch.no_grad():
             value = answer_of(module, thin.get_submodule(feeder) if feeder else None)
-        stand_ins[name] = Answer(value, extents_of(name, module))
+        stand_ins[name] = Answer(value, extents_of(name, module), spread=name in recipe.spread)
     for name in recipe.hollow:
         stand_ins[name] = Hollow(extents_of(name, thin.get_submodule(name)))
     for name, module in stand_ins.items():

@@ -73,6 +73,7 @@ class Plan:
             norms=self.norms,
             hollow=tuple(sorted(forms.hollow)) if forms else (),
             answers=dict(forms.answers) if forms else {},
+            spread=tuple(sorted(forms.spread)) if forms else (),
         )
 
     def repair(self, *, limits: bool = False) -> Repair:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from deeppruning.graph.depth.flow import INPUT, Flow
+from deeppruning.graph.depth.flow import Flow
 from deeppruning.graph.depth.hollow import Extents
 from deeppruning.graph.labels import Channels, Constant
 from deeppruning.graph.trace import Record
@@ -40,6 +40,7 @@ class Forms:
 
     hollow: frozenset[str] = frozenset()
     answers: Mapping[str, str] = field(default_factory=dict)  # layer -> the layer that feeds it, or ""
+    spread: frozenset[str] = frozenset()  # of these, the ones that must fill a whole map
     busy: frozenset[str] = frozenset()
     dropped: tuple[str, ...] = ()  # parameters that are not stored any more, however wide their layers are
     biased: tuple[str, ...] = ()  # layers without a bias that answer with one now
@@ -67,7 +68,6 @@ class Kind:
     layer: bool  # a convolution or linear layer
     norm: bool  # a batch norm with statistics of its own
     known: bool  # there is a stand-in for it
-    bare: bool  # it has no parameters
 
     @classmethod
     def of(cls, module: nn.Module) -> Kind:
@@ -77,7 +77,6 @@ class Kind:
             layer=isinstance(module, (_ConvNd, nn.Linear)),
             norm=isinstance(module, _BatchNorm) and module.running_mean is not None,
             known=Extents.of(module) is not None,
-            bare=not any(True for _ in module.parameters()),
         )
 
 
@@ -99,7 +98,7 @@ class Branches:
             here = frozenset(owner[gene] for gene in found if gene in owner)
             whole = all(isinstance(payload, (Channels, Constant)) for payload in record.payloads)
             self.covers.append(here if found and whole and found <= owner.keys() else None)
-            before = frozenset().union(*(touched[source] for source in flow.reads[place] if source != INPUT))
+            before = frozenset().union(*(touched[source] for source in flow.reads[place] if source >= 0))
             touched.append(here)
             for number in here:
                 self.places[number].append(place)
@@ -113,8 +112,9 @@ class Branches:
                 self.first_of.update({stop - 1: start for start, stop in spans if stop > start})
         self.readers: list[set[int]] = [set() for _ in records]
         for place, reads in enumerate(flow.reads):
-            for source in reads - {INPUT}:
-                self.readers[source].add(place)
+            for source in reads:
+                if source >= 0:
+                    self.readers[source].add(place)
         self.usual = State(self, frozenset())
 
 
@@ -126,29 +126,28 @@ class State:
         flow = branches.flow
         count = len(flow.reads)
         self.empty = [cover is not None and cover <= emptied for cover in branches.covers]
-        self.live = [False] * count
-        for place, reads in enumerate(flow.reads):
-            heard = any(source == INPUT or self.live[source] for source in reads)
-            self.live[place] = heard and not self.empty[place]
+        self.hears: list[frozenset[int]] = []  # operation -> the inputs of the network it depends on
+        for place in range(count):
+            self.hears.append(frozenset() if self.empty[place] else self._heard(flow.reads[place]))
         self.answers = self._answers() if emptied else {}
         self.needed = [False] * count
-        stack = [place for place in flow.outputs if place != INPUT]
+        stack = [place for writers in flow.outputs for place in writers if place >= 0]
         while stack:
             place = stack.pop()
             if self.needed[place] or self.empty[place]:
                 continue
             self.needed[place] = True
             if branches.call_of.get(place) not in self.answers:
-                stack += [source for source in flow.reads[place] if source != INPUT]
+                stack += [source for source in flow.reads[place] if source >= 0]
 
     def speaks(self) -> bool:
-        """Whether every output that depended on the input still does."""
+        """Whether every output still depends on every input it depended on."""
         usual = self.branches.usual
-        return all(
-            self.live[place]
-            for place in self.branches.flow.outputs
-            if place != INPUT and usual.live[place]
-        )
+        return all(self._heard(writers) == usual._heard(writers) for writers in self.branches.flow.outputs)
+
+    def _heard(self, sources: frozenset[int]) -> frozenset[int]:
+        inputs = frozenset(source for source in sources if source < 0)
+        return inputs.union(*(self.hears[source] for source in sources if source >= 0))
 
     def resting(self) -> Emptied:
         """The units that nobody hears or that hear nothing any more, those emptied among them."""
@@ -156,14 +155,14 @@ class State:
         return frozenset(
             number
             for number, (makers, places) in pairs
-            if not any(self.live[place] for place in makers) or not any(self.needed[place] for place in places)
+            if not any(self.hears[place] for place in makers)
+            or not any(self.needed[place] for place in places)
         )
 
     def forms(self) -> Forms:
         """What is to be replaced.
 
-        What has no stand-in is left as it is, for most of torch's functions take a tensor without channels;
-        so is what has nothing to save and is used elsewhere, too.
+        What has no stand-in is left as it is, for most of torch's functions take a tensor without channels.
         """
         usual, kinds = self.branches.usual, self.branches.kinds
         hollow: set[str] = set()
@@ -172,14 +171,36 @@ class State:
             if name not in self.answers:
                 gone = self.empty[place] or (usual.needed[place] and not self.needed[place])
                 (hollow if gone else busy).add(name)
-        hollow = {name for name in hollow if kinds[name].known and not (kinds[name].bare and name in busy)}
-        return Forms(frozenset(hollow), dict(self.answers), frozenset(busy))
+        hollow = {name for name in hollow if kinds[name].known}
+        return Forms(frozenset(hollow), dict(self.answers), self._spread(), frozenset(busy))
+
+    def _spread(self) -> frozenset[str]:
+        """The answers that are not simply added to, or multiplied with, something of full size."""
+        places = self.branches.call_of.items()
+        return frozenset(name for place, name in places if name in self.answers and not self._widens(place))
+
+    def _widens(self, place: int) -> bool:
+        """Whether a constant of one place a map is brought to full size by whoever reads it."""
+        flow = self.branches.flow
+        if any(place in writers for writers in flow.outputs):
+            return False
+        for reader in self.branches.readers[place]:
+            if reader not in flow.pointwise:
+                return False
+            if not self.hears[reader]:
+                if not self._widens(reader):
+                    return False
+            elif place in flow.overwrites.get(reader, ()) or not any(
+                source < 0 or self.hears[source] for source in flow.alike[reader]
+            ):
+                return False
+        return True
 
     def _answers(self) -> dict[str, str]:
         """Layers that read nothing any more but are heard; with a batch norm behind, that one answers."""
         found: dict[str, str] = {}
         for place, name in self.branches.call_of.items():
-            silent = self.branches.usual.live[place] and not self.live[place] and not self.empty[place]
+            silent = self.branches.usual.hears[place] and not self.hears[place] and not self.empty[place]
             if silent and self.branches.kinds[name].layer and self._reads_nothing(place):
                 norm = self._norm_behind(place)
                 found[norm or name] = name if norm else ""
@@ -194,7 +215,7 @@ class State:
             for source in self.branches.flow.reads[inner]
             if source < start
         }
-        return all(source != INPUT and self.empty[source] for source in outside)
+        return all(source >= 0 and self.empty[source] for source in outside)
 
     def _norm_behind(self, place: int) -> str | None:
         """The batch norm that alone reads this operation, if it can be worked out beforehand."""

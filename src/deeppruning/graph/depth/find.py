@@ -70,6 +70,15 @@ class Depth:
                 kept |= {number}
         return self.settle(kept).units
 
+    def branches(self) -> dict[frozenset[int], tuple[str, ...]]:
+        """Genes of each unit that may be emptied -> the submodules that disappear with it."""
+        return {
+            frozenset(self.units[number].genes.tolist()): tuple(
+                sorted(self.settle(frozenset({number})).forms.replaced)
+            )
+            for number in self.allowed
+        }
+
     def genes(self, units: Iterable[int]) -> NDArray[np.int64]:
         """The genes of these units."""
         found = [self.units[number].genes for number in units]
@@ -95,14 +104,20 @@ def find_units(layers: Mapping[str, NDArray[np.int64]], groups: Sequence[tuple[i
 
 
 def _merged(forms: Sequence[Forms]) -> Forms | None:
-    """The forms of all modes together; None where they contradict each other."""
-    hollow = frozenset().union(*(each.hollow for each in forms))
-    answers = {name: feeder for each in forms for name, feeder in each.answers.items()}
+    """The forms of all modes together, None where they contradict each other.
+
+    A submodule that is still at work in one of its calls, or in one mode, runs on in all of them.
+    """
     busy = frozenset().union(*(each.busy for each in forms))
-    alike = all(each.answers.get(name, feeder) == feeder for each in forms for name, feeder in answers.items())
-    merged = Forms(hollow, answers, busy)
-    clash = merged.replaced & busy or hollow & answers.keys()
-    return merged if alike and not clash else None
+    hollow = frozenset().union(*(each.hollow for each in forms)) - busy
+    answers = {name: feeder for each in forms for name, feeder in each.answers.items()}
+    alike = all(
+        each.answers.get(name, feeder) == feeder for each in forms for name, feeder in answers.items()
+    )
+    if not alike or answers.keys() & (busy | hollow):
+        return None
+    spread = frozenset().union(*(each.spread for each in forms))
+    return Forms(hollow, answers, spread, busy)
 
 
 def _several_names(model: nn.Module) -> frozenset[str]:

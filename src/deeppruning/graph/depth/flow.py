@@ -7,7 +7,7 @@ whoever reads a piece of memory depends on all that was written to it before.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,16 +16,17 @@ from torch import Tensor, nn
 
 from deeppruning.graph.follow import Follower, tensors_in
 
-INPUT = -1  # stands among the operations for the network's input
-
 
 @dataclass(frozen=True)
 class Flow:
-    """The run as a graph: operation -> operations it reads; `INPUT` is the network's input."""
+    """The run as a graph: operation -> operations it reads, those below 0 being the network's inputs."""
 
     reads: list[frozenset[int]]
-    outputs: frozenset[int]  # whatever wrote what the network hands back
+    outputs: tuple[frozenset[int], ...]  # of each tensor the network hands back, who wrote it
     calls: dict[str, list[tuple[int, int]]]  # submodule -> (first operation, one past the last) of each call
+    pointwise: frozenset[int]  # operations that work element by element
+    alike: dict[int, frozenset[int]]  # of those: what they read in the very shape they give
+    overwrites: dict[int, frozenset[int]]  # operation -> who wrote the memory that it writes to in place
 
 
 @dataclass
@@ -45,21 +46,30 @@ class FlowRun(Follower):
         self.calls: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self.memories: dict[int, _Memory] = {}
         self.starts: list[int] = []
+        self.alike: dict[int, frozenset[int]] = {}
+        self.overwrites: dict[int, frozenset[int]] = {}
 
     def follow(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow:
         """Run the network on these inputs; the flow is complete when it returns."""
-        for tensor in tensors_in((args, dict(kwargs))):
-            self._memory(tensor).writers.add(INPUT)
+        for number, tensor in enumerate(tensors_in((args, dict(kwargs)))):
+            self._memory(tensor).writers.add(-1 - number)
         results = tensors_in(self.run(model, args, kwargs))
-        outputs = {writer for tensor in results for writer in self._memory(tensor).writers}
-        return Flow(self.reads, frozenset(outputs), dict(self.calls))
+        outputs = tuple(self._writers([tensor]) for tensor in results)
+        pointwise = frozenset(self.alike)
+        return Flow(self.reads, outputs, dict(self.calls), pointwise, self.alike, self.overwrites)
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and note what it reads and where it writes."""
         result = func(*args, **kwargs)
         outputs = tensors_in(result)
         if outputs:
-            self._note(tensors_in((args, kwargs)), outputs, is_view=func.is_view)
+            inputs = tensors_in((args, kwargs))
+            number = len(self.reads)
+            if torch.Tag.pointwise in func.tags:
+                self.alike[number] = self._writers(x for x in inputs if x.shape == outputs[0].shape)
+            if func._schema.is_mutable:
+                self.overwrites[number] = self._writers(outputs) - {number}
+            self._note(inputs, outputs, is_view=func.is_view)
         return result
 
     def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
@@ -82,12 +92,13 @@ class FlowRun(Follower):
 
     def _note(self, inputs: list[Tensor], outputs: list[Tensor], *, is_view: bool) -> None:
         number = len(self.reads)
-        self.reads.append(
-            frozenset(writer for tensor in inputs for writer in self._memory(tensor).writers)
-        )
+        self.reads.append(self._writers(inputs))
         if not is_view:
             for tensor in outputs:
                 self._memory(tensor).writers.add(number)
+
+    def _writers(self, tensors: Iterable[Tensor]) -> frozenset[int]:
+        return frozenset(writer for tensor in tensors for writer in self._memory(tensor).writers)
 
     def _memory(self, tensor: Tensor) -> _Memory:
         storage = tensor.untyped_storage()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
@@ -109,21 +110,20 @@ class _StandIn(nn.Module):
 
     def __init__(self, extents: Extents, channels: int) -> None:
         super().__init__()
-        self.times, self.plus, self.over = list(extents.times), list(extents.plus), list(extents.over)
-        self.ceil, self.padding = extents.ceil, list(extents.padding)
+        self.rank = len(extents.times)
+        # TorchScript cannot tell what an empty list would hold.
+        self.times, self.plus = [*extents.times, 1], [*extents.plus, -1]
+        self.over, self.padding = [*extents.over, 1], [*extents.padding, 0]
+        self.ceil = extents.ceil
         self.channels_last = extents.channels_last
         self.channels = channels
 
     def shape(self, x: Tensor) -> list[int]:
         """The shape of the layer's answer to this input."""
-        sizes: list[int] = list(x.shape)
-        if self.channels_last:
-            sizes[-1] = self.channels
-            return sizes
-        rank = len(self.times)
-        first = len(sizes) - rank
-        sizes[first - 1 if rank > 0 else 1] = self.channels
-        for place in range(rank):
+        sizes = list(x.shape)
+        first = len(sizes) - self.rank
+        sizes[self.axis(x)] = self.channels
+        for place in range(self.rank):
             size, over = sizes[first + place], self.over[place]
             reach = size * self.times[place] + self.plus[place]
             count = (reach + over - 1 if self.ceil else reach) // over + 1
@@ -132,34 +132,52 @@ class _StandIn(nn.Module):
             sizes[first + place] = count
         return sizes
 
+    def axis(self, x: Tensor) -> int:
+        """Where the channels run."""
+        if self.channels_last:
+            return x.dim() - 1
+        return x.dim() - self.rank - 1 if self.rank > 0 else 1
+
 
 class Hollow(_StandIn):
     """In place of a layer whose answer is gone or read by nobody: a tensor without channels."""
 
     def __init__(self, extents: Extents) -> None:
         super().__init__(extents, 0)
+        # The usual layer keeps every `over`-th place: slicing says so in one operation, exported ones too.
+        self.slices = not extents.ceil and set(extents.times) <= {1} and set(extents.plus) <= {-1}
 
     def forward(self, x: Tensor) -> Tensor:
         """No data, only the shape."""
-        return x.new_zeros(self.shape(x))
+        if not self.slices:
+            return x.new_zeros(self.shape(x))
+        nothing = x.detach().narrow(self.axis(x), 0, 0)
+        for place in range(self.rank):
+            if self.over[place] > 1:
+                dimension = x.dim() - self.rank + place
+                nothing = torch.ops.aten.slice(nothing, dimension, 0, None, self.over[place])
+        return nothing.clone()  # in memory of its own: what follows may write into it
 
 
 class Answer(_StandIn):
-    """In place of a layer whose inputs are all gone: the same answer at every place, whatever comes in."""
+    """In place of a layer whose inputs are all gone: the same answer at every place, whatever comes in.
 
-    def __init__(self, value: Tensor, extents: Extents) -> None:
+    One place a map is enough where the answer is added to something of full size; `spread` fills the map.
+    """
+
+    def __init__(self, value: Tensor, extents: Extents, *, spread: bool = True) -> None:
         super().__init__(extents, len(value))
         self.bias = nn.Parameter(value)
+        self.spread = spread
 
     def forward(self, x: Tensor) -> Tensor:
-        """The constant, spread over the shape that the layer would have given."""
-        sizes = self.shape(x)
-        value = self.bias
+        """The constant, in the shape that the layer would have given or one that is widened to it."""
+        value: Tensor = self.bias
         if not self.channels_last:
-            rank = len(self.times) if len(self.times) > 0 else len(sizes) - 2
-            value = value.reshape([self.channels] + [1] * rank)
-        # In memory of its own: what follows may write into it.
-        return value.expand(sizes).clone()
+            value = value.reshape([self.channels] + [1] * (x.dim() - self.axis(x) - 1))
+        if self.spread:
+            return value.expand(self.shape(x)).clone()
+        return value
 
 
 def answer_of(module: nn.Module, feeder: nn.Module | None) -> Tensor:
@@ -168,8 +186,7 @@ def answer_of(module: nn.Module, feeder: nn.Module | None) -> Tensor:
     weight = layer.weight
     assert isinstance(weight, Tensor)
     bias = layer.bias
-    transposed = isinstance(layer, _ConvTransposeNd)
-    width = weight.shape[1] * layer.groups if transposed else weight.shape[0]  # type: ignore[operator]
+    width = weight.shape[1] * layer.groups if isinstance(layer, _ConvTransposeNd) else weight.shape[0]
     value = bias.detach().clone() if isinstance(bias, Tensor) else weight.new_zeros(width)
     if feeder is None:
         return value

@@ -18,12 +18,12 @@ from deeppruning.graph.depth.branches import Branches, Unit
 from deeppruning.graph.depth.find import Depth, find_units
 from deeppruning.graph.depth.flow import FlowRun
 from deeppruning.graph.depth.repair import DepthRepair
+from deeppruning.graph.difference import difference
 from deeppruning.graph.groups import make_groups
 from deeppruning.graph.plan import Plan
 from deeppruning.graph.silence import SilentRun, kept_atoms
 from deeppruning.graph.trace import Record
 from deeppruning.graph.twin import seeded
-from deeppruning.graph.difference import difference
 
 SHARE = 0.7  # of the filters that stay in the other layers while units are emptied
 TOLERANCE = {True: 1e-8, False: 1e-3}  # in double precision, in any other
