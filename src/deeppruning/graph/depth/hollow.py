@@ -156,7 +156,7 @@ class Hollow(_StandIn):
             if self.over[place] > 1:
                 dimension = x.dim() - self.rank + place
                 nothing = torch.ops.aten.slice(nothing, dimension, 0, None, self.over[place])
-        return nothing.clone()  # in memory of its own: what follows may write into it
+        return nothing.clone()
 
 
 class Answer(_StandIn):
@@ -176,8 +176,8 @@ class Answer(_StandIn):
         if not self.channels_last:
             value = value.reshape([self.channels] + [1] * (x.dim() - self.axis(x) - 1))
         if self.spread:
-            return value.expand(self.shape(x)).clone()
-        return value
+            value = value.expand(self.shape(x))
+        return value.clone()  # in memory of its own: what follows may write into it
 
 
 def answer_of(module: nn.Module, feeder: nn.Module | None) -> Tensor:
