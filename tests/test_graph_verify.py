@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from deeppruning.errors import GraphError
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.difference import difference
 from deeppruning.graph.probe import close
-from deeppruning.graph.verify import Proof, _compare
+from deeppruning.graph.verify import Proof
 from graph_networks import NETWORKS, Net, block, head
 
 IMAGES = torch.zeros(2, 3, 8, 8)
@@ -136,7 +137,7 @@ def test_a_proof_holds_up_to_its_tolerance():
 
 
 @pytest.mark.parametrize(
-    ("found", "expected", "difference"),
+    ("found", "expected", "gap"),
     [
         ([1.0, 2.0], [1.0, 4.0], 0.5),
         ([1.0, 2.0], [1.0, float("nan")], float("inf")),
@@ -152,17 +153,17 @@ def test_a_proof_holds_up_to_its_tolerance():
         ([], [], 0.0),
     ],
 )
-def test_differences(found, expected, difference):
-    assert _compare([torch.tensor(found)], [torch.tensor(expected)], 0.25)[:2] == (difference, 0.25)
+def test_differences(found, expected, gap):
+    assert difference(torch.tensor(found), torch.tensor(expected))[0] == gap
 
 
 def test_a_good_output_does_not_hide_a_bad_one():
     good, bad = torch.ones(2), torch.tensor([float("nan"), 1.0])
     for found in ([good, bad], [bad, good]):
-        assert _compare(found, [good, good], 1.0)[0] == float("inf")
-    assert _compare([good, good * 3], [good, good], 1.0)[0] == 2.0
-    assert _compare([good * 3, good], [good, good], 1.0)[0] == 2.0
-    assert _compare([good], [good, good], 1.0)[0] == float("inf")
+        assert difference(found, [good, good])[0] == float("inf")
+    assert difference([good, good * 3], [good, good])[0] == 2.0
+    assert difference([good * 3, good], [good, good])[0] == 2.0
+    assert difference([good], [good, good])[0] == float("inf")
 
 
 def test_the_probe_takes_no_missing_number_for_an_answer():

@@ -23,6 +23,7 @@ class GraphOptions:
     min_channels: int = 1
     round_to: int = 1
     prune_linear: bool = False
+    depth: bool = False
 
 
 def assemble(

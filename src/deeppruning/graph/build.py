@@ -1,7 +1,7 @@
 """Building a plan: trace, probe, and adapt until every cut equals silence."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from deeppruning.errors import GraphError
 from deeppruning.graph.assemble import GraphOptions, assemble
 from deeppruning.graph.atoms import Ids
 from deeppruning.graph.cut import cut
+from deeppruning.graph.depth.prove import DepthFinder
 from deeppruning.graph.follow import OperationList
 from deeppruning.graph.plan import Bits, Plan
 from deeppruning.graph.probe import ExpectedSteps, Fault, Step, expected_shapes, find_faults
@@ -72,10 +73,15 @@ class Builder:
             built = Built(plan, classes, gene_of_class, detached, trace.records, notes, rounds)
             fault = self._probe(built, traces)
             if fault is None:
-                return built
+                return self._with_depth(built, traces) if self.options.depth else built
             doctor = Doctor(model, self.decisions, table, classes, gene_of_class[classes])
             if not doctor.treat(fault.places, traces[fault.mode]):
                 self.decisions.excluded.add(self._culprit(built, traces, fault))
+
+    def _with_depth(self, built: Built, traces: Mapping[str, Trace]) -> Built:
+        scenes = {mode: (self.stage.scene(mode), trace.records) for mode, trace in traces.items()}
+        finder = DepthFinder(built.plan, built.classes, built.gene_of_class, built.detached, scenes)
+        return replace(built, plan=replace(built.plan, depth=finder.find()))
 
     def _batch(self, trace: Trace) -> int:
         return batch_size(self.stage.eval.args, self.stage.eval.kwargs) if trace.batched else 1

@@ -11,11 +11,11 @@ from deeppruning.errors import GraphError, InputError
 from deeppruning.graph.assemble import GraphOptions
 from deeppruning.graph.best import build_best
 from deeppruning.graph.cut import cut
+from deeppruning.graph.depth.repair import DepthRepair
 from deeppruning.graph.filters import filter_rows
 from deeppruning.graph.groups import Group, make_groups
 from deeppruning.graph.plan import Bits
 from deeppruning.graph.recipe import Recipe
-from deeppruning.graph.repair import Repair
 from deeppruning.graph.table import render
 from deeppruning.graph.verify import Proof, prove
 
@@ -49,6 +49,7 @@ class ChannelGraph:
         min_channels: int = 1,
         round_to: int = 1,
         prune_linear: bool = False,
+        depth: bool = False,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
@@ -57,20 +58,18 @@ class ChannelGraph:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
         self._model = model
         self._args, self._kwargs = _as_call(example_input)
-        options = GraphOptions(tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear)
+        options = GraphOptions(
+            tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear, depth
+        )
         self._built = build_best(model, self._args, self._kwargs, options)
         self._plan = self._built.plan
         if not self._plan.layers:
             raise GraphError(
                 f"{type(model).__name__} runs no convolution on this input: there are no filters to remove"
             )
-        self._repair = Repair(
-            num_genes=self._plan.num_genes,
-            layers=[layer.genes for layer in self._plan.layers],
-            pieces=self._plan.pieces,
-            min_channels=min_channels,
-            round_to=round_to,
-        )
+        ordinary = self._plan.repair(limits=True)
+        found = self._plan.depth
+        self._repair = ordinary if found is None else DepthRepair(ordinary, found)
         self.groups: list[Group] = make_groups(self._plan)
 
     @property

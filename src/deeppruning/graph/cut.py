@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch.nn.utils.weight_norm import WeightNorm
 
+from deeppruning.graph.depth.hollow import Answer, Hollow, answer_of, extents_of
 from deeppruning.graph.duplicate import duplicate, forget_runs
 from deeppruning.graph.recipe import Places, Recipe
 from deeppruning.graph.reindex import Reindexed
@@ -38,7 +39,24 @@ def cut(model: nn.Module, recipe: Recipe) -> nn.Module:
     for name, (axis_in, axis_out) in recipe.detached.items():
         _wrap(thin, name, recipe, keeps, axis_in, axis_out)
     forget_runs(thin)
+    _replace_lost(thin, recipe)
     return thin
+
+
+def _replace_lost(thin: nn.Module, recipe: Recipe) -> None:
+    """Put stand-ins where layers have lost all their filters, or all they read."""
+    stand_ins: dict[str, nn.Module] = {}
+    for name, feeder in recipe.answers.items():
+        module = thin.get_submodule(name)
+        with torch.no_grad():
+            value = answer_of(module, thin.get_submodule(feeder) if feeder else None)
+        stand_ins[name] = Answer(value, extents_of(name, module), spread=name in recipe.spread)
+    for name in recipe.hollow:
+        stand_ins[name] = Hollow(extents_of(name, thin.get_submodule(name)))
+    for name, module in stand_ins.items():
+        parent, _, child = name.rpartition(".")
+        module.training = thin.get_submodule(name).training
+        setattr(thin.get_submodule(parent), child, module)
 
 
 class _Keeps:

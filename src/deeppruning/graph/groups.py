@@ -23,6 +23,12 @@ class Group:
     string: str
     filters: int  # filters of all its layers that these genes decide, or that are frozen
     reasons: tuple[str, ...] = ()
+    branch: tuple[str, ...] = ()  # submodules that disappear when all its filters go; none: some must stay
+
+    @property
+    def removable(self) -> bool:
+        """Whether all its filters may go."""
+        return bool(self.branch)
 
     @property
     def prunable(self) -> bool:
@@ -40,8 +46,15 @@ def make_groups(plan: Plan) -> list[Group]:
     for gene, filters in enumerate(members):
         by_layers.setdefault(tuple(filters), []).append(gene)
     strings = _strings(plan, list(by_layers))
+    branches = plan.depth.branches() if plan.depth else {}
     groups = [
-        Group(layers, tuple(genes), strings[layers], sum(sum(members[gene].values()) for gene in genes))
+        Group(
+            layers,
+            tuple(genes),
+            strings[layers],
+            sum(sum(members[gene].values()) for gene in genes),
+            branch=branches.get(frozenset(genes), ()),
+        )
         for layers, genes in by_layers.items()
     ]
     for layer in plan.layers:

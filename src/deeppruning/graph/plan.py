@@ -6,14 +6,22 @@ its positions the gene that decides it, or -1 where it always stays.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deeppruning.graph.prices import Price
 from deeppruning.graph.recipe import Recipe
+from deeppruning.graph.repair import Repair
 from deeppruning.graph.tally import Tally
+
+if TYPE_CHECKING:
+    from deeppruning.graph.depth.branches import Emptied, Forms
+    from deeppruning.graph.depth.find import Depth
 
 Bits = NDArray[np.bool_]
 Genes = NDArray[np.int64]  # one gene a position, -1 for a position that always stays
@@ -52,10 +60,12 @@ class Plan:
     norms: dict[str, tuple[tuple[int, int], ...]]  # norm layer -> ((dimension, axis), ...)
     min_channels: int
     round_to: int
+    depth: Depth | None = None  # which sets of filters may go altogether
 
     def recipe(self, genome: Bits) -> Recipe:
         """The cut that a (repaired) genome stands for."""
         extended = np.append(genome, True)  # index -1 reads the last entry: always kept
+        forms = self.depth.settle(self.depth.gone(genome)).forms if self.depth else None
         return Recipe(
             kept=tuple(np.flatnonzero(extended[genes]) for genes in self.axes),
             widths=tuple(len(genes) for genes in self.axes),
@@ -64,6 +74,19 @@ class Plan:
             detached=self.detached,
             grouped=self.grouped,
             norms=self.norms,
+            hollow=tuple(sorted(forms.hollow)) if forms else (),
+            answers=dict(forms.answers) if forms else {},
+            spread=tuple(sorted(forms.spread)) if forms else (),
+        )
+
+    def repair(self, *, limits: bool = False) -> Repair:
+        """What keeps every layer and piece alive; with `limits`, as wide as the user asked for, too."""
+        return Repair(
+            num_genes=self.num_genes,
+            layers=[layer.genes for layer in self.layers],
+            pieces=self.pieces,
+            min_channels=self.min_channels if limits else 1,
+            round_to=self.round_to if limits else 1,
         )
 
     @cached_property
@@ -75,50 +98,49 @@ class Plan:
         return self._tally(population)
 
     @cached_property
-    def _prices(self) -> tuple[_Price, _Price]:
-        return _Price.of(self, self.uses), _Price.of(self, dict.fromkeys(self.trainable, 1))
+    def _prices(self) -> tuple[Price, Price]:
+        return self._price(self.uses), self._price(dict.fromkeys(self.trainable, 1))
+
+    def _price(self, uses: dict[str, int]) -> Price:
+        return Price.of(uses, self.shapes, self.parameters, unit=len(self.axes))
 
     def flops(self, population: Bits) -> NDArray[np.int64]:
         """Multiply-adds of each (repaired) genome for one input."""
-        total = self._prices[0].total(self.widths(population)) + self.fixed_multiply_adds
+        widths = self.widths(population)
+        total = self._prices[0].total(widths) + self.fixed_multiply_adds
+        for rows, forms in self._by_forms(population):
+            unused = {name: self.uses[name] for name in forms.dropped if name in self.uses}
+            total[rows] -= self._price(unused).total(widths[rows])
         return np.asarray(np.rint(total / self.batch), dtype=np.int64)
 
     def params(self, population: Bits) -> NDArray[np.int64]:
         """Parameters of each (repaired) genome."""
-        return np.asarray(np.rint(self._prices[1].total(self.widths(population))), dtype=np.int64)
+        widths = self.widths(population)
+        total = self._prices[1].total(widths)
+        for rows, forms in self._by_forms(population):
+            unstored = {name: 1 for name in forms.dropped if name in self.trainable}
+            total[rows] -= self._price(unstored).total(widths[rows])
+            for layer in forms.biased:
+                total[rows] += self._filters(layer, population[rows])
+        return np.asarray(np.rint(total), dtype=np.int64)
 
+    def _by_forms(self, population: Bits) -> Iterator[tuple[NDArray[np.int64], Forms]]:
+        """The genomes that lose the same branches, together, with what stands in for these."""
+        if self.depth is None:
+            return
+        rows: dict[Emptied, list[int]] = {}
+        for row, genome in enumerate(population):
+            rows.setdefault(self.depth.gone(genome), []).append(row)
+        for gone, alike in rows.items():
+            if gone:
+                yield np.array(alike), self.depth.settle(gone).forms
 
-@dataclass(frozen=True)
-class _Price:
-    """A sum over parameters of weight x product of widths, with equal products added up beforehand."""
+    def _filters(self, layer: str, population: Bits) -> NDArray[np.float64]:
+        """How many filters of a layer stay."""
+        for known in self.layers:
+            if known.name == layer:
+                return self._tally_of(known.genes, population)
+        return np.full(len(population), float(self.shapes[f"{layer}.weight"][0]))
 
-    constant: float
-    factors: NDArray[np.int64]  # (terms, most axes a parameter has); padded by the axis of width 1
-    weights: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, plan: Plan, uses: dict[str, int]) -> _Price:
-        constant = 0.0
-        terms: dict[tuple[int, ...], float] = {}
-        for name, count in uses.items():
-            cut = plan.parameters.get(name, ())
-            rest = float(count)
-            for dimension, extent in enumerate(plan.shapes[name]):
-                if all(dimension != other for other, _ in cut):
-                    rest *= extent
-            if cut:
-                key = tuple(sorted(axis for _, axis in cut))
-                terms[key] = terms.get(key, 0.0) + rest
-            else:
-                constant += rest
-        longest = max((len(key) for key in terms), default=1)
-        one = len(plan.axes)
-        factors = np.array([key + (one,) * (longest - len(key)) for key in terms], dtype=np.int64)
-        return cls(constant, factors.reshape(len(terms), longest), np.array(list(terms.values())))
-
-    def total(self, widths: NDArray[np.float64]) -> NDArray[np.float64]:
-        padded = np.hstack([widths, np.ones((len(widths), 1))])
-        products = padded[:, self.factors[:, 0]]
-        for column in self.factors.T[1:]:
-            products = products * padded[:, column]
-        return np.asarray(products @ self.weights + self.constant)
+    def _tally_of(self, genes: Genes, population: Bits) -> NDArray[np.float64]:
+        return Tally(self.num_genes, [genes])(population)[:, 0]

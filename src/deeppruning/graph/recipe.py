@@ -30,6 +30,9 @@ class Recipe:
     detached: dict[str, tuple[int | None, int]] = field(default_factory=dict)  # wrapped modules
     grouped: dict[str, int] = field(default_factory=dict)  # weight whose groups go whole -> rows a group
     norms: dict[str, Places] = field(default_factory=dict)
+    hollow: tuple[str, ...] = ()  # modules of which nothing is left but the shape
+    answers: dict[str, str] = field(default_factory=dict)  # modules that became a constant -> what fed them
+    spread: tuple[str, ...] = ()  # of these, the ones that fill a whole map
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kept", tuple(np.asarray(kept, dtype=np.int64) for kept in self.kept))
@@ -44,6 +47,9 @@ class Recipe:
         """As text, the same for equal recipes."""
         table = {each.name: getattr(self, each.name) for each in fields(self)}
         table["kept"] = [np.asarray(kept).tolist() for kept in self.kept]
+        for name in ("hollow", "answers", "spread"):  # absent where no branch is gone, as in files of old
+            if not table[name]:
+                del table[name]
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -62,6 +68,9 @@ class Recipe:
                 },
                 grouped={str(name): _index(rows) for name, rows in table["grouped"].items()},
                 norms=_places(table["norms"]),
+                hollow=tuple(map(str, table.get("hollow", ()))),
+                spread=tuple(map(str, table.get("spread", ()))),
+                answers={str(name): str(feeder) for name, feeder in table.get("answers", {}).items()},
             )
             recipe._check()
         except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -34,8 +34,21 @@ def render(
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row[:6], widths, strict=True)]
         lines.append(("  ".join(cells) + "  " + row[6]).rstrip())
+    lines += _branches(groups)
     lines += [f"note: {note}" for note in notes]
     return "\n".join(lines)
+
+
+def _branches(groups: Sequence[Group]) -> list[str]:
+    """Which groups may lose all their filters, and what disappears with them."""
+    removable = [(number, group) for number, group in enumerate(groups) if group.removable]
+    if not removable:
+        return []
+    return [
+        "",
+        f"{len(removable)} groups may lose all filters:",
+        *(f"group {number}: {' '.join(group.branch)} would go" for number, group in removable),
+    ]
 
 
 def _shortened(numbers: list[str]) -> str:

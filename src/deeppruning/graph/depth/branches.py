@@ -1,0 +1,236 @@
+"""What becomes of a network that loses whole sets of filters: what is gone, what is dead, what is constant.
+
+A *unit* is a set of genes that makes up all filters of its layers. When units are emptied, operations on
+their channels have nothing to work on (*empty*), others no longer depend on the input (*constant*), and
+whoever is read only by those is *dead*. Layers are then replaced: by a `Hollow` where nothing is left to
+compute, by an `Answer` where a layer reads nothing but still speaks to the living.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+
+from deeppruning.graph.depth.flow import Flow
+from deeppruning.graph.depth.hollow import Extents
+from deeppruning.graph.labels import Channels, Constant
+from deeppruning.graph.trace import Record
+
+Emptied = frozenset[int]  # units by number
+Genes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Genes that make up all filters of these layers: they may go together, and the layers with them."""
+
+    layers: tuple[str, ...]
+    genes: Genes
+
+
+@dataclass(frozen=True)
+class Forms:
+    """What stands in for which submodule, and which ones run as ever."""
+
+    hollow: frozenset[str] = frozenset()
+    answers: Mapping[str, str] = field(default_factory=dict)  # layer -> the layer that feeds it, or ""
+    spread: frozenset[str] = frozenset()  # of these, the ones that must fill a whole map
+    busy: frozenset[str] = frozenset()
+    dropped: tuple[str, ...] = ()  # parameters that are not stored any more, however wide their layers are
+    biased: tuple[str, ...] = ()  # layers without a bias that answer with one now
+
+    @property
+    def replaced(self) -> frozenset[str]:
+        """All submodules that something stands in for."""
+        return self.hollow | frozenset(self.answers)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """All units that go when some are emptied, and what the network then looks like."""
+
+    units: Emptied
+    forms: Forms
+    sound: bool  # the outputs still depend on the input, and all that must be replaced can be
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is asked about a submodule here, so that none of them has to be kept."""
+
+    leaf: bool
+    layer: bool  # a convolution or linear layer
+    norm: bool  # a batch norm with statistics of its own
+    known: bool  # there is a stand-in for it
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Kind:
+        """The kind of a submodule."""
+        return cls(
+            leaf=not any(True for _ in module.children()),
+            layer=isinstance(module, (_ConvNd, nn.Linear)),
+            norm=isinstance(module, _BatchNorm) and module.running_mean is not None,
+            known=Extents.of(module) is not None,
+        )
+
+
+class Branches:
+    """One run of a network, as a graph on which units can be emptied."""
+
+    def __init__(
+        self, model: nn.Module, flow: Flow, records: Sequence[Record], genes: Genes, units: Sequence[Unit]
+    ) -> None:
+        self.flow = flow
+        self.kinds = {name: Kind.of(model.get_submodule(name)) for name in flow.calls}
+        owner = {int(gene): number for number, unit in enumerate(units) for gene in unit.genes}
+        self.covers: list[Emptied | None] = []  # operation -> units without which nothing of it is left
+        self.places: list[list[int]] = [[] for _ in units]  # unit -> operations on its channels
+        self.makers: list[list[int]] = [[] for _ in units]  # unit -> operations its channels come from
+        touched: list[Emptied] = []
+        for place, record in enumerate(records):
+            found = _genes_at(record, genes)
+            here = frozenset(owner[gene] for gene in found if gene in owner)
+            whole = all(isinstance(payload, (Channels, Constant)) for payload in record.payloads)
+            self.covers.append(here if found and whole and found <= owner.keys() else None)
+            before = frozenset().union(*(touched[source] for source in flow.reads[place] if source >= 0))
+            touched.append(here)
+            for number in here:
+                self.places[number].append(place)
+            for number in here - before:
+                self.makers[number].append(place)
+        self.first_of: dict[int, int] = {}  # the same -> the first one of that call
+        self.call_of: dict[int, str] = {}  # last operation of a leaf's call -> the leaf
+        for name, spans in flow.calls.items():
+            if self.kinds[name].leaf:
+                self.call_of.update({stop - 1: name for start, stop in spans if stop > start})
+                self.first_of.update({stop - 1: start for start, stop in spans if stop > start})
+        self.readers: list[set[int]] = [set() for _ in records]
+        for place, reads in enumerate(flow.reads):
+            for source in reads:
+                if source >= 0:
+                    self.readers[source].add(place)
+        self.usual = State(self, frozenset())
+
+
+class State:
+    """The network with some units emptied, operation by operation."""
+
+    def __init__(self, branches: Branches, emptied: Emptied) -> None:
+        self.branches = branches
+        flow = branches.flow
+        count = len(flow.reads)
+        self.empty = [cover is not None and cover <= emptied for cover in branches.covers]
+        self.hears: list[frozenset[int]] = []  # operation -> the inputs of the network it depends on
+        for place in range(count):
+            self.hears.append(frozenset() if self.empty[place] else self._heard(flow.reads[place]))
+        self.answers = self._answers() if emptied else {}
+        self.needed = [False] * count
+        stack = [place for writers in flow.outputs for place in writers if place >= 0]
+        while stack:
+            place = stack.pop()
+            if self.needed[place] or self.empty[place]:
+                continue
+            self.needed[place] = True
+            if branches.call_of.get(place) not in self.answers:
+                stack += [source for source in flow.reads[place] if source >= 0]
+
+    def speaks(self) -> bool:
+        """Whether every output still depends on every input it depended on."""
+        usual = self.branches.usual
+        return all(self._heard(writers) == usual._heard(writers) for writers in self.branches.flow.outputs)
+
+    def _heard(self, sources: frozenset[int]) -> frozenset[int]:
+        inputs = frozenset(source for source in sources if source < 0)
+        return inputs.union(*(self.hears[source] for source in sources if source >= 0))
+
+    def resting(self) -> Emptied:
+        """The units that nobody hears or that hear nothing any more, those emptied among them."""
+        pairs = enumerate(zip(self.branches.makers, self.branches.places, strict=True))
+        return frozenset(
+            number
+            for number, (makers, places) in pairs
+            if not any(self.hears[place] for place in makers)
+            or not any(self.needed[place] for place in places)
+        )
+
+    def forms(self) -> Forms:
+        """What is to be replaced.
+
+        What has no stand-in is left as it is, for most of torch's functions take a tensor without channels.
+        """
+        usual, kinds = self.branches.usual, self.branches.kinds
+        hollow: set[str] = set()
+        busy: set[str] = set()
+        for place, name in self.branches.call_of.items():
+            if name not in self.answers:
+                gone = self.empty[place] or (usual.needed[place] and not self.needed[place])
+                (hollow if gone else busy).add(name)
+        hollow = {name for name in hollow if kinds[name].known}
+        return Forms(frozenset(hollow), dict(self.answers), self._spread(), frozenset(busy))
+
+    def _spread(self) -> frozenset[str]:
+        """The answers that are not simply added to, or multiplied with, something of full size."""
+        places = self.branches.call_of.items()
+        return frozenset(name for place, name in places if name in self.answers and not self._widens(place))
+
+    def _widens(self, place: int) -> bool:
+        """Whether a constant of one place a map is brought to full size by whoever reads it."""
+        flow = self.branches.flow
+        if any(place in writers for writers in flow.outputs):
+            return False
+        for reader in self.branches.readers[place]:
+            if reader not in flow.pointwise:
+                return False
+            if not self.hears[reader]:
+                if not self._widens(reader):
+                    return False
+            elif place in flow.overwrites.get(reader, ()) or not any(
+                source < 0 or self.hears[source] for source in flow.alike[reader]
+            ):
+                return False
+        return True
+
+    def _answers(self) -> dict[str, str]:
+        """Layers that read nothing any more but are heard; with a batch norm behind, that one answers."""
+        found: dict[str, str] = {}
+        for place, name in self.branches.call_of.items():
+            silent = self.branches.usual.hears[place] and not self.hears[place] and not self.empty[place]
+            if silent and self.branches.kinds[name].layer and self._reads_nothing(place):
+                norm = self._norm_behind(place)
+                found[norm or name] = name if norm else ""
+        return found
+
+    def _reads_nothing(self, place: int) -> bool:
+        """Whether all that the call ending here reads from outside is empty."""
+        start = self.branches.first_of[place]
+        outside = {
+            source
+            for inner in range(start, place + 1)
+            for source in self.branches.flow.reads[inner]
+            if source < start
+        }
+        return all(source >= 0 and self.empty[source] for source in outside)
+
+    def _norm_behind(self, place: int) -> str | None:
+        """The batch norm that alone reads this operation, if it can be worked out beforehand."""
+        readers = self.branches.readers[place]
+        last = max(readers, default=-1)
+        name = self.branches.call_of.get(last)
+        if name is None or any(reader < self.branches.first_of[last] for reader in readers):
+            return None
+        once = len(self.branches.flow.calls[name]) == 1
+        return name if once and self.branches.kinds[name].norm else None
+
+
+def _genes_at(record: Record, genes: Genes) -> set[int]:
+    found: set[int] = set()
+    for payload in record.payloads:
+        if isinstance(payload, Channels):
+            found.update(genes[payload.ids].tolist())
+    return found

@@ -1,0 +1,90 @@
+"""The proof of depth: every unit that a genome may empty is emptied, with all others that may, and compared.
+
+What stands in for lost layers runs other operations than they did, so the outputs are compared, not the
+steps in between. Where something differs, units are added one by one, and those that spoil it are refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from deeppruning.graph.atoms import Ids
+from deeppruning.graph.cut import cut
+from deeppruning.graph.depth.branches import Branches, Unit
+from deeppruning.graph.depth.find import Depth, find_units
+from deeppruning.graph.depth.flow import FlowRun
+from deeppruning.graph.depth.repair import DepthRepair
+from deeppruning.graph.difference import difference, tolerance_for
+from deeppruning.graph.groups import make_groups
+from deeppruning.graph.plan import Plan
+from deeppruning.graph.recipe import Recipe
+from deeppruning.graph.silence import SilentRun, kept_atoms
+from deeppruning.graph.stage import Scene
+from deeppruning.graph.trace import Record
+from deeppruning.graph.twin import seeded
+
+SHARE = 0.7  # of the filters that stay in the other layers while units are emptied
+
+
+@dataclass(frozen=True)
+class DepthFinder:
+    """Finds the units of one traced network that may be emptied; works on the copy it is given."""
+
+    plan: Plan
+    classes: Ids
+    gene_of_class: Ids
+    detached: frozenset[str]
+    scenes: Mapping[str, tuple[Scene, Sequence[Record]]]  # mode -> what is run, and the operations of its run
+
+    def find(self) -> Depth:
+        """The units, those that passed every comparison allowed."""
+        depth = Depth(
+            self.scenes["eval"][0].model,
+            self._units(),
+            [self._branches(*each) for each in self.scenes.values()],
+        )
+        candidates = depth.allowed
+        if candidates and not self._equal(depth):
+            depth.allowed = frozenset()
+            for number in sorted(candidates):
+                before = depth.allowed
+                depth.allowed = before | {number}
+                if not self._equal(depth):
+                    depth.allowed = before
+        return depth
+
+    def _units(self) -> list[Unit]:
+        layers = {layer.name: layer.genes for layer in self.plan.layers}
+        return find_units(layers, [group.genes for group in make_groups(self.plan) if group.prunable])
+
+    def _branches(self, scene: Scene, records: Sequence[Record]) -> Branches:
+        model = scene.copy()
+        with seeded():
+            flow = FlowRun(model, self.detached).follow(model, scene.args, scene.kwargs)
+        return Branches(model, flow, records, self.gene_of_class[self.classes], self._units())
+
+    def _equal(self, depth: Depth) -> bool:
+        """Whether the network without all units allowed, thinned elsewhere, gives what silence gives."""
+        plan = replace(self.plan, depth=depth)
+        drawn = np.random.default_rng(0).random((1, plan.num_genes)) < SHARE
+        drawn[:, depth.genes(depth.allowed)] = False
+        genome = DepthRepair(plan.repair(), depth)(drawn)[0]
+        recipe = plan.recipe(genome)
+        try:
+            outputs = {mode: self._run(scene, recipe) for mode, (scene, _) in self.scenes.items()}
+        except Exception:
+            return False  # some function does not take a tensor without channels
+        scene, records = self.scenes["eval"]
+        full = scene.copy()
+        silenced = SilentRun(
+            full, self.detached, records, kept_atoms(self.classes, self.gene_of_class, genome)
+        )
+        with seeded():
+            expected = silenced.run(full, scene.args, scene.kwargs)
+        return difference(outputs["eval"], expected)[0] <= tolerance_for(silenced.coarsest)
+
+    def _run(self, scene: Scene, recipe: Recipe) -> Any:
+        with seeded():
+            return cut(scene.copy(), recipe)(*scene.args, **scene.kwargs)

@@ -1,0 +1,25 @@
+"""Repair where whole units may go: what hangs on them goes too, and everything else keeps what it must."""
+
+import numpy as np
+
+from deeppruning.graph.depth.find import Bits, Depth
+from deeppruning.graph.repair import Repair
+
+
+class DepthRepair:
+    """A unit is empty, with all that goes with it, or keeps what the ordinary repair asks for."""
+
+    def __init__(self, ordinary: Repair, depth: Depth) -> None:
+        self.ordinary = ordinary
+        self.depth = depth
+
+    def __call__(self, population: Bits) -> Bits:
+        """A repaired copy of the population (genomes, genes)."""
+        gone = [self.depth.genes(self.depth.close(genome)) for genome in population]
+        filled = population.copy()
+        for genome, genes in zip(filled, gone, strict=True):
+            genome[genes] = True  # not to be mended
+        repaired = self.ordinary(filled)
+        for genome, genes in zip(repaired, gone, strict=True):
+            genome[genes] = False
+        return np.asarray(repaired)

@@ -1,0 +1,74 @@
+"""What a layer reads at chosen places of its output, one row a place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.conv import _ConvNd
+
+
+@dataclass(frozen=True)
+class Places:
+    """For each input of a batch some places of a layer's output, numbered in the order of memory."""
+
+    numbers: Tensor  # (batch, places)
+    extents: tuple[int, ...]  # of the output, behind its channels
+
+    @classmethod
+    def draw(cls, batch: int, extents: tuple[int, ...], count: int, generator: torch.Generator) -> Places:
+        """As many places of each input as asked for, or all there are; none twice."""
+        total = int(torch.tensor(extents).prod()) if extents else 1
+        if count >= total:
+            numbers = torch.arange(total).expand(batch, total)
+        else:
+            numbers = torch.rand(batch, total, generator=generator).argsort(1)[:, :count]
+        return cls(numbers, extents)
+
+    def along(self, dimension: int) -> Tensor:
+        """The coordinate of each place along one dimension of the output."""
+        step = 1
+        for extent in self.extents[dimension + 1 :]:
+            step *= extent
+        return self.numbers // step % self.extents[dimension]
+
+
+def answers_at(output: Tensor, places: Places, *, channels_last: bool) -> Tensor:
+    """(batch, places, channels): what a layer answered there."""
+    return _rows(output, places) if channels_last else _rows(output.flatten(2).mT, places)
+
+
+def _rows(values: Tensor, places: Places) -> Tensor:
+    """(batch, places, channels) of a tensor whose last dimension is that of the channels."""
+    flat = values[:, None] if values.dim() == 2 else values.flatten(1, -2)
+    index = places.numbers.to(values.device)[..., None].expand(-1, -1, flat.shape[-1])
+    return flat.gather(1, index)
+
+
+def patches_at(layer: nn.Module, x: Tensor, places: Places) -> Tensor:
+    """(batch, places, inputs, kernel elements): what a layer reads there; a linear one reads one element."""
+    if not isinstance(layer, _ConvNd):
+        return _rows(x, places)[..., None]
+    padded = _padded(layer, x)
+    rank = len(layer.kernel_size)
+    flat = padded.flatten(2)
+    index = torch.zeros(*places.numbers.shape, *layer.kernel_size, dtype=torch.long)
+    for dimension in range(rank):
+        corner = places.along(dimension) * layer.stride[dimension]
+        reach = torch.arange(layer.kernel_size[dimension]) * layer.dilation[dimension]
+        shape = [1] * (2 + rank)
+        shape[2 + dimension] = -1
+        index = index * padded.shape[2 + dimension]
+        index = index + corner.reshape(*corner.shape, *[1] * rank) + reach.reshape(shape)
+    batch, count = places.numbers.shape
+    wanted = index.reshape(batch, 1, -1).to(x.device).expand(-1, flat.shape[1], -1)
+    return flat.gather(2, wanted).reshape(batch, flat.shape[1], count, -1).transpose(1, 2)
+
+
+def _padded(layer: _ConvNd, x: Tensor) -> Tensor:
+    """The input with the border that the layer puts around it."""
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    border = list(layer._reversed_padding_repeated_twice)
+    return functional.pad(x, border, mode=mode) if any(border) else x
