@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from deeppruning.errors import RunError
+from deeppruning.report import write_report
 from deeppruning.report.data import collect
+from deeppruning.report.plots import population
 from deeppruning.report.words import in_use
 from deeppruning.runs import EpochRow, Evaluation, RunFolder
 from report_runs import GENES, LAYERS, ORIGINAL, add_generation, config, genome, make_run
@@ -140,3 +142,32 @@ def test_the_run_is_left_as_it_was_and_may_be_in_use(tmp_path):
         assert (run.path / "history.sqlite").read_bytes() == before
     assert not in_use(run.path)
     assert np.array_equal(genome(63), np.ones(GENES, dtype=bool))
+
+
+@pytest.mark.parametrize("status", ["diverged", "failed"])
+def test_candidates_without_objectives_are_listed_with_the_reason_and_not_plotted(tmp_path, status):
+    path = make_run(tmp_path / "run", 1, finished=False)
+    lost = genome(1)
+    with RunFolder.open(path) as run:
+        run.history.record_generation(2, [(7, lost)])
+        run.history.record_evaluation(
+            Evaluation(
+                genome=lost,
+                error=None,
+                cost=None,
+                flops=400_000,
+                params=100,
+                seconds=1.0,
+                worker="w",
+                status=status,
+                detail="Traceback\nOSError: no <luck>",
+            )
+        )
+    data = collect(path)
+    row = data["candidates"][-1]
+    assert (row["id"], row["error"], row["cost"], row["flops"]) == (7, None, None, 400_000)
+    assert (row["status"], row["reason"]) == (status, "OSError: no <luck>")
+    assert data["error_is_share"] and data["axes"][0]["key"] == "flops"
+    without = collect(make_run(tmp_path / "without", 1, finished=False))
+    assert population(data).svg().count("<circle") == population(without).svg().count("<circle")
+    assert "no <luck>" not in write_report(path).read_text()

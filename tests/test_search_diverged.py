@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -14,10 +15,12 @@ import deeppruning as dp
 from deeppruning import api
 from deeppruning.cli.main import cli
 from deeppruning.cli.search_outcome import read_rows, table
+from deeppruning.cli.search_progress import JsonProgress, PlainProgress, as_record
 from deeppruning.errors import Diverged, RunError
+from deeppruning.export import read_network
 from deeppruning.report.data import collect
-from deeppruning.runs import RunFolder
-from deeppruning.search.events import EpochDone, FinetuneDiverged
+from deeppruning.runs import Evaluation, RunFolder, Status
+from deeppruning.search.events import CandidateDone, EpochDone, FinetuneDiverged, Started
 from deeppruning.search.task import Task
 from deeppruning.training.reports import EpochReport
 from search_helpers import digits, outcome, quick_finetune, quick_search, tiny_net
@@ -135,6 +138,8 @@ def test_a_pick_that_always_diverges_has_failed_and_the_others_are_saved(tmp_pat
     assert shown["light"]["failure"] == result.failed["light"]
     finished = CliRunner().invoke(cli, ["resume", str(tmp_path / "run")])
     assert "is finished" in finished.output and "light failed: lost at 1" in finished.output
+    with pytest.raises(RunError, match=r"no light network, its fine-tuning failed .*there are: heavy, knee"):
+        read_network(tmp_path / "run", "light", model=tiny_net())
     id_ = collect(tmp_path / "run")["picks"][-1]["light"]
     with pytest.raises(RunError, match=f"fine-tuning of candidate {id_} failed: lost at 1;.*other options"):
         api.finetune(tmp_path / "run", id_, tiny_net(), task=task, example_input=EXAMPLE)
@@ -196,6 +201,33 @@ def test_a_pick_that_breaks_is_told_once_the_others_are_saved(tmp_path: Path, li
     (tmp_path / "mended").touch()
     result = dp.resume(tmp_path / "run", tiny_net(), task=task, example_input=EXAMPLE, workers=1)
     assert (len(result.solutions), result.failed, result.light.lr_factor) == (3, {}, 1.0)
+
+
+def test_terminal_and_machine_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    lost = Evaluation(genome=np.ones(3, dtype=bool), error=None, cost=None, flops=40, params=4, seconds=1.0,
+                      worker="", status=Status.FAILED, detail="Traceback\nOSError: no luck\n")  # fmt: skip
+    events = [
+        Started("run", 3, 1, 5, 0, 0.5, 100, 10),
+        CandidateDone(0, 1, lost, fresh=True),
+        FinetuneDiverged(4, ("knee",), "the loss is nan", 0.1),
+        FinetuneDiverged(4, ("knee",), "the loss is nan", None),
+    ]
+    plain, machine = PlainProgress(), JsonProgress()
+    for event in events:
+        plain(event)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("candidate 1/5") and lines[1].endswith("failed: OSError: no luck")
+    assert lines[2] == (
+        "fine-tuning knee diverged (the loss is nan); it starts again with 0.1 of the learning rate"
+    )
+    assert lines[3].endswith("it has failed")
+    assert plain.state.troubles() == "1 failed" and plain.state.points() == []
+    for event in events[1:3]:
+        kind, facts = as_record(event)
+        machine.tell(kind, **facts)
+    candidate, diverged = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (candidate["error"], candidate["cost"], candidate["status"]) == (None, None, "failed")
+    assert (diverged["event"], diverged["lr_factor"]) == ("diverged", 0.1)
 
 
 def test_real_training_at_an_absurd_rate(tmp_path: Path) -> None:
