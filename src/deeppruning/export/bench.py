@@ -38,11 +38,14 @@ def bench_run(
     threads: int = 1,
     device: str = "cpu",
     model: nn.Module | None = None,
+    spec: str | None = None,
+    trust_run: bool = False,
 ) -> dict[str, Any]:
     """Size, memory and latency of the original and the three picks, as JSON values.
 
     `rounds` forward passes of each network in turn; by default up to 50, fewer where they are slow.
-    onnxruntime is measured on the processor, where it is installed. `model` as in `read_network`.
+    onnxruntime is measured on the processor, where it is installed. `model`, `spec` and
+    `trust_run` as in `read_network`.
     """
     batches = tuple(batches)
     if not batches or min(batches) < 1 or threads < 1 or (rounds is not None and rounds < 1):
@@ -50,7 +53,10 @@ def bench_run(
             f"batches, rounds and threads must be at least 1, got {batches}, {rounds} and {threads}"
         )
     place = choose_device(device)
-    networks = {name: read_network(run_dir, name, model=copy.deepcopy(model)) for name in (ORIGINAL, *ROLES)}
+    networks = {
+        name: read_network(run_dir, name, model=copy.deepcopy(model), spec=spec, trust_run=trust_run)
+        for name in (ORIGINAL, *ROLES)
+    }
     with RunFolder.open(run_dir, read_only=True) as run:
         facts = run.history.facts()
     found = {name: _sizes(network, facts) for name, network in networks.items()}

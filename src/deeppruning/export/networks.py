@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from deeppruning.data.images import Normalization
 from deeppruning.errors import DeepPruningError, InputError, RunError, WeightsError, unknown
 from deeppruning.models import create_model, resolve_model
+from deeppruning.models.resolve import make_importable
 from deeppruning.runs.folder import RunFolder
 from deeppruning.search.finetuning import FOLDER
 from deeppruning.search.job import check_same_network
@@ -53,12 +54,19 @@ class Network:
 
 
 def read_network(
-    run_dir: str | Path, name: str, *, model: nn.Module | None = None, weights: Path | None = None
+    run_dir: str | Path,
+    name: str,
+    *,
+    model: nn.Module | None = None,
+    weights: Path | None = None,
+    spec: str | None = None,
+    trust_run: bool = False,
 ) -> Network:
     """The network of this name; `model` is an instance of the original's class.
 
     Without it, a network of the zoo is rebuilt by itself and a class of the user's own by the spec the
-    run was started with. `weights` stand in for the run's copy of the original's.
+    run was started with, or by `spec` in its place: the run's own spec names code, which is run only if
+    this user made the run, or with `trust_run`. `weights` stand in for the run's copy of the original's.
     """
     if weights is not None and name != ORIGINAL:
         raise InputError(f"weights are given for the original only, {name} has its own in the run")
@@ -66,7 +74,7 @@ def read_network(
         file = _find(run, name)
         described = file if name != ORIGINAL else run.solution(_saved(run)[0])
         metadata = read_solution(described)[0]
-        base = model if model is not None else _rebuild(run, described, metadata)
+        base = model if model is not None else _rebuild(run, described, metadata, spec, trust_run)
         if name != ORIGINAL:
             return Network(name, load(file, base), metadata, file)
         load_weights(base, weights or file)
@@ -99,7 +107,9 @@ def _saved(run: RunFolder) -> list[str]:
     return [role for role in (*ROLES, *others) if run.solution(role).is_file()]
 
 
-def _rebuild(run: RunFolder, file: Path, metadata: Mapping[str, str]) -> nn.Module:
+def _rebuild(
+    run: RunFolder, file: Path, metadata: Mapping[str, str], spec: str | None, trust_run: bool
+) -> nn.Module:
     """An instance of the original's class; its weights do not matter."""
     try:
         if "architecture" in metadata:
@@ -108,8 +118,12 @@ def _rebuild(run: RunFolder, file: Path, metadata: Mapping[str, str]) -> nn.Modu
         described = run.config.get("model", {})
         if "spec" in described and "image_shape" in metadata:
             channels, height, width = json.loads(metadata["image_shape"])
+            if spec is None and not trust_run:
+                run.refuse_foreign_code(["model"])
+            if spec is None and "code" in run.config:
+                make_importable(Path(run.config["code"]["folder"]))
             return resolve_model(
-                described["spec"],
+                spec or described["spec"],
                 num_classes=len(json.loads(metadata["classes"])),
                 in_channels=channels,
                 image_size=min(height, width),
