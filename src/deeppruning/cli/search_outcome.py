@@ -16,6 +16,7 @@ from deeppruning.cli.amounts import amount
 from deeppruning.cli.main import COMMANDS
 from deeppruning.cli.search_progress import SearchProgress
 from deeppruning.errors import DeepPruningError
+from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
 from deeppruning.search.candidate import measure_latency
 from deeppruning.search.result import Result
@@ -53,6 +54,11 @@ def read_rows(run_dir: Path, roles: tuple[str, ...] = ROLES) -> list[Row]:
     """The original and these solutions of a run, from its history."""
     with RunFolder.open(run_dir, read_only=True) as run:
         facts = run.history.facts()
+        with readable_errors(run.history.path):  # facts that are not there
+            return _rows(facts, roles)
+
+
+def _rows(facts: Mapping[str, Any], roles: tuple[str, ...]) -> list[Row]:
     original, latency = facts["original"], facts.get(_LATENCY, {})
     rows = [
         Row("original", None, original.get("test_error"), original["flops"], 0.0, original["params"],

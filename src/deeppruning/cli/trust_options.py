@@ -1,4 +1,4 @@
-"""--trust-run, and the options that name a run's code again: a folder is data until someone vouches for it."""
+"""--trust-run, and the options that name a run's code again: a folder is data until it is vouched for."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

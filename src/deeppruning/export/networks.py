@@ -1,27 +1,28 @@
 """The networks of a run by name (the original, the picks, any fine-tuned candidate), ready to be used."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from deeppruning.data.images import Normalization
-from deeppruning.errors import DeepPruningError, InputError, RunError, WeightsError, unknown
-from deeppruning.models import create_model, resolve_model
+from deeppruning.errors import DAMAGE, DeepPruningError, InputError, RunError, WeightsError, unknown
+from deeppruning.models import resolve_model
 from deeppruning.models.resolve import make_importable
 from deeppruning.runs.folder import RunFolder
 from deeppruning.search.finetuning import FOLDER
 from deeppruning.search.job import check_same_network
-from deeppruning.search.solution import load, read_solution
-from deeppruning.training.weights import load_weights
+from deeppruning.search.solution import load, read_solution, rebuild
+from deeppruning.training.weights import load_weights, parse_normalization
 
 ORIGINAL = "original"
 ROLES = ("heavy", "knee", "light")
+LARGEST_IMAGE = 1 << 28  # values; a gigabyte as floats
 _OF_THE_DATA = ("classes", "image_shape", "normalization", "architecture", "base")
 
 
@@ -41,7 +42,7 @@ class Network:
                 f"{self.file} does not record the shape of its inputs (its task was your own); "
                 "export it from Python: deeppruning.export.export_onnx(model, example_input, path)"
             )
-        return torch.zeros(batch, *json.loads(self.metadata["image_shape"]))
+        return torch.zeros(batch, *read_image_shape(self.file, self.metadata))
 
     def normalization(self) -> Normalization:
         """How its inputs are normalised."""
@@ -49,8 +50,7 @@ class Network:
             raise InputError(
                 f"{self.file} records no normalisation, its images came as they are; leave out --normalize"
             )
-        table = json.loads(self.metadata["normalization"])
-        return Normalization(tuple(table["mean"]), tuple(table["std"]))
+        return parse_normalization(self.metadata["normalization"], self.file)
 
 
 def read_network(
@@ -83,6 +83,18 @@ def read_network(
         return Network(name, base.eval(), {"role": ORIGINAL, **kept}, weights or file)
 
 
+def read_image_shape(file: Path, metadata: Mapping[str, str]) -> tuple[int, int, int]:
+    """Channels, height and width that a solution records; no more than an image may have."""
+    try:
+        channels, height, width = json.loads(metadata["image_shape"])
+        sides = (channels, height, width)
+        if not all(type(side) is int and side > 0 for side in sides) or math.prod(sides) > LARGEST_IMAGE:
+            raise ValueError(f"{sides} is no shape of images")
+        return sides
+    except DAMAGE as error:
+        raise WeightsError(f"{file} records a shape of its inputs that cannot be used ({error})") from error
+
+
 def _find(run: RunFolder, name: str) -> Path:
     saved = _saved(run)
     if name in saved:
@@ -113,11 +125,10 @@ def _rebuild(
     """An instance of the original's class; its weights do not matter."""
     try:
         if "architecture" in metadata:
-            table: dict[str, Any] = json.loads(metadata["architecture"])
-            return create_model(table.pop("name"), **table)
+            return rebuild(file, metadata)
         described = run.config.get("model", {})
         if "spec" in described and "image_shape" in metadata:
-            channels, height, width = json.loads(metadata["image_shape"])
+            channels, height, width = read_image_shape(file, metadata)
             if spec is None and not trust_run:
                 run.refuse_foreign_code(["model"])
             if spec is None and "code" in run.config:
@@ -129,7 +140,7 @@ def _rebuild(
                 image_size=min(height, width),
                 **described.get("options", {}),
             )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except DAMAGE as error:
         if isinstance(error, DeepPruningError):
             raise
         raise WeightsError(f"{file}: its architecture cannot be rebuilt ({error})") from error

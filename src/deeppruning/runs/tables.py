@@ -8,7 +8,6 @@ deeppruning.errors.RunError: config.toml lacks 'run'; restore it from a copy or 
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from deeppruning.errors import InputError, RunError
 
 ADVICE = "restore it from a copy or start a new run"
 LARGEST = 1 << 20  # bytes of a config.toml; ours have a thousand
+LONGEST_TEXT = 1024  # characters of a path or name
 MOST_WORKERS = 1 << 16
 
 
@@ -39,8 +39,8 @@ class Tables(dict[str, Any]):
 
 
 def _is_text(value: Any) -> bool:
-    # No path or name has a zero byte, and the system refuses one with an error of its own.
-    return isinstance(value, str) and "\0" not in value
+    # No path or name has a zero byte or is that long, and the system refuses one with an error of its own.
+    return isinstance(value, str) and "\0" not in value and len(value) <= LONGEST_TEXT
 
 
 def _is_whole(value: Any, low: int, high: int) -> bool:
@@ -66,7 +66,7 @@ _TEXTS = (
 )
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **{name: (lambda value: isinstance(value, Mapping), "a table") for name in (*_TABLES, "model.options")},
-    **dict.fromkeys(_TEXTS, (_is_text, "a text")),
+    **dict.fromkeys(_TEXTS, (_is_text, "a short text")),
     "data.image_size": (_is_size, "a list of height and width"),
     "data.mean": (_are_numbers, "a list of numbers"),
     "data.std": (_are_numbers, "a list of numbers"),
@@ -81,16 +81,15 @@ _CONFIGS: dict[str, type[SearchConfig] | type[FinetuneConfig]] = {
 
 
 def check_tables(content: Mapping[str, Any], file: Path) -> Tables:
-    """The tables, if all that is known of them is of the right kind; what is not known is let pass."""
+    """The tables, if all that is known of them is of the right kind."""
     for name, (fits, wanted) in _KINDS.items():
         table, _, key = name.partition(".")
         where = content.get(table, {}) if key else content
         if (key or table) in where and not fits(where[key or table]):
             raise RunError(f"{file}: {name} must be {wanted}, got {_short(where[key or table])}; {ADVICE}")
     for name, config in _CONFIGS.items():
-        known = {field.name for field in fields(config)}
         try:
-            config.from_table({key: value for key, value in content.get(name, {}).items() if key in known})
+            config.from_table(content.get(name, {}))
         except InputError as error:
             raise RunError(f"{file}, table {name}: {error}; {ADVICE}") from error
     return Tables(content, file)

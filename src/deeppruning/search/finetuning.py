@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from safetensors import safe_open
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
 from deeppruning.atomic import write_atomically
 from deeppruning.backends.base import Backend, Session
-from deeppruning.errors import RunError
+from deeppruning.errors import DAMAGE, RunError
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.records import EpochRow
 from deeppruning.search.candidate import Context, Genome, candidate_seed
 from deeppruning.search.events import EpochDone
+from deeppruning.search.states import read_state, write_state
 from deeppruning.training.reports import EpochReport
+from deeppruning.training.tensors import read_tensors, tensor_bytes
 
 FOLDER = "finetune"
 ORIGINAL = -1  # the number of the original network among the candidates
@@ -65,10 +66,9 @@ def run_round(context: Context, item: Round) -> RoundDone:
         state = checkpoint.read_bytes() if checkpoint.exists() else None
     if not item.last:
         return RoundDone(report, state)
-    tensors = {name: tensor.cpu().contiguous().clone() for name, tensor in thin.state_dict().items()}
     tested = report.test_error if report is not None else None  # of these very weights: not measured twice
     facts = {"test_error": json.dumps(task.test_error(thin) if tested is None else tested)}
-    return RoundDone(report, state, weights=save(tensors, facts))
+    return RoundDone(report, state, weights=tensor_bytes(thin.state_dict(), facts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ class Finetuning:
         return {id_: self._read(id_) for id_ in order}
 
     def _next(self, genome: Genome, id_: int, done: int, start: bytes | None) -> Round:
-        state = self._state(id_, done).read_bytes() if done and self._state(id_, done).exists() else None
+        state = read_state(self._state(id_, done)) if done and self._state(id_, done).exists() else None
         rounds = 0 if id_ == ORIGINAL else self.context.task.rounds
         number = min(done + 1, rounds)
         return Round(genome, number, state, last=number == rounds, start=start)
@@ -158,13 +158,19 @@ class Finetuning:
         if done.weights is not None:
             write_atomically(self._final(id_), done.weights)
         else:
-            write_atomically(self._state(id_, number), done.state or b"")
+            write_state(self._state(id_, number), done.state or b"")
         self._state(id_, number - 1).unlink(missing_ok=True)
 
     def _read(self, id_: int) -> Tuned:
-        with safe_open(self._final(id_), framework="pt") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return Tuned(weights, json.loads(file.metadata()["test_error"]))
+        path, advice = self._final(id_), "delete it and resume the run, which then repeats this fine-tuning"
+        weights, facts = read_tensors(path, error=RunError, advice=advice)
+        try:
+            test_error = json.loads(facts["test_error"])
+        except DAMAGE as error:
+            raise RunError(f"{path} lacks its test error; {advice}") from error
+        if test_error is not None and type(test_error) not in (int, float):
+            raise RunError(f"{path} has no number for its test error; {advice}")
+        return Tuned(weights, test_error)
 
     def _rounds_done(self, id_: int) -> int:
         stem = f"{_name(id_)}.round-"

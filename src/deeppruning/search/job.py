@@ -18,7 +18,8 @@ from deeppruning.search.finetuning import ORIGINAL, Finetuning, Tuned
 from deeppruning.search.result import Original, Result, Solution, read_candidates
 from deeppruning.search.runner import search
 from deeppruning.search.solution import save_solution
-from deeppruning.search.task import Task, hash_tensors
+from deeppruning.search.task import Task
+from deeppruning.training.tensors import hash_tensors
 
 SOLUTION_FACTS = ("id", "train_error", "test_error", "flops", "flops_pruned", "params")
 
