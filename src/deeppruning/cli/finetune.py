@@ -1,5 +1,6 @@
 """`deeppruning finetune`: fine-tune any candidate of a run, because a user is not limited to the three."""
 
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,9 @@ def finetune(
     options = replace(FinetuneConfig.from_table(config["finetune"]), **finetune_settings(settings))
     choose_device(device or config["run"]["device"])
     progress = make_progress(quiet=quiet, as_json=as_json)
-    with resumable(run, f"deeppruning finetune {run} --candidate {candidate} (and the same options)"):
+    with resumable(
+        run, f"deeppruning finetune {shlex.quote(str(run))} --candidate {candidate} (and the same options)"
+    ):
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:
             solution = api.finetune(

@@ -1,5 +1,6 @@
 """`deeppruning resume`: go on with a run that was stopped, to the very result it would have had."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def resume(
     RunFolder.open(run).close()  # a run that another process works on must be told before data is read
     threads = int(config["search"]["threads"])
     backend = choice.make(threads, device or config["run"]["device"], progress.say)
-    again = f"deeppruning resume {run}"
+    again = f"deeppruning resume {shlex.quote(str(run))}"
     with resumable(run, again), entered(choice, backend, threads) as progress.state.workers:
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:

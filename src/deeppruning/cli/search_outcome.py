@@ -1,6 +1,7 @@
 """The end of a run on the command line: the four networks side by side, and what can be done next."""
 
 import importlib.util
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -135,9 +136,9 @@ def _write_report(run_dir: Path, progress: SearchProgress) -> Path | None:
 
 def _next_commands(run_dir: Path) -> list[str]:
     commands = {
-        "export": f"deeppruning export {run_dir} --solution knee --format onnx",
-        "bench": f"deeppruning bench {run_dir}",
-        "finetune": f"deeppruning finetune {run_dir} --candidate ID  (any other candidate)",
+        "export": f"deeppruning export {shlex.quote(str(run_dir))} --solution knee --format onnx",
+        "bench": f"deeppruning bench {shlex.quote(str(run_dir))}",
+        "finetune": f"deeppruning finetune {shlex.quote(str(run_dir))} --candidate ID  (any other candidate)",
     }
     return [text for command, text in commands.items() if command in COMMANDS]
 

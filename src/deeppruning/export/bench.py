@@ -2,7 +2,6 @@
 
 import copy
 import math
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from deeppruning.export.memory import peak_memory
 from deeppruning.export.networks import ORIGINAL, ROLES, Network, read_network
 from deeppruning.export.onnx_file import export_onnx, has_onnx, open_session, run_session
 from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.training.device import choose_device
 
 WARM_UP = 3
@@ -176,9 +176,9 @@ def _session_forward(session: Any, images: Tensor) -> Forward:
 def _sessions(networks: Mapping[str, Network], threads: int) -> dict[str, Any]:
     """A session for every network; none at all if one of them cannot be exported."""
     sessions: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         for name, network in networks.items():
-            file = Path(folder) / f"{name}.onnx"
+            file = folder / f"{name}.onnx"
             # Only timed here, so rounding of large outputs is no reason to refuse; `export` judges that.
             try:
                 export_onnx(network.model, network.example(), file, tolerance=math.inf)

@@ -203,5 +203,7 @@ def _commands(
         "resume": f"deeppruning resume {run}",
         "bench": f"deeppruning bench {run}",
         "load": {role: f"model = dp.load({str(path / f'{role}.safetensors')!r}{own})" for role in finals},
-        "export": {role: f"deeppruning export {run} --solution {role} --format onnx" for role in finals},
+        "export": {
+            role: f"deeppruning export {run} --solution {shlex.quote(role)} --format onnx" for role in finals
+        },
     }

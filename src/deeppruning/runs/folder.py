@@ -18,6 +18,7 @@ import tomli_w
 from deeppruning.atomic import write_atomically
 from deeppruning.errors import RunError
 from deeppruning.runs.history import History
+from deeppruning.runs.leftovers import remove_leftovers
 from deeppruning.runs.lock import RunLock
 from deeppruning.runs.tables import LARGEST, check_tables
 from deeppruning.runs.trust import refuse_foreign_code, sign
@@ -62,6 +63,7 @@ class RunFolder:
         lock = RunLock(path / LOCK)
         try:
             refuse_occupied(path)  # another process may have been quicker between the look and the lock
+            remove_leftovers(path)
             plain = without_none(config)
             header = without_none({"format": FORMAT, "version": __version__, "signature": sign(plain)})
             write_atomically(path / CONFIG, _to_toml(header, plain).encode())
@@ -86,7 +88,10 @@ class RunFolder:
             raise RunError(
                 f"{path} holds a comparison, not a run; go on with it by the same `deeppruning compare`"
             )
-        return cls(path, config, header, None if read_only else RunLock(path / LOCK))
+        run = cls(path, config, header, None if read_only else RunLock(path / LOCK))
+        if not read_only:
+            remove_leftovers(path)
+        return run
 
     @cached_property
     def history(self) -> History:

@@ -5,7 +5,6 @@ it out, and only the process that owns the run folder writes there.
 """
 
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from deeppruning.atomic import write_atomically
 from deeppruning.backends.base import Backend, Session
 from deeppruning.errors import DAMAGE, RunError
 from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.runs.records import EpochRow
 from deeppruning.search.candidate import Context, Genome, candidate_seed
 from deeppruning.search.events import EpochDone
@@ -56,8 +56,8 @@ def run_round(context: Context, item: Round) -> RoundDone:
     report = None
     if item.start is not None and item.state is None:
         thin.load_state_dict(load(item.start))
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoint = Path(folder) / "checkpoint"
+    with scratch_folder() as folder:
+        checkpoint = folder / "checkpoint"
         if item.state is not None:
             checkpoint.write_bytes(item.state)
         if item.number:
