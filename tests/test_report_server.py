@@ -100,7 +100,7 @@ def test_headers_protect_the_reader_on_errors_too(server):
     body = ask(server, "/")[1].decode()
     meta = re.search(r'Content-Security-Policy" content="([^"]+)"', body)[1]
     assert f"{meta}; frame-ancestors 'none'" == ask(server, "/")[2]["Content-Security-Policy"]
-    assert b"X-Frame-Options: DENY" in raw(server, b"GET / HTTP/7.7\r\n\r\n")
+    assert b"X-Frame-Options: DENY" in raw(server, b"BREW / HTTP/1.1\r\n\r\n")
 
 
 BAD = [

@@ -49,9 +49,8 @@ def finetune(
     options = replace(FinetuneConfig.from_table(config["finetune"]), **finetune_settings(settings))
     choose_device(device or config["run"]["device"])
     progress = make_progress(quiet=quiet, as_json=as_json)
-    with resumable(
-        run, f"deeppruning finetune {shlex.quote(str(run))} --candidate {candidate} (and the same options)"
-    ):
+    again = f"deeppruning finetune {shlex.quote(str(run))} --candidate {candidate} (and the same options)"
+    with resumable(run, again):
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:
             solution = api.finetune(

@@ -64,7 +64,7 @@ def _style_and_script() -> tuple[str, str]:
 
 
 def _template(name: str) -> str:
-    return files("deeppruning.report").joinpath("template", name).read_text(encoding="utf-8")
+    return files("deeppruning.report").joinpath("template").joinpath(name).read_text(encoding="utf-8")
 
 
 def embed(data: Mapping[str, Any]) -> str:
