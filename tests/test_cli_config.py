@@ -119,7 +119,7 @@ def test_a_runs_own_config_repeats_it(tmp_path):
         "code": {"folder": "somewhere"},
     }
     tables["model"]["fingerprint"] = "00"
-    seen = given(tmp_path, tomli_w.dumps(tables))
+    seen = given(tmp_path, tomli_w.dumps(tables), "--trust-run")
     again, function = search_config(seen)
     assert (again, function) == (search, "mine.py:cost")
     assert (seen["workers"], seen["candidate_timeout"]) == (2, 9.5)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 from torch.utils.data import Dataset
 
 from deeppruning.data.convert import as_image_set
@@ -267,3 +267,29 @@ def test_conversion_keeps_or_overrides_what_an_image_set_says():
 def test_conversion_refusals_say_what_is_wrong(given, message):
     with pytest.raises(DataError, match=message):
         as_image_set(given)
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n%%Page: 1 1\nshowpage\n%%EOF\n"
+
+
+def test_a_picture_is_what_it_holds_not_what_it_is_called(tmp_path, monkeypatch):
+    def started(*_args, **_options):
+        raise AssertionError("Ghostscript was started")
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", started)
+    for kind in "ab":
+        (tmp_path / kind).mkdir()
+        Image.new("L", (8, 8)).save(tmp_path / kind / "1.png")
+        Image.new("L", (8, 8)).save(tmp_path / kind / "2.jpg")
+    assert load_folder(tmp_path).train.image_shape == (1, 8, 8)
+    (tmp_path / "a" / "3.png").write_bytes(EPS)
+    with pytest.raises(DataError, match=r"3\.png is not a readable picture"):
+        load_folder(tmp_path)
+
+
+def test_pictures_of_other_kinds_are_not_left_out_in_silence(tmp_path):
+    for kind, name in (("a", "1.png"), ("b", "1.png"), ("b", "2.webp")):
+        (tmp_path / kind).mkdir(exist_ok=True)
+        Image.new("L", (8, 8)).save(tmp_path / kind / name)
+    with pytest.raises(DataError, match=r"2\.webp cannot be read, only PNG and JPEG are; convert it"):
+        load_folder(tmp_path)

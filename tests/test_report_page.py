@@ -17,8 +17,9 @@ from deeppruning.report import write_plots, write_report
 from deeppruning.report.data import collect
 from deeppruning.report.drawing import Drawing
 from deeppruning.report.page import embed, render
+from deeppruning.report.plots import COLORS, draw
 from deeppruning.runs import RunFolder
-from report_runs import LAYERS, make_run
+from report_runs import LAYERS, make_run, write_comparison
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'@@data@@\u2028"
 
@@ -97,3 +98,59 @@ def test_the_command_prints_the_path_and_refuses_what_is_no_run(tmp_path):
 def test_unfinished_runs_have_a_page_too(tmp_path, generations):
     text = write_report(make_run(tmp_path / "run", generations)).read_text()
     assert ("no candidate evaluated yet" in text) == (generations == 0)
+
+
+def test_axes_are_not_mirrored(tmp_path):
+    """More of anything lies further to the right or higher up; the ticks beside it say the same numbers."""
+    run = make_run(tmp_path / "run")
+    write_comparison(run / "compare", ("deeppruninges",))
+    data = collect(run)
+    drawn = draw(data, run)
+
+    dots = [part for part in drawn["population"].parts if getattr(part, "radius", 0) == 4]
+    rows = sorted(data["candidates"], key=lambda row: row["generation"])
+    expected = [(row["flops"], row["error"]) for row in rows]
+    assert scaled([dot.points[0] for dot in dots], downward=True) == pytest.approx(scaled(expected))
+
+    lines = [part for part in drawn["finetuning"].parts if getattr(part, "width", 0) == 2.0]
+    epochs = [(row["epoch"], row["test_error"]) for curve in data["curves"] for row in curve["epochs"]]
+    shown = [point for line in lines for point in line.points]
+    assert scaled(shown, downward=True) == pytest.approx(scaled(epochs))
+
+    bars = [part for part in drawn["layers"].parts if getattr(part, "fill", None) == COLORS["knee"]]
+    tops = [min(y for _, y in bar.points) for bar in bars]
+    floors = {max(y for _, y in bar.points) for bar in bars}
+    knee = next(pick for pick in data["solutions"] if pick["role"] == "knee")
+    widths = next(row["widths"] for row in data["candidates"] if row["id"] == knee["id"])
+    cut = [width for width, layer in zip(widths, data["layers"], strict=True) if not layer["fixed"]]
+    (floor,) = floors
+    heights = [floor - top for top in tops]
+    assert [height / max(heights) for height in heights] == pytest.approx([one / max(cut) for one in cut])
+
+    dots = [part.points[0] for part in drawn["rivals"].parts if getattr(part, "radius", 0) == 4.0]
+    points = [point for point in data["rivals"]["methods"][0]["points"] if point]
+    expected = sorted((one["share"], one["after"]) for one in points)
+    assert scaled(dots, downward=True) == pytest.approx(scaled(expected))
+
+    for name in ("population", "finetuning", "rivals"):
+        ticks = [word for word in drawn[name].parts if getattr(word, "size", 0) == 11 and leading(word.text)]
+        left = sorted((-word.y, leading(word.text)[0]) for word in ticks if word.anchor == "end")
+        below = sorted((word.x, leading(word.text)[0]) for word in ticks if word.anchor == "middle")
+        for values in ([value for _, value in left], [value for _, value in below]):
+            assert len(values) > 1
+            assert values == sorted(values)
+
+
+def leading(text):
+    """The number of a tick, if it is one: 40 of "40 %" and of "40 k"."""
+    found = re.fullmatch(r"([\d.]+)( [%kMG])?", text)
+    return [float(found[1])] if found else []
+
+
+def scaled(points, *, downward=False):
+    """Places on 0..1, from left to right and from bottom to top; pixels are counted downward."""
+    across, up = (
+        [(value - min(values)) / (max(values) - min(values)) for value in values]
+        for values in zip(*points, strict=True)
+    )
+    return [*across, *(1 - value if downward else value for value in up)]

@@ -154,11 +154,11 @@ class TestHistory:
             history.record_epoch(row)
         assert history.epochs("knee") == rows[:1]
         assert history.epochs() == rows
-        history.set_fact("original", {"flops": 12, "error": 0.1})
-        history.set_fact("original", {"flops": 13, "error": None})
-        assert history.get_fact("original") == {"flops": 13, "error": None}
+        history.set_fact("shared", {"flops": 12, "error": 0.1})
+        history.set_fact("shared", {"flops": 13, "error": None})
+        assert history.get_fact("shared") == {"flops": 13, "error": None}
         assert history.get_fact("missing", 5) == 5
-        assert history.facts() == {"original": {"flops": 13, "error": None}}
+        assert history.facts() == {"shared": {"flops": 13, "error": None}}
 
     def test_a_snapshot_holds_everything_as_json(self, history):
         genome = np.array([True, False, True])

@@ -12,6 +12,7 @@ import deeppruning as dp
 from deeppruning.errors import WeightsError
 from deeppruning.models import create_model
 from deeppruning.search.solution import read_solution
+from deeppruning.training.tensors import CHECKSUM
 from search_helpers import TinyNet, digits, quick_finetune, quick_search, tiny_net
 
 
@@ -31,6 +32,7 @@ def knee(tmp_path_factory: pytest.TempPathFactory):
 
 def rewrite(path: Path, target: Path, **changes: str) -> Path:
     metadata, weights = read_solution(path)
+    metadata.pop(CHECKSUM)
     save_file(weights, target, {**metadata, **changes})
     return target
 

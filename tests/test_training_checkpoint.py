@@ -18,8 +18,9 @@ from torch import nn
 from deeppruning.config import TrainConfig
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import RunError
-from deeppruning.training.checkpoint import read_history, write_tensors
+from deeppruning.training.checkpoint import read_history
 from deeppruning.training.loop import fit
+from deeppruning.training.tensors import write_tensors
 
 DATA = ImageSet(torch.rand(12, 1, 8, 8), torch.arange(12) % 2, ("a", "b"))
 CONFIG = TrainConfig(epochs=2, lr=0.01, batch_size=6, crop=0)

@@ -8,6 +8,7 @@ b'kept'
 """
 
 import errno
+import fcntl
 import os
 import secrets
 from collections.abc import Callable
@@ -35,9 +36,12 @@ def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """
     # Same folder, because a rename is atomic only within one file system.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    handle = -1
     try:
         # Writers such as safetensors make private files; the user's umask decides here instead.
-        temporary.touch(exist_ok=False)
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        with suppress(OSError):  # tells a file at work from one that a killed process left
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         mode = temporary.stat().st_mode
         write(temporary)
         temporary.chmod(mode)
@@ -51,6 +55,8 @@ def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink()
+        if handle >= 0:
+            os.close(handle)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -23,9 +23,11 @@ def _within(name: str, value: float, low: float, high: float = float("inf")) -> 
         raise InputError(f"{name} must {limit}, got {value!r}")
 
 
-def _whole(name: str, value: int, low: int) -> None:
+def _whole(name: str, value: int, low: int, high: int = 2**31 - 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise InputError(f"{name} must be a whole number of at least {low}, got {value!r}")
+    if value > high:
+        raise InputError(f"{name} must be at most {high}, got {value!r}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -44,11 +46,27 @@ class _Checked:
         for key in table:
             if key not in known:
                 raise unknown(f"{cls.__name__} option", key, known)
+        _check_kinds(cls, table)
         return cls(**table)
 
     def to_table(self) -> dict[str, Any]:
         """A TOML-ready table that `from_table` reads back; options left at None are absent."""
         return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+def _check_kinds(config: type[_Checked], table: Mapping[str, Any]) -> None:
+    """Refuse switches that are not true or false and texts that are not text, which no other check sees."""
+    for field in fields(config):
+        value = table.get(field.name, field.default)
+        if field.name == "exclude":
+            fits = isinstance(value, (list, tuple)) and all(isinstance(entry, str) for entry in value)
+            wanted = "a list of texts"
+        elif isinstance(field.default, bool) or field.name == "flip":
+            fits, wanted = value is None or isinstance(value, bool), "true or false"
+        else:
+            continue
+        if not fits:
+            raise InputError(f"{field.name} must be {wanted}, got {value!r}")
 
 
 SCHEDULES = ("constant", "cosine", "onecycle")
@@ -82,7 +100,7 @@ class TrainConfig(_Checked):
         if self.crop is not None:
             _whole("crop", self.crop, 0)
         _whole("cutout", self.cutout, 0)
-        _whole("seed", self.seed, 0)
+        _whole("seed", self.seed, 0, 2**63 - 1)
         if self.nesterov and self.momentum == 0.0:
             raise InputError("nesterov needs momentum above 0; set nesterov to false or momentum to e.g. 0.9")
 
@@ -128,8 +146,8 @@ class SearchConfig(_Checked):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _whole("offspring", self.offspring, 1)
-        _whole("generations", self.generations, 1)
+        _whole("offspring", self.offspring, 1, 1_000_000)
+        _whole("generations", self.generations, 1, 1_000_000)
         _within("mutation", self.mutation, 0.0, 1.0)
         _one_of("selection", self.selection, ("plus", "comma"))
         if self.selection == "comma" and self.offspring < 3:
@@ -153,8 +171,8 @@ class SearchConfig(_Checked):
         _whole("min_channels", self.min_channels, 1)
         _whole("round_to", self.round_to, 1)
         object.__setattr__(self, "exclude", tuple(self.exclude))
-        _whole("threads", self.threads, 1)
-        _whole("seed", self.seed, 0)
+        _whole("threads", self.threads, 1, 4096)
+        _whole("seed", self.seed, 0, 2**63 - 1)
 
     @property
     def evaluations(self) -> int:

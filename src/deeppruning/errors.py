@@ -32,6 +32,21 @@ class Diverged(DeepPruningError):
     """Weights, outputs, a loss or an error that are infinite or not a number: of no use any more."""
 
 
+# What a value of the wrong kind, shape or depth makes plain code raise: to a reader of files, damage.
+DAMAGE = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+)
+
+
+_LONGEST_NAME = 80
+
+
 def unknown(kind: str, given: str, known: Iterable[str]) -> InputError:
     """The error for a misspelt name, offering the nearest known ones.
 
@@ -39,6 +54,9 @@ def unknown(kind: str, given: str, known: Iterable[str]) -> InputError:
     "unknown model 'resnet57'; did you mean resnet56? Known: resnet56, vgg16"
     """
     names = sorted(known)
+    given = (
+        given if len(given) <= _LONGEST_NAME else f"{given[:_LONGEST_NAME]}..."
+    )  # matching takes its square
     near = get_close_matches(given, names, n=3, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     return InputError(f"unknown {kind} {given!r}{hint} Known: {', '.join(names)}")

@@ -9,7 +9,7 @@ import click
 
 from deeppruning.cli.amounts import amount
 from deeppruning.cli.search_options import run_argument
-from deeppruning.cli.user_function import make_importable
+from deeppruning.cli.trust_options import trust_options
 from deeppruning.errors import RunError
 from deeppruning.export.bench import ROUNDS, bench_run
 from deeppruning.report import write_report
@@ -35,9 +35,11 @@ ADVICE = (
 )
 @click.option("--device", default="cpu", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
 @click.option("--json", "as_json", is_flag=True, help="Print all figures as one JSON object.")
+@trust_options("model")
 def bench(
-    run: Path, batches: tuple[int, ...], runs: int | None, threads: int, device: str, as_json: bool
-) -> None:
+    run: Path, batches: tuple[int, ...], runs: int | None, threads: int, device: str, as_json: bool,
+    trust_run: bool, named_model: str | None,
+) -> None:  # fmt: skip
     """Measure the original and the three picks of RUN side by side.
 
     One forward pass of each in turn, many rounds, in PyTorch and (where installed) onnxruntime: a busy
@@ -49,10 +51,10 @@ def bench(
       deeppruning bench runs/r56
       deeppruning bench runs/r56 --batch 1 --batch 64 --threads 4
     """
-    with RunFolder.open(run, read_only=True) as opened:
-        if "code" in opened.config:
-            make_importable(Path(opened.config["code"]["folder"]))
-    figures = bench_run(run, batches=dict.fromkeys(batches), rounds=runs, threads=threads, device=device)
+    figures = bench_run(
+        run, batches=dict.fromkeys(batches), rounds=runs, threads=threads, device=device,
+        spec=named_model, trust_run=trust_run,
+    )  # fmt: skip
     note = _keep(run, figures)
     if as_json:
         click.echo(json.dumps({**figures, "advice": ADVICE if figures["warnings"] else None}))

@@ -20,17 +20,23 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from deeppruning.cli.search_options import Command
+from deeppruning.cli.trust_options import TRUST
 from deeppruning.errors import InputError, unknown
+from deeppruning.runs.tables import check_tables
+from deeppruning.runs.trust import refuse_foreign_code
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
+_FILE = "deeppruning.config"  # under which a command's context keeps the file's path
 TABLES = ("data", "finetune", "model", "objective", "run", "search", "train")
 # What a run's config.toml holds beside options: how it was written, and what it must find again.
-_NOTES = {"format", "version", "model.fingerprint", "code.folder"}
+_NOTES = {"format", "version", "signature", "model.fingerprint", "code.folder"}
 # The names that a run's config.toml uses inside a table, where the flag is called otherwise.
 _LONG_NAMES = {"model.spec": "model", "model.options": "model_option", "objective.spec": "objective"}
 
@@ -38,27 +44,44 @@ _LONG_NAMES = {"model.spec": "model", "model.options": "model_option", "objectiv
 def _apply(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     if path is not None:
         context.default_map = {**(context.default_map or {}), **read_options(path, context.command)}
+        context.meta[_FILE] = path
 
 
-config_option = click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    is_eager=True,
-    expose_value=False,
-    callback=_apply,
-    metavar="FILE.toml",
-    help="A file with options under the names of these flags; flags given here win.",
-)
+def _check_trust(context: click.Context, parameter: click.Parameter, trusted: bool) -> None:
+    """Refuse code that the config.toml of someone else's run names, unless it is named here as well."""
+    path: Path | None = context.meta.get(_FILE)
+    if path is None or trusted or not _is_of_a_run(_read(path)):
+        return
+    from_file = [
+        kind
+        for kind in ("model", "data", "objective", "ray-address")
+        if context.get_parameter_source(_key(kind)) is ParameterSource.DEFAULT_MAP
+    ]
+    content = _read(path)
+    refuse_foreign_code(path, content, content.get("signature"), from_file)
+
+
+def config_option(command: Command) -> Command:
+    """Adds --config and, for the config.toml of a run made elsewhere, --trust-run.
+
+    To be the lowest decorator: --trust-run is looked at when all others are known.
+    """
+    trust = click.option("--trust-run", is_flag=True, expose_value=False, callback=_check_trust, help=TRUST)
+    config = click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=_apply,
+        metavar="FILE.toml",
+        help="A file with options under the names of these flags; flags given here win.",
+    )
+    return config(trust(command))
 
 
 def read_options(path: Path, command: click.Command) -> dict[str, Any]:
     """The options in a file as a click default map for this command, names and types checked."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"config file {path} cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"config file {path} is not TOML: {error}") from error
+    content = _read(path)
     parameters = _by_key(command)
     values: dict[str, Any] = {}
     origins: dict[str, Any] = {}
@@ -71,6 +94,20 @@ def read_options(path: Path, command: click.Command) -> dict[str, Any]:
             raise InputError(f"config file {path} gives {key} twice, as {origins[name]!r} and as {value!r}")
         values[name] = _as_flag_value(path, key, found, value)
     return values
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"config file {path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"config file {path} is not TOML: {error}") from error
+    return check_tables(content, path) if _is_of_a_run(content) else content
+
+
+def _is_of_a_run(content: Mapping[str, Any]) -> bool:
+    return "format" in content and "version" in content
 
 
 def _by_key(command: click.Command) -> dict[str, click.Parameter]:

@@ -1,5 +1,6 @@
 """`deeppruning demo`: the whole way in a few minutes, on data that comes with the package."""
 
+import shlex
 from pathlib import Path
 
 import click
@@ -45,7 +46,7 @@ def demo(context: click.Context, out: Path, workers: int | None, quiet: bool) ->
     workers = workers or available_threads()
     progress = make_progress(quiet=quiet, as_json=False)
     progress.state.workers = workers
-    with resumable(out, f"deeppruning resume {out}"):
+    with resumable(out, f"deeppruning resume {shlex.quote(str(out))}"):
         # One thread, as in the search: the same numbers on every machine.
         weights = train_first(
             context, out, progress, quiet=quiet, as_json=False, model=MODEL, model_options={}, data=DATA,

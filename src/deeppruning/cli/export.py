@@ -6,12 +6,12 @@ import click
 
 from deeppruning.cli.model_argument import weights_option
 from deeppruning.cli.search_options import run_argument
-from deeppruning.cli.user_function import make_importable
+from deeppruning.cli.trust_options import trust_options
 from deeppruning.errors import InputError, unknown
 from deeppruning.export import export_onnx, export_program, export_safetensors, read_network
 from deeppruning.export.onnx_file import OPSET
 from deeppruning.export.parity import TOLERANCE
-from deeppruning.runs.folder import CONFIG, HISTORY, RunFolder
+from deeppruning.runs.folder import CONFIG, HISTORY
 
 ENDINGS = {"onnx": ".onnx", "torch-export": ".pt2", "safetensors": ".safetensors"}
 
@@ -47,9 +47,10 @@ ENDINGS = {"onnx": ".onnx", "torch-export": ".pt2", "safetensors": ".safetensors
     help="Largest difference from PyTorch's outputs that is accepted.",
 )
 @weights_option
+@trust_options("model")
 def export(
     run: Path, solution: str, format_: str, out: Path | None, normalize: bool, tolerance: float,
-    weights: Path | None,
+    weights: Path | None, trust_run: bool, named_model: str | None,
 ) -> None:  # fmt: skip
     """Write a network of RUN as a file for other programs.
 
@@ -69,10 +70,7 @@ def export(
             "safetensors holds weights only, so nothing can be folded in; "
             "leave out --normalize or use --format onnx"
         )
-    with RunFolder.open(run, read_only=True) as opened:
-        if "code" in opened.config:
-            make_importable(Path(opened.config["code"]["folder"]))
-    network = read_network(run, solution, weights=weights)
+    network = read_network(run, solution, weights=weights, spec=named_model, trust_run=trust_run)
     target = _target(run, out or run / "export" / f"{solution}{ENDINGS[format_]}")
     normalization = network.normalization() if normalize else None
     if format_ == "safetensors":

@@ -1,5 +1,6 @@
 """`deeppruning finetune`: fine-tune any candidate of a run, because a user is not limited to the three."""
 
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from deeppruning.cli.search_options import finetune_options, finetune_settings, 
 from deeppruning.cli.search_outcome import read_rows, table
 from deeppruning.cli.search_progress import make_progress
 from deeppruning.cli.search_run import resumable
+from deeppruning.cli.trust_options import Vouched, trust_options
 from deeppruning.config import FinetuneConfig
 from deeppruning.runs.folder import RunFolder
 from deeppruning.training.allocator import keep_freed_memory
@@ -25,6 +27,7 @@ from deeppruning.training.device import choose_device
 @finetune_options(prefix=False)
 @click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [as in the run]")
 @weights_option
+@trust_options("model", "data", "objective")
 @output_options
 def finetune(
     run: Path, candidate: int, threads: int | None, weights: Path | None, device: str | None, quiet: bool,
@@ -40,13 +43,15 @@ def finetune(
       deeppruning finetune runs/thin --candidate 17 --epochs 100 --distill 0.5
     """
     keep_freed_memory()
+    vouched = Vouched.take(settings)
     with RunFolder.open(run) as opened:  # locked for a moment: a run at work must be told before data is read
         config = opened.config
     options = replace(FinetuneConfig.from_table(config["finetune"]), **finetune_settings(settings))
     choose_device(device or config["run"]["device"])
     progress = make_progress(quiet=quiet, as_json=as_json)
-    with resumable(run, f"deeppruning finetune {run} --candidate {candidate} (and the same options)"):
-        loaded = Inputs.from_run(run, config, weights).load()
+    again = f"deeppruning finetune {shlex.quote(str(run))} --candidate {candidate} (and the same options)"
+    with resumable(run, again):
+        loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:
             solution = api.finetune(
                 run,

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -79,7 +80,7 @@ def prune(
     out = out or Path("runs") / _plain(f"{model}-{data}-pruned")
     refuse_occupied(out)
     given = {key: settings[key] for key in ("data_dir", "download", "image_size", "mean", "std")}
-    again = f"deeppruning resume {out}"
+    again = f"deeppruning resume {shlex.quote(str(out))}"
     with resumable(out, again), entered(choice, backend, search.threads) as progress.state.workers:
         if weights is None:
             progress.say("no --weights given, so there is no trained network yet")

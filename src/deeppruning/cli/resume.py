@@ -1,5 +1,6 @@
 """`deeppruning resume`: go on with a run that was stopped, to the very result it would have had."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from deeppruning.cli.search_options import output_options, run_argument
 from deeppruning.cli.search_outcome import ROLES, conclude, keep_latencies
 from deeppruning.cli.search_progress import make_progress
 from deeppruning.cli.search_run import resumable
+from deeppruning.cli.trust_options import Vouched, trust_options
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.training.allocator import keep_freed_memory
 
@@ -21,6 +23,7 @@ from deeppruning.training.allocator import keep_freed_memory
 @click.command()
 @run_argument
 @weights_option
+@trust_options("model", "data", "objective")
 @backend_options(resuming=True)
 @output_options
 def resume(
@@ -29,7 +32,8 @@ def resume(
     """Go on with RUN, the folder of a run that was stopped, to the very result it would have had.
 
     Network, data and all options are taken from the folder; it may go on in another place than it began.
-    A finished run only shows its table again.
+    A finished run only shows its table again. Code that the folder names (a network, data or objective
+    of your own) is run if you made the run on this machine; for others see --trust-run.
 
     \b
     Example:
@@ -40,7 +44,10 @@ def resume(
     with RunFolder.open(run, read_only=True) as opened:
         config = opened.config
     progress = make_progress(quiet=quiet, as_json=as_json)
-    choice = BackendChoice.take(settings).or_as_in(config["run"])
+    vouched, given = Vouched.take(settings), BackendChoice.take(settings)
+    choice = given.or_as_in(config["run"])
+    if choice.ray_address is not None and given.ray_address is None:
+        vouched.check(opened, "ray-address")
     if is_finished(run):
         progress.say(f"{run} is finished")
         conclude(run, progress)
@@ -48,9 +55,9 @@ def resume(
     RunFolder.open(run).close()  # a run that another process works on must be told before data is read
     threads = int(config["search"]["threads"])
     backend = choice.make(threads, device or config["run"]["device"], progress.say)
-    again = f"deeppruning resume {run}"
+    again = f"deeppruning resume {shlex.quote(str(run))}"
     with resumable(run, again), entered(choice, backend, threads) as progress.state.workers:
-        loaded = Inputs.from_run(run, config, weights).load()
+        loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:
             result = api.resume(
                 run,

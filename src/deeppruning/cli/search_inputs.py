@@ -10,10 +10,12 @@ from torch import nn
 from deeppruning.cli.data_argument import load_from_options
 from deeppruning.cli.model_argument import build_model
 from deeppruning.cli.normalization import with_right_normalization
-from deeppruning.cli.user_function import load_function, make_importable
+from deeppruning.cli.trust_options import Vouched
+from deeppruning.cli.user_function import load_function
 from deeppruning.data.registry import KNOWN, data_folders, data_status
 from deeppruning.data.splits import DataSplits
 from deeppruning.errors import RunError
+from deeppruning.runs.folder import RunFolder
 from deeppruning.search.candidate import Objective
 
 
@@ -76,29 +78,32 @@ class Inputs:
         return tables
 
     @classmethod
-    def from_run(cls, run: Path, config: Mapping[str, Any], weights: Path | None = None) -> "Inputs":
-        """The inputs of a run, its weights taken from elsewhere if they have moved."""
-        model, data = config.get("model", {}), config.get("data", {})
+    def from_run(cls, run: RunFolder, vouched: Vouched, weights: Path | None = None) -> "Inputs":
+        """The inputs of a run, its weights taken from elsewhere if they have moved.
+
+        Code that the run names is used only if the user made the run or vouches for it.
+        """
+        model, data = run.config.get("model", {}), run.config.get("data", {})
         if "spec" not in model or "data" not in data:
             raise RunError(
-                f"{run} was started from Python, so its network and data are not written down; "
+                f"{run.path} was started from Python, so its network and data are not written down; "
                 "go on with it there: deeppruning.resume(run_dir, model, train, test)"
             )
         place = weights or Path(model["weights"])
         if weights is None and not place.exists():
-            raise RunError(f"the weights of {run} are not at {place} any more; say where with --weights")
-        if "code" in config:
-            make_importable(Path(config["code"]["folder"]))
+            raise RunError(f"the weights of {run.path} are not at {place} any more; say where with --weights")
+        vouched.check(run, "model", "data", "objective")
+        vouched.open_imports(run)
         return cls(
-            model=model["spec"],
+            model=vouched.model or model["spec"],
             weights=place,
-            data=data["data"],
+            data=vouched.data or data["data"],
             model_options=model.get("options", {}),
             data_dir=Path(data["data_dir"]) if "data_dir" in data else None,
             image_size=_pair(data.get("image_size")),
             mean=tuple(data["mean"]) if "mean" in data else None,
             std=tuple(data["std"]) if "std" in data else None,
-            objective=config.get("objective", {}).get("spec"),
+            objective=vouched.objective or run.config.get("objective", {}).get("spec"),
         )
 
 

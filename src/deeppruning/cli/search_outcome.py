@@ -1,6 +1,7 @@
 """The end of a run on the command line: the four networks side by side, and what can be done next."""
 
 import importlib.util
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from deeppruning.cli.amounts import amount
 from deeppruning.cli.main import COMMANDS
 from deeppruning.cli.search_progress import SearchProgress
 from deeppruning.errors import DeepPruningError
+from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
 from deeppruning.search.candidate import measure_latency
 from deeppruning.search.result import Result
@@ -55,6 +57,11 @@ def read_rows(run_dir: Path, roles: tuple[str, ...] = ROLES) -> list[Row]:
     """The original and these solutions of a run, from its history."""
     with RunFolder.open(run_dir, read_only=True) as run:
         facts = run.history.facts()
+        with readable_errors(run.history.path):  # facts that are not there
+            return _rows(facts, roles)
+
+
+def _rows(facts: Mapping[str, Any], roles: tuple[str, ...]) -> list[Row]:
     original, latency = facts["original"], facts.get(_LATENCY, {})
     rows = [
         Row("original", None, original.get("test_error"), original["flops"], 0.0, original["params"],
@@ -137,9 +144,9 @@ def _write_report(run_dir: Path, progress: SearchProgress) -> Path | None:
 
 def _next_commands(run_dir: Path) -> list[str]:
     commands = {
-        "export": f"deeppruning export {run_dir} --solution knee --format onnx",
-        "bench": f"deeppruning bench {run_dir}",
-        "finetune": f"deeppruning finetune {run_dir} --candidate ID  (any other candidate)",
+        "export": f"deeppruning export {shlex.quote(str(run_dir))} --solution knee --format onnx",
+        "bench": f"deeppruning bench {shlex.quote(str(run_dir))}",
+        "finetune": f"deeppruning finetune {shlex.quote(str(run_dir))} --candidate ID  (any other candidate)",
     }
     return [text for command, text in commands.items() if command in COMMANDS]
 

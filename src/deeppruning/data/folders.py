@@ -10,13 +10,15 @@ import numpy as np
 import torch
 from PIL import Image
 
+from deeppruning.data.bounds import LARGEST
 from deeppruning.data.images import ImageSet, measure_normalization
+from deeppruning.data.pictures import PROBLEMS, open_picture
 from deeppruning.data.splits import DataSplits, stratified_split
 from deeppruning.errors import DataError
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+SUFFIXES = (".png", ".jpg", ".jpeg")
+_NOT_READ = (".bmp", ".gif", ".tif", ".tiff", ".webp")  # pictures that would be left out in silence
 TEST_NAMES = ("test", "val", "valid")
-LARGEST = 16 << 30  # bytes in memory; more than that is nearly always a forgotten image size
 _GRAY = ("1", "L", "LA", "I", "I;16")
 
 
@@ -57,6 +59,9 @@ def _by_class(folder: Path) -> dict[str, list[Path]]:
         for path in folders
     }
     kinds = ", ".join(SUFFIXES)
+    strange = next((file for path in folders for file in path.rglob("*") if file.suffix in _NOT_READ), None)
+    if strange is not None:
+        raise DataError(f"{strange} cannot be read, only PNG and JPEG are; convert it or remove it")
     if not any(files.values()):
         raise DataError(
             f"{folder} has no class folders with pictures ({kinds}); expected e.g. {folder}/cat/1.png"
@@ -95,7 +100,7 @@ def _read(files: dict[str, list[Path]], mode: str, size: tuple[int, int]) -> Ima
         with _opened(path) as picture:
             try:
                 converted = _eight_bit(picture).convert(mode)
-            except (OSError, SyntaxError, ValueError) as error:
+            except PROBLEMS as error:
                 raise _unreadable(path, error) from error
             if converted.size != (width, height):
                 converted = converted.resize((width, height), Image.Resampling.BILINEAR)
@@ -113,8 +118,8 @@ def _eight_bit(picture: Image.Image) -> Image.Image:
 
 def _opened(path: Path) -> Image.Image:
     try:
-        return Image.open(path)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        return open_picture(path)
+    except PROBLEMS as error:
         raise _unreadable(path, error) from error
 
 

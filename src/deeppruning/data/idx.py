@@ -1,6 +1,7 @@
 """MNIST and Fashion-MNIST from IDX files, gzipped or not."""
 
 import gzip
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from deeppruning.data.bounds import check_unpacked
 from deeppruning.data.images import ImageSet, measure_normalization
 from deeppruning.data.splits import DataSplits
 from deeppruning.errors import DataError
@@ -35,21 +37,27 @@ def load_idx(name: str, folder: Path, classes: tuple[str, ...]) -> DataSplits:
 
 def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     """The bytes of one IDX file in their shape."""
+    start = 4 + 4 * dimensions
     try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            head = file.read(start)
+            if len(head) < start or head[:4] != bytes((0, 0, _BYTES, dimensions)):
+                raise DataError(
+                    f"{path} is not an IDX file of bytes in {dimensions} dimension(s): it begins with "
+                    f"{head[:4].hex()}, not {bytes((0, 0, _BYTES, dimensions)).hex()}"
+                )
+            shape = struct.unpack(f">{dimensions}I", head[4:])
+            expected = math.prod(shape)
+            check_unpacked(path, packed=path.stat().st_size, unpacked=expected)
+            body = file.read(expected + 1)  # one more than there should be: longer files are seen, not read
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}; it may be cut short; get it again") from error
-    start = 4 + 4 * dimensions
-    if len(raw) < start or raw[:4] != bytes((0, 0, _BYTES, dimensions)):
+    if len(body) != expected:
+        got = f"{start + len(body)}" if len(body) < expected else "more"
         raise DataError(
-            f"{path} is not an IDX file of bytes in {dimensions} dimension(s): it begins with "
-            f"{raw[:4].hex()}, not {bytes((0, 0, _BYTES, dimensions)).hex()}"
+            f"{path} must have {start + expected} bytes for shape {shape}, got {got}; get it again"
         )
-    shape = struct.unpack(f">{dimensions}I", raw[4:start])
-    expected = start + int(np.prod(shape, dtype=object))
-    if len(raw) != expected:
-        raise DataError(f"{path} must have {expected} bytes for shape {shape}, got {len(raw)}; get it again")
-    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
+    return np.frombuffer(body, np.uint8).reshape(shape)
 
 
 def _part(folder: Path, part: str, classes: tuple[str, ...]) -> ImageSet:

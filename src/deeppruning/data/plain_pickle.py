@@ -15,6 +15,7 @@ hostile, nothing of it was run; get the file from its official site
 
 import io
 import pickle
+import pickletools
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,20 @@ _KNOWN: dict[tuple[str, str], Any] = {
 }
 
 
+MOST_TUPLES = 1000  # a data file has ten; a tower of them would exhaust the stack when it is hashed
+
+
+def _check_opcodes(raw: bytes) -> None:
+    """Refuse what makes the reader itself spend memory: a place in its memo far beyond the file's length."""
+    tuples = 0
+    for opcode, argument, _ in pickletools.genops(raw):
+        if opcode.name in ("PUT", "LONG_BINPUT") and int(argument or 0) > len(raw):
+            raise pickle.UnpicklingError(f"a memo of {argument} entries")
+        tuples += opcode.name.startswith("TUPLE")
+        if tuples > MOST_TUPLES:
+            raise pickle.UnpicklingError(f"more than {MOST_TUPLES} tuples")
+
+
 class _Refused(Exception):
     """A name outside of the list above."""
 
@@ -85,6 +100,7 @@ def load_plain(raw: bytes, source: str) -> Any:
     Strings of Python 2 are read as bytes. `source` names the file in errors.
     """
     try:
+        _check_opcodes(raw)
         value = _PlainUnpickler(io.BytesIO(raw), encoding="bytes").load()
     except _Refused as refused:
         raise DataError(

@@ -12,6 +12,7 @@ from math import ceil
 import torch
 from torch.nn.functional import interpolate
 
+from deeppruning.data.bounds import LARGEST
 from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.errors import DataError, InputError
 
@@ -113,6 +114,12 @@ def stratified_split(data: ImageSet, test_share: float, seed: int) -> tuple[Imag
 def _resize(data: ImageSet, height: int, width: int) -> ImageSet:
     if data.image_shape[1:] == (height, width):
         return data
+    needed = len(data) * data.image_shape[0] * height * width * data.images.element_size()
+    if needed > LARGEST:
+        raise DataError(
+            f"{len(data)} images of {width}x{height} pixels take {needed / 2**30:.0f} GiB of memory; "
+            "give a smaller image size"
+        )
     parts = [
         interpolate(part, size=(height, width), mode="bilinear", antialias=True)
         for part in torch.split(data.images, 1000)

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from deeppruning.export.memory import peak_memory
 from deeppruning.export.networks import ORIGINAL, ROLES, Network, failure_of, read_network
 from deeppruning.export.onnx_file import export_onnx, has_onnx, open_session, run_session
 from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.training.device import choose_device
 
 WARM_UP = 3
@@ -38,11 +38,14 @@ def bench_run(
     threads: int = 1,
     device: str = "cpu",
     model: nn.Module | None = None,
+    spec: str | None = None,
+    trust_run: bool = False,
 ) -> dict[str, Any]:
     """Size, memory and latency of the original and the three picks, as JSON values.
 
     `rounds` forward passes of each network in turn; by default up to 50, fewer where they are slow.
-    onnxruntime is measured on the processor, where it is installed. `model` as in `read_network`.
+    onnxruntime is measured on the processor, where it is installed. `model`, `spec` and
+    `trust_run` as in `read_network`.
     """
     batches = tuple(batches)
     if not batches or min(batches) < 1 or threads < 1 or (rounds is not None and rounds < 1):
@@ -51,7 +54,10 @@ def bench_run(
         )
     place = choose_device(device)
     names = (ORIGINAL, *(role for role in ROLES if not failure_of(run_dir, role)))
-    networks = {name: read_network(run_dir, name, model=copy.deepcopy(model)) for name in names}
+    networks = {
+        name: read_network(run_dir, name, model=copy.deepcopy(model), spec=spec, trust_run=trust_run)
+        for name in names
+    }
     with RunFolder.open(run_dir, read_only=True) as run:
         facts = run.history.facts()
     found = {name: _sizes(network, facts) for name, network in networks.items()}
@@ -171,9 +177,9 @@ def _session_forward(session: Any, images: Tensor) -> Forward:
 def _sessions(networks: Mapping[str, Network], threads: int) -> dict[str, Any]:
     """A session for every network; none at all if one of them cannot be exported."""
     sessions: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         for name, network in networks.items():
-            file = Path(folder) / f"{name}.onnx"
+            file = folder / f"{name}.onnx"
             # Only timed here, so rounding of large outputs is no reason to refuse; `export` judges that.
             try:
                 export_onnx(network.model, network.example(), file, tolerance=math.inf)

@@ -1,27 +1,29 @@
 """The networks of a run by name (the original, the picks, any fine-tuned candidate), ready to be used."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from deeppruning.data.images import Normalization
-from deeppruning.errors import DeepPruningError, InputError, RunError, WeightsError, unknown
-from deeppruning.models import create_model, resolve_model
+from deeppruning.errors import DAMAGE, DeepPruningError, InputError, RunError, WeightsError, unknown
+from deeppruning.models import resolve_model
+from deeppruning.models.resolve import make_importable
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.search.finetuning import FOLDER
 from deeppruning.search.job import check_same_network
-from deeppruning.search.solution import load, read_solution
+from deeppruning.search.solution import load, read_solution, rebuild
 from deeppruning.training.device import precision_of
-from deeppruning.training.weights import load_weights
+from deeppruning.training.weights import load_weights, parse_normalization
 
 ORIGINAL = "original"
 ROLES = ("heavy", "knee", "light")
+LARGEST_IMAGE = 1 << 28  # values; a gigabyte as floats
 _OF_THE_DATA = ("classes", "image_shape", "normalization", "architecture", "base")
 
 
@@ -41,7 +43,7 @@ class Network:
                 f"{self.file} does not record the shape of its inputs (its task was your own); "
                 "export it from Python: deeppruning.export.export_onnx(model, example_input, path)"
             )
-        shape = json.loads(self.metadata["image_shape"])
+        shape = read_image_shape(self.file, self.metadata)
         return torch.zeros(batch, *shape, dtype=precision_of(self.model))
 
     def normalization(self) -> Normalization:
@@ -50,17 +52,23 @@ class Network:
             raise InputError(
                 f"{self.file} records no normalisation, its images came as they are; leave out --normalize"
             )
-        table = json.loads(self.metadata["normalization"])
-        return Normalization(tuple(table["mean"]), tuple(table["std"]))
+        return parse_normalization(self.metadata["normalization"], self.file)
 
 
 def read_network(
-    run_dir: str | Path, name: str, *, model: nn.Module | None = None, weights: Path | None = None
+    run_dir: str | Path,
+    name: str,
+    *,
+    model: nn.Module | None = None,
+    weights: Path | None = None,
+    spec: str | None = None,
+    trust_run: bool = False,
 ) -> Network:
     """The network of this name; `model` is an instance of the original's class.
 
     Without it, a network of the zoo is rebuilt by itself and a class of the user's own by the spec the
-    run was started with. `weights` stand in for the run's copy of the original's.
+    run was started with, or by `spec` in its place: the run's own spec names code, which is run only if
+    this user made the run, or with `trust_run`. `weights` stand in for the run's copy of the original's.
     """
     if weights is not None and name != ORIGINAL:
         raise InputError(f"weights are given for the original only, {name} has its own in the run")
@@ -68,13 +76,25 @@ def read_network(
         file = _find(run, name)
         described = file if name != ORIGINAL else run.solution(_saved(run)[0])
         metadata = read_solution(described)[0]
-        base = model if model is not None else _rebuild(run, described, metadata)
+        base = model if model is not None else _rebuild(run, described, metadata, spec, trust_run)
         if name != ORIGINAL:
             return Network(name, load(file, base), metadata, file)
         load_weights(base, weights or file)
         check_same_network(run, base)
         kept = {key: metadata[key] for key in _OF_THE_DATA if key in metadata}
         return Network(name, base.eval(), {"role": ORIGINAL, **kept}, weights or file)
+
+
+def read_image_shape(file: Path, metadata: Mapping[str, str]) -> tuple[int, int, int]:
+    """Channels, height and width that a solution records; no more than an image may have."""
+    try:
+        channels, height, width = json.loads(metadata["image_shape"])
+        sides = (channels, height, width)
+        if not all(type(side) is int and side > 0 for side in sides) or math.prod(sides) > LARGEST_IMAGE:
+            raise ValueError(f"{sides} is no shape of images")
+        return sides
+    except DAMAGE as error:
+        raise WeightsError(f"{file} records a shape of its inputs that cannot be used ({error})") from error
 
 
 def _find(run: RunFolder, name: str) -> Path:
@@ -115,23 +135,28 @@ def _saved(run: RunFolder) -> list[str]:
     return [role for role in (*ROLES, *others) if run.solution(role).is_file()]
 
 
-def _rebuild(run: RunFolder, file: Path, metadata: Mapping[str, str]) -> nn.Module:
+def _rebuild(
+    run: RunFolder, file: Path, metadata: Mapping[str, str], spec: str | None, trust_run: bool
+) -> nn.Module:
     """An instance of the original's class; its weights do not matter."""
     try:
         if "architecture" in metadata:
-            table: dict[str, Any] = json.loads(metadata["architecture"])
-            return create_model(table.pop("name"), **table)
+            return rebuild(file, metadata)
         described = run.config.get("model", {})
         if "spec" in described and "image_shape" in metadata:
-            channels, height, width = json.loads(metadata["image_shape"])
+            channels, height, width = read_image_shape(file, metadata)
+            if spec is None and not trust_run:
+                run.refuse_foreign_code(["model"])
+            if spec is None and "code" in run.config:
+                make_importable(Path(run.config["code"]["folder"]))
             return resolve_model(
-                described["spec"],
+                spec or described["spec"],
                 num_classes=len(json.loads(metadata["classes"])),
                 in_channels=channels,
                 image_size=min(height, width),
                 **described.get("options", {}),
             )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except DAMAGE as error:
         if isinstance(error, DeepPruningError):
             raise
         raise WeightsError(f"{file}: its architecture cannot be rebuilt ({error})") from error

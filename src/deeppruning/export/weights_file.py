@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from deeppruning.errors import GraphError
-from deeppruning.training.checkpoint import write_tensors
+from deeppruning.training.tensors import write_tensors
 
 
 def export_safetensors(

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeppruning.errors import WeightsError
+from deeppruning.errors import DAMAGE, WeightsError
 
 Positions = NDArray[np.int64]
 Places = tuple[tuple[int, int], ...]  # ((dimension, axis), ...)
+
+WIDEST = 1 << 24  # channels of an axis; a file must not ask for more memory than any network has
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +75,15 @@ class Recipe:
                 answers={str(name): str(feeder) for name, feeder in table.get("answers", {}).items()},
             )
             recipe._check()
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except DAMAGE as error:
             raise WeightsError(f"the cut written in this file cannot be read ({error})") from error
         return recipe
 
     def _check(self) -> None:
         if len(self.kept) != len(self.widths):
             raise ValueError("as many kept lists as widths are needed")
+        if any(width > WIDEST for width in self.widths):
+            raise ValueError(f"widths beyond {WIDEST}")
         for positions, width in zip(self.kept, self.widths, strict=True):
             listed = np.asarray(positions)
             if (np.diff(listed) <= 0).any() or (len(listed) and listed[-1] >= width):

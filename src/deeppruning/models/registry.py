@@ -4,11 +4,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from deeppruning.errors import InputError, unknown
 
 SMALLEST_IMAGE = 8
+# Bounds of what a file may ask for; the widest of all known tasks has 21,841 classes.
+LARGEST_TASK = {"num_classes": 100_000, "in_channels": 4_096, "image_size": 16_384}
+MOST_PARAMETERS = 500_000_000
 TASK_ARGUMENTS = ("num_classes", "in_channels", "image_size")
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
@@ -45,9 +49,21 @@ def create_model(
     What it was called with stays on the network as `architecture`, so that a saved one can be rebuilt.
     """
     task = check_task(num_classes=num_classes, in_channels=in_channels, image_size=image_size)
-    model = call_builder(name, _builder(name), task, options)
+    try:
+        model = call_builder(name, _builder(name), task, options)
+    except (TypeError, AttributeError) as error:
+        raise InputError(f"{name} cannot be made with the options {options}: {error}") from error
     model.__dict__["architecture"] = {"name": name, **task, **options}  # plain data, not a submodule
     return model
+
+
+def create_bounded_model(name: str, **arguments: Any) -> nn.Module:
+    """`create_model` for arguments out of a file: one that asks for a vast network gets an error instead."""
+    with torch.device("meta"):  # shapes without memory
+        count = sum(parameter.numel() for parameter in create_model(name, **arguments).parameters())
+    if count > MOST_PARAMETERS:
+        raise InputError(f"{name} would have {count:,} parameters; at most {MOST_PARAMETERS:,} are made")
+    return create_model(name, **arguments)
 
 
 def architecture_of(model: nn.Module) -> dict[str, Any] | None:
@@ -63,6 +79,8 @@ def check_task(*, num_classes: int, in_channels: int, image_size: int) -> dict[s
         least = SMALLEST_IMAGE if argument == "image_size" else 1
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InputError(f"{argument} must be a whole number of at least {least}, got {value!r}")
+        if value > LARGEST_TASK[argument]:
+            raise InputError(f"{argument} must be at most {LARGEST_TASK[argument]:,}, got {value:,}")
     return task
 
 

@@ -74,7 +74,7 @@ def load_module(source: str, forms: str) -> ModuleType:
 
 def _import_module(name: str, forms: str) -> ModuleType:
     # An installed command does not look into the current folder, where a user's package usually is.
-    _make_importable(Path.cwd())
+    make_importable(Path.cwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -95,7 +95,7 @@ def _load_file(path: Path) -> ModuleType:
     if not found:
         raise InputError(f"there is no file {path} (looked in {Path.cwd()})")
     path = path.resolve()
-    _make_importable(path.parent)
+    make_importable(path.parent)
     # The name holds a digest of the path: two files called net.py must not take each other's place.
     name = f"deeppruning_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -112,7 +112,7 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _make_importable(folder: Path) -> None:
+def make_importable(folder: Path) -> None:
     """Let imports see a folder, as `python file.py` does; worker processes inherit the search path."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))

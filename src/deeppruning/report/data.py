@@ -11,6 +11,7 @@ import numpy as np
 
 from deeppruning.report.rivals import FOLDER, read_rivals
 from deeppruning.report.words import standing, verdict
+from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.runs.genomes import unpack_genome
 from deeppruning.version import __version__
@@ -24,13 +25,18 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
     with RunFolder.open(run_dir, read_only=True) as run:
         started = (run.path / HISTORY).is_file()
         snapshot = run.history.snapshot() if started else NOTHING
+    with readable_errors(run.path / HISTORY):  # rows that contradict each other
+        return _collect(run, str(run_dir), snapshot)
+
+
+def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[str, Any]:
     facts, config = snapshot["facts"], run.config
     search = config.get("search", {})
     layers = {name: np.array(genes, dtype=np.int64) for name, genes in _layer_genes(facts).items()}
     candidates = [_candidate(row, layers) for row in snapshot["candidates"] if row["status"] != "waiting"]
     picks = _picks_by_generation(snapshot["picks"])
     data: dict[str, Any] = {
-        "run": str(run_dir),
+        "run": shown,
         "title": _title(config),
         "version": run.version,
         "page_version": __version__,
@@ -197,5 +203,7 @@ def _commands(
         "resume": f"deeppruning resume {run}",
         "bench": f"deeppruning bench {run}",
         "load": {role: f"model = dp.load({str(path / f'{role}.safetensors')!r}{own})" for role in finals},
-        "export": {role: f"deeppruning export {run} --solution {role} --format onnx" for role in finals},
+        "export": {
+            role: f"deeppruning export {run} --solution {shlex.quote(role)} --format onnx" for role in finals
+        },
     }

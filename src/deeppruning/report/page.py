@@ -34,17 +34,10 @@ def render(data: Mapping[str, Any], *, live: bool = False) -> str:
     content security policy is the second line: nothing runs but the script whose hash it names, and
     nothing is fetched from anywhere (for a live page: from anywhere else).
     """
-    template = files("deeppruning.report").joinpath("template")
-    style = template.joinpath("page.css").read_text(encoding="utf-8")
-    script = "\n".join(template.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS)
-    script = f'"use strict";\n(() => {{\n{script}\n}})();\n'
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
-        f"connect-src '{'self' if live else 'none'}'; base-uri 'none'; form-action 'none'"
-    )
-    page = template.joinpath("page.html").read_text(encoding="utf-8")
+    style, script = _style_and_script()
+    page = _template("page.html")
     parts = {
-        "policy": policy,
+        "policy": policy(live=live),
         "title": html.escape(f"{data['title']}: {data['status']}"),
         "live": "true" if live else "false",
         "style": style,
@@ -54,6 +47,24 @@ def render(data: Mapping[str, Any], *, live: bool = False) -> str:
     # One pass over the template alone: a placeholder inside the data is never taken for one.
     pieces = page.split("@@")
     return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
+
+
+def policy(*, live: bool) -> str:
+    """What a page may do: run its own script, and nothing else."""
+    style, script = _style_and_script()
+    return (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        f"connect-src '{'self' if live else 'none'}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _style_and_script() -> tuple[str, str]:
+    script = "\n".join(map(_template, SCRIPTS))
+    return _template("page.css"), f'"use strict";\n(() => {{\n{script}\n}})();\n'
+
+
+def _template(name: str) -> str:
+    return files("deeppruning.report").joinpath("template").joinpath(name).read_text(encoding="utf-8")
 
 
 def embed(data: Mapping[str, Any]) -> str:

@@ -8,6 +8,8 @@ from deeppruning.report.axes import Axis, Frame, draw_frame, number, percent
 from deeppruning.report.data import ROLES, collect
 from deeppruning.report.drawing import Drawing
 from deeppruning.report.rivals_plot import rivals
+from deeppruning.runs.database import readable_errors
+from deeppruning.runs.folder import HISTORY
 
 # Told apart by colour-blind readers too, and by shape.
 COLORS = {"original": "#59636f", "heavy": "#0067a3", "knee": "#c24e00", "light": "#007a58"}
@@ -23,18 +25,21 @@ def write_plots(run_dir: Path | str) -> list[Path]:
 
 def draw_plots(data: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write what `data` has something for: a run without fine-tuning has no such plot."""
+    drawn = draw(data, folder.parent)
+    return [path for name, drawing in drawn.items() for path in drawing.save(folder, name)]
+
+
+def draw(data: Mapping[str, Any], run_dir: Path) -> dict[str, Drawing]:
+    """The plots by name, not written yet."""
     plots: dict[str, Callable[[Mapping[str, Any]], Drawing | None]] = {
         "population": population,
         "layers": layers,
         "finetuning": finetuning,
         "rivals": rivals,
     }
-    written: list[Path] = []
-    for name, plot in plots.items():
-        drawing = plot(data)
-        if drawing is not None:
-            written += drawing.save(folder, name)
-    return written
+    with readable_errors(run_dir / HISTORY):  # numbers that no axis reaches
+        drawn = {name: plot(data) for name, plot in plots.items()}
+    return {name: drawing for name, drawing in drawn.items() if drawing is not None}
 
 
 def population(data: Mapping[str, Any]) -> Drawing | None:
@@ -86,10 +91,10 @@ def _free_place(
 def _generation_key(drawing: Drawing, last: int) -> None:
     x, y = 70.0, 445.0
     drawing.text(x, y, "generation 1", size=11, color=MUTED)
-    for generation in range(1, last + 1):
-        drawing.rectangle(
-            x + 72 + 120 * (generation - 1) / last, y - 5, 120 / last, 10, ramp(generation, last)
-        )
+    steps = min(last, 120)  # no more than there are pixels
+    for step in range(steps):
+        generation = 1 + step * (last - 1) // max(1, steps - 1)
+        drawing.rectangle(x + 72 + 120 * step / steps, y - 5, 120 / steps, 10, ramp(generation, last))
     drawing.text(x + 198, y, str(last), size=11, color=MUTED)
     for place, role in enumerate(ROLES):
         _marker(drawing, role, 400 + 75 * place, y)

@@ -40,7 +40,8 @@ def in_use(path: Path) -> bool:
     The lock itself is not tried: holding it for an instant could turn away a run that is just starting.
     """
     try:
-        note = (path / LOCK).read_text(encoding="utf-8", errors="replace")
+        with (path / LOCK).open(encoding="utf-8", errors="replace") as file:
+            note = file.read(200)
     except OSError:
         return False
     found = re.match(r"process (\d+) on (\S+) since", note)
@@ -51,7 +52,7 @@ def in_use(path: Path) -> bool:
     with suppress(PermissionError):  # a process of another user is alive all the same
         try:
             os.kill(int(found[1]), 0)
-        except (ProcessLookupError, OverflowError):
+        except (ProcessLookupError, OverflowError, ValueError):
             return False
     return True
 

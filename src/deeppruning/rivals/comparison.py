@@ -17,14 +17,15 @@ from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.rivals.events import MethodDone, Observer
 from deeppruning.rivals.problem import Clock, Method, Network, Problem, Target, Workers, call, kind_of_call
 from deeppruning.rivals.proposals import Proposal, file_name, read_proposal, write_proposal
-from deeppruning.rivals.results import OURS, Comparison, Row, Search, hypervolume
+from deeppruning.rivals.results import OURS, Comparison, Row, Search, hypervolume, read_comparison
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Evaluation
 from deeppruning.search.candidate import Context
 from deeppruning.search.events import ignore
 from deeppruning.search.finetuning import Finetuning, Lost, Round, RoundDone, Tuned, run_round
-from deeppruning.search.task import Classification, hash_tensors
+from deeppruning.search.task import Classification
+from deeppruning.training.tensors import hash_tensors
 
 RESULTS = "results.json"
 
@@ -109,7 +110,7 @@ class _Step:
         """What earlier calls have found, or nothing but the original's error."""
         results = self.run_folder.path / RESULTS
         if results.exists():
-            return Comparison.from_table(json.loads(results.read_text(encoding="utf-8")))
+            return read_comparison(results)
         full = self.context.graph.full_genome()
         with History(self._history_file(OURS)) as history:
             (error,) = self._problem(history, Clock()).map(error_as_proposed, [Network(full)])

@@ -1,17 +1,18 @@
 """What one method proposed with one seed, kept on disk so that a comparison can go on after a stop."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
+from torch import Tensor
 
-from deeppruning.atomic import write_atomically
+from deeppruning.errors import DAMAGE, RunError
 from deeppruning.graph.plan import Bits
 from deeppruning.rivals.problem import Network
+from deeppruning.training.tensors import read_tensors, write_tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,29 +33,33 @@ def write_proposal(path: Path, proposal: Proposal) -> None:
     for place, network in enumerate(proposal.networks):
         tensors[f"{place}/genome"] = torch.from_numpy(network.genome.astype(np.uint8))
         for name, tensor in (network.weights or {}).items():
-            tensors[f"{place}/weights/{name}"] = tensor.contiguous().clone()
+            tensors[f"{place}/weights/{name}"] = tensor
     facts = {"errors": json.dumps(proposal.errors), "seconds": json.dumps(proposal.seconds)}
     facts["failures"] = json.dumps([network.failure for network in proposal.networks])
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, save(tensors, facts))
+    write_tensors(path, tensors, facts)
 
 
 def read_proposal(path: Path) -> Proposal | None:
     """A proposal that was kept, or None."""
     if not path.exists():
         return None
-    with safe_open(path, framework="pt") as file:
-        facts = file.metadata()
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    errors = tuple(json.loads(facts["errors"]))
-    failures = json.loads(facts.get("failures", "null")) or [""] * len(errors)
-    networks = []
-    for place in range(len(errors)):
-        genome: Bits = tensors[f"{place}/genome"].numpy().astype(np.bool_)
-        start = f"{place}/weights/"
-        weights = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
-        networks.append(Network(genome, weights or None, failures[place]))
-    return Proposal(tuple(networks), errors, json.loads(facts["seconds"]))
+    advice = "delete it and repeat the comparison, which then asks the method again"
+    tensors, facts = read_tensors(path, error=RunError, advice=advice)
+    try:
+        errors = tuple(float(error) for error in json.loads(facts["errors"]))
+        failures = json.loads(facts.get("failures", "null")) or [""] * len(errors)
+        networks = [_network(place, tensors, str(failures[place])) for place in range(len(errors))]
+        return Proposal(tuple(networks), errors, float(json.loads(facts["seconds"])))
+    except DAMAGE as error:
+        raise RunError(f"{path} is not a whole proposal ({error}); {advice}") from error
+
+
+def _network(place: int, tensors: Mapping[str, Tensor], failure: str) -> Network:
+    genome: Bits = tensors[f"{place}/genome"].numpy().astype(np.bool_)
+    start = f"{place}/weights/"
+    weights = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+    return Network(genome, weights or None, failure)
 
 
 def file_name(method: str, seed: int) -> str:

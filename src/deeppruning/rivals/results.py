@@ -1,14 +1,17 @@
 """What a comparison came to: a row for every network, means over seeds, and how well each search searched."""
 
+import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deeppruning.errors import DAMAGE, RunError
 from deeppruning.rivals.problem import Target
 
 OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
@@ -113,6 +116,19 @@ class Comparison:
 
 def _by_error(mean: Mean) -> float:
     return math.inf if mean.error_after is None else mean.error_after
+
+
+def read_comparison(path: Path) -> Comparison:
+    """The comparison that a file of `to_table` holds; a damaged one is refused."""
+    try:
+        found = Comparison.from_table(json.loads(path.read_text(encoding="utf-8")))
+        found.means()  # all its numbers are numbers
+        return found
+    except (OSError, *DAMAGE) as error:
+        raise RunError(
+            f"{path} is not a whole comparison ({type(error).__name__}: {error}); delete it and give the "
+            "same command again: what was proposed and trained is kept"
+        ) from error
 
 
 def _mean(rows: Sequence[Row]) -> Mean:

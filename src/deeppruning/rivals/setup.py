@@ -15,6 +15,7 @@ from deeppruning.rivals.comparison import Rivalry
 from deeppruning.rivals.events import Observer
 from deeppruning.rivals.problem import Network, Target
 from deeppruning.rivals.registry import choose_methods
+from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
 from deeppruning.runs.records import Evaluation
 from deeppruning.search.identity import check_options
@@ -51,15 +52,16 @@ class Match:
                     f"the search in {path} is not over, so it has no picks to match; "
                     f"finish it with `deeppruning resume {path}`"
                 )
-            return cls(
-                search=search,
-                finetune=FinetuneConfig.from_table(run.config["finetune"]),
-                device=run.config["run"]["device"],
-                task=run.history.get_fact("task"),
-                flops=run.history.get_fact("original")["flops"],
-                picks={row.role: Network(rows[row.candidate_id].genome) for row in picks},
-                evaluated=tuple(run.history.evaluations()),
-            )
+            with readable_errors(run.history.path):  # rows or facts that are not there
+                return cls(
+                    search=search,
+                    finetune=FinetuneConfig.from_table(run.config["finetune"]),
+                    device=run.config["run"]["device"],
+                    task=run.history.get_fact("task"),
+                    flops=run.history.get_fact("original")["flops"],
+                    picks={row.role: Network(rows[row.candidate_id].genome) for row in picks},
+                    evaluated=tuple(run.history.evaluations()),
+                )
 
 
 def make_rivalry(

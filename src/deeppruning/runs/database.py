@@ -7,10 +7,10 @@ to open the file rolls back. Writes are few, so their price does not matter.
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from deeppruning.errors import RunError
+from deeppruning.errors import DAMAGE, DeepPruningError, RunError
 
 _VERSION_1 = (
     """CREATE TABLE evaluations (
@@ -71,7 +71,11 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
+    # Nothing in the file's own schema may call functions with effects; and none but ours is accepted.
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA synchronous = EXTRA")
+    refuse_strange_schema(connection, path)
     (problem,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if problem != "ok":
         raise sqlite3.DatabaseError(f"malformed: {problem}")
@@ -80,6 +84,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
         version = _version(connection, path)
         if version < OLDEST_READABLE:
             raise RunError(f"{path} has old format {version}; resume the run to bring it up to date")
+        refuse_strange_values(connection, path)
         return
     with transaction(connection):
         version = _version(connection, path)
@@ -87,19 +92,61 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
             for statement in MIGRATIONS[step]:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {step}")
+    refuse_strange_values(connection, path)
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > CURRENT_VERSION:
+    if not 0 <= version <= CURRENT_VERSION:
         raise RunError(
             f"{path} has format {version}, this program reads up to {CURRENT_VERSION}; "
             "upgrade deeppruning to open this run"
         )
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if version == 0 and tables:
-        raise RunError(f"{path} is a database, but not the history of a run; choose another folder")
     return version
+
+
+def refuse_strange_schema(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a database whose tables are not those of its version, or that has views or triggers.
+
+    A trigger would be obeyed when the run writes, and write what it likes.
+    """
+    version = _version(connection, path)
+    with closing(sqlite3.connect(":memory:")) as model:
+        for step in range(1, version + 1):
+            for statement in MIGRATIONS[step]:
+                model.execute(statement)
+        expected, found = _schema(model), _schema(connection)
+    if version == 0 and found:
+        raise RunError(f"{path} is a database, but not the history of a run; choose another folder")
+    strange = sorted(f"{kind} {name}" for kind, name, _ in expected ^ found)
+    if strange:
+        raise RunError(
+            f"{path} is not as a run makes it: see its {strange[0]}; it was made or changed by another "
+            "program, restore it from a copy or start a new run"
+        )
+
+
+def _schema(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    return {(str(kind), str(name), " ".join(str(sql).split())) for kind, name, sql in rows}
+
+
+def refuse_strange_values(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse rows whose values are not of their column's kind, which SQLite does not mind."""
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    for table in tables:
+        for _, column, kind, required, _, key in connection.execute(f"PRAGMA table_info({table})").fetchall():
+            kinds = [_KINDS[kind]] + ([] if required or key else ["null"])
+            marks = ", ".join("?" * len(kinds))
+            sql = f"SELECT typeof({column}) FROM {table} WHERE typeof({column}) NOT IN ({marks}) LIMIT 1"
+            for (strange,) in connection.execute(sql, kinds).fetchall():
+                raise RunError(
+                    f"{path} is damaged: a {column} of its {table} is of kind {strange}, not {kinds[0]}; "
+                    "restore it from a copy or start a new run"
+                )
+
+
+_KINDS = {"INTEGER": "integer", "REAL": "real", "TEXT": "text", "BLOB": "blob"}
 
 
 @contextmanager
@@ -121,6 +168,15 @@ def readable_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite raises into a RunError that says what to do."""
     try:
         yield
+    except DeepPruningError as error:
+        # Values that no record may have: raised where no one knows the file.
+        if str(path) in str(error):
+            raise
+        raise RunError(f"{path} holds what no run records: {error}") from error
+    except DAMAGE as error:
+        raise RunError(
+            f"{path} is damaged ({type(error).__name__}: {error}); restore it from a copy or start a new run"
+        ) from error
     except sqlite3.Error as error:
         text = str(error)
         for sign, advice in _ADVICE.items():

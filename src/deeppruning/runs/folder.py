@@ -7,7 +7,7 @@
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,10 @@ import tomli_w
 from deeppruning.atomic import write_atomically
 from deeppruning.errors import RunError
 from deeppruning.runs.history import History
+from deeppruning.runs.leftovers import remove_leftovers
 from deeppruning.runs.lock import RunLock
+from deeppruning.runs.tables import LARGEST, check_tables
+from deeppruning.runs.trust import refuse_foreign_code, sign
 from deeppruning.version import __version__
 
 if sys.version_info >= (3, 11):
@@ -39,10 +42,13 @@ class RunFolder:
     `config` holds the tables the run was created with, `version` the package version that made it.
     """
 
-    def __init__(self, path: Path, config: dict[str, Any], version: str, lock: RunLock | None) -> None:
+    def __init__(
+        self, path: Path, config: dict[str, Any], header: Mapping[str, Any], lock: RunLock | None
+    ) -> None:
         self.path = path
         self.config = config
-        self.version = version
+        self.version: str = header["version"]
+        self._signature = header.get("signature")
         self._lock = lock
 
     @classmethod
@@ -57,9 +63,11 @@ class RunFolder:
         lock = RunLock(path / LOCK)
         try:
             refuse_occupied(path)  # another process may have been quicker between the look and the lock
-            header = {"format": FORMAT, "version": __version__}
-            write_atomically(path / CONFIG, _to_toml(header, config).encode())
-            return cls(path, _read_config(path)[0], __version__, lock)
+            remove_leftovers(path)
+            plain = without_none(config)
+            header = without_none({"format": FORMAT, "version": __version__, "signature": sign(plain)})
+            write_atomically(path / CONFIG, _to_toml(header, plain).encode())
+            return cls(path, *_read_config(path), lock)
         except BaseException:
             lock.release()
             raise
@@ -73,19 +81,26 @@ class RunFolder:
         The folder of a comparison is refused where a run is meant, and the other way round.
         """
         path = Path(path)
-        config, version = _read_config(path)
+        config, header = _read_config(path)
         if comparison and COMPARISON not in config:
             raise RunError(f"{path} holds a run, not a comparison; choose another folder")
         if not comparison and COMPARISON in config:
             raise RunError(
                 f"{path} holds a comparison, not a run; go on with it by the same `deeppruning compare`"
             )
-        return cls(path, config, version, None if read_only else RunLock(path / LOCK))
+        run = cls(path, config, header, None if read_only else RunLock(path / LOCK))
+        if not read_only:
+            remove_leftovers(path)
+        return run
 
     @cached_property
     def history(self) -> History:
         """The run's history, opened when first needed and as the run was: to write, or to read only."""
         return History(self.path / HISTORY, read_only=self._lock is None)
+
+    def refuse_foreign_code(self, kinds: Collection[str]) -> None:
+        """Raise if the run names code of these kinds (model, data, objective) and is not this user's own."""
+        refuse_foreign_code(self.path, self.config, self._signature, kinds)
 
     def solution(self, role: str) -> Path:
         """Where the solution of this name is saved, whether or not it has been."""
@@ -131,7 +146,7 @@ def _to_toml(header: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     if clash:
         raise RunError(f"the option table {clash[0]!r} has a reserved name; choose another")
     try:
-        return tomli_w.dumps({**header, **without_none(config)})
+        return tomli_w.dumps({**header, **config})
     except TypeError as error:
         raise RunError(f"the options cannot be written as TOML: {error}") from error
 
@@ -143,19 +158,22 @@ def without_none(value: Any) -> Any:
     return value
 
 
-def _read_config(path: Path) -> tuple[dict[str, Any], str]:
-    """The tables of a run's config.toml and the version that wrote them."""
+def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tables of a run's config.toml, and beside them its header: format, version, signature."""
     file = path / CONFIG
     if not file.is_file():
         what = "has no config.toml, so it is not a run" if path.is_dir() else "is not a folder"
         raise RunError(f"{path} {what}; give the folder that `deeppruning prune --out` made")
     try:
+        if file.stat().st_size > LARGEST:
+            raise RunError(f"{file} is far too large to be a run's options; give another folder")
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(
             f"{file} cannot be read ({error}); restore it from a copy or start a new run"
         ) from error
-    format_, version = tables.pop("format", None), tables.pop("version", None)
+    header = {key: tables.pop(key, None) for key in ("format", "version", "signature")}
+    format_, version = header["format"], header["version"]
     if type(format_) is not int or not isinstance(version, str):
         raise RunError(f"{file} lacks format and version, so it is not a run's; give another folder")
     if format_ > FORMAT:
@@ -163,4 +181,4 @@ def _read_config(path: Path) -> tuple[dict[str, Any], str]:
             f"{file} has format {format_} (deeppruning {version}), this program reads up to {FORMAT}; "
             "upgrade deeppruning to open this run"
         )
-    return tables, version
+    return check_tables(tables, file), header

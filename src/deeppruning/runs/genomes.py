@@ -19,6 +19,6 @@ def pack_genome(genome: NDArray[np.bool_]) -> bytes:
 
 def unpack_genome(packed: bytes, num_genes: int) -> NDArray[np.bool_]:
     """The genome that `pack_genome` packed; its length must be known, as the padding hides it."""
-    if len(packed) != -(-num_genes // 8):
+    if num_genes < 0 or len(packed) != -(-num_genes // 8):
         raise RunError(f"a genome of {num_genes} genes takes {-(-num_genes // 8)} bytes, got {len(packed)}")
     return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=num_genes).astype(np.bool_)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from deeppruning.errors import InputError, RunError
 from deeppruning.runs.database import connect, readable_errors, transaction
+from deeppruning.runs.facts import parse_fact
 from deeppruning.runs.genomes import pack_genome, unpack_genome
 from deeppruning.runs.records import CandidateRow, EpochRow, Evaluation, PickRow, Status
 
@@ -76,7 +77,8 @@ class History:
         """What this genome came to, if it has been evaluated."""
         sql = f"SELECT {_EVALUATION} FROM evaluations WHERE genome = ?"
         rows = self._read(sql, (pack_genome(genome),))
-        return _evaluation(genome, rows[0]) if rows else None
+        with readable_errors(self.path):
+            return _evaluation(genome, rows[0]) if rows else None
 
     def record_generation(self, generation: int, candidates: Iterable[tuple[int, Genome]]) -> None:
         """Keep ids and genomes proposed in a generation; repeating it is allowed, changing it is not."""
@@ -121,12 +123,14 @@ class History:
     def get_fact(self, key: str, default: Any = None) -> Any:
         """The value kept under a name."""
         rows = self._read("SELECT value FROM facts WHERE key = ?", (key,))
-        return json.loads(rows[0][0]) if rows else default
+        with readable_errors(self.path):
+            return parse_fact(key, rows[0][0]) if rows else default
 
     def facts(self) -> dict[str, Any]:
         """All facts by name."""
         rows = self._read("SELECT key, value FROM facts ORDER BY key")
-        return {key: json.loads(value) for key, value in rows}
+        with readable_errors(self.path):
+            return {key: parse_fact(key, value) for key, value in rows}
 
     def candidates(self) -> list[CandidateRow]:
         """Every candidate by id, with its evaluation if there is one."""
@@ -136,16 +140,18 @@ class History:
             "FROM candidates LEFT JOIN evaluations USING (genome) ORDER BY candidates.id"
         )
         found = []
-        for id_, generation, packed, num_genes, *rest in rows:
-            genome = unpack_genome(packed, num_genes)
-            evaluation = _evaluation(genome, rest) if rest[0] else None
-            found.append(CandidateRow(id_, generation, genome, evaluation))
+        with readable_errors(self.path):
+            for id_, generation, packed, num_genes, *rest in rows:
+                genome = unpack_genome(packed, num_genes)
+                evaluation = _evaluation(genome, rest) if rest[0] else None
+                found.append(CandidateRow(id_, generation, genome, evaluation))
         return found
 
     def evaluations(self) -> list[Evaluation]:
         """Every evaluation, in the order in which they were recorded."""
         rows = self._read(f"SELECT genome, {_EVALUATION} FROM evaluations ORDER BY rowid")
-        return [_evaluation(unpack_genome(packed, rest[0]), rest) for packed, *rest in rows]
+        with readable_errors(self.path):
+            return [_evaluation(unpack_genome(packed, rest[0]), rest) for packed, *rest in rows]
 
     def picks(self) -> list[PickRow]:
         """All picks by generation and role."""

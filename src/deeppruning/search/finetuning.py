@@ -8,25 +8,26 @@ reasons, so that one that goes on neither repeats a training that diverged nor m
 
 import json
 import math
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from safetensors import safe_open
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
 from deeppruning.atomic import write_atomically
 from deeppruning.backends.base import Backend, Session
-from deeppruning.errors import Diverged
+from deeppruning.errors import DAMAGE, Diverged, RunError
 from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.runs.records import EpochRow
 from deeppruning.search.candidate import Context, Genome, candidate_seed
 from deeppruning.search.events import EpochDone, FinetuneDiverged
+from deeppruning.search.states import read_state, write_state
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.reports import EpochReport
+from deeppruning.training.tensors import read_tensors, tensor_bytes
 
 FOLDER = "finetune"
 ORIGINAL = -1  # the number of the original network among the candidates
@@ -71,8 +72,8 @@ def _run_round(context: Context, item: Round) -> RoundDone:
     report = None
     if item.start is not None and item.state is None:
         thin.load_state_dict(load(item.start))
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoint = Path(folder) / "checkpoint"
+    with scratch_folder() as folder:
+        checkpoint = folder / "checkpoint"
         if item.state is not None:
             checkpoint.write_bytes(item.state)
         if item.number:
@@ -83,13 +84,12 @@ def _run_round(context: Context, item: Round) -> RoundDone:
     if not item.last:
         return RoundDone(report, state)
     check_learnt(thin, "the network")
-    tensors = {name: tensor.cpu().contiguous().clone() for name, tensor in thin.state_dict().items()}
     tested = report.test_error if report is not None else None  # of these very weights: not measured twice
     tested = task.test_error(thin) if tested is None else tested
     if tested is not None and not math.isfinite(tested):
         raise Diverged(f"the test error is {tested}")
     facts = {"test_error": json.dumps(tested)}
-    return RoundDone(report, state, weights=save(tensors, facts))
+    return RoundDone(report, state, weights=tensor_bytes(thin.state_dict(), facts))
 
 
 def kind_of_round(item: Round) -> str:
@@ -162,7 +162,7 @@ class Finetuning:
 
     def _next(self, genome: Genome, id_: int, start: bytes | None) -> Round:
         done = self._rounds_done(id_)
-        state = self._state(id_, done).read_bytes() if done and self._state(id_, done).exists() else None
+        state = read_state(self._state(id_, done)) if done and self._state(id_, done).exists() else None
         rounds = self._rounds(id_)
         return Round(
             genome,
@@ -224,16 +224,22 @@ class Finetuning:
         if done.weights is not None:
             write_atomically(self._final(id_), done.weights)
         else:
-            write_atomically(self._state(id_, number), done.state or b"")
+            write_state(self._state(id_, number), done.state or b"")
         self._state(id_, number - 1).unlink(missing_ok=True)
 
     def _read(self, id_: int) -> Tuned | Lost:
         reasons = self._divergences(id_)
-        if not self._final(id_).exists():
+        path, advice = self._final(id_), "delete it and resume the run, which then repeats this fine-tuning"
+        if not path.exists():
             return Lost("; then ".join(reasons), diverged=True)
-        with safe_open(self._final(id_), framework="pt") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return Tuned(weights, json.loads(file.metadata()["test_error"]), LR_FACTORS[len(reasons)])
+        weights, facts = read_tensors(path, error=RunError, advice=advice)
+        try:
+            test_error = json.loads(facts["test_error"])
+        except DAMAGE as error:
+            raise RunError(f"{path} lacks its test error; {advice}") from error
+        if test_error is not None and type(test_error) not in (int, float):
+            raise RunError(f"{path} has no number for its test error; {advice}")
+        return Tuned(weights, test_error, LR_FACTORS[len(reasons)])
 
     def _rounds_done(self, id_: int) -> int:
         stem = f"{self._attempt(id_)}.round-"

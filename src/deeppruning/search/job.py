@@ -21,7 +21,8 @@ from deeppruning.search.identity import check_example, check_inputs, check_optio
 from deeppruning.search.result import Original, Result, Solution, read_candidates
 from deeppruning.search.runner import search
 from deeppruning.search.solution import save_solution
-from deeppruning.search.task import Classification, Task, hash_tensors
+from deeppruning.search.task import Classification, Task
+from deeppruning.training.tensors import hash_tensors
 
 SOLUTION_FACTS = ("id", "train_error", "test_error", "flops", "flops_pruned", "params")
 

@@ -9,17 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from deeppruning.errors import DeepPruningError, WeightsError
+from deeppruning.errors import DAMAGE, DeepPruningError, WeightsError
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut import cut
 from deeppruning.graph.recipe import Recipe
-from deeppruning.models import create_model
+from deeppruning.models.registry import create_bounded_model
 from deeppruning.search.result import Solution
-from deeppruning.training.checkpoint import write_tensors
 from deeppruning.training.finite import check_learnt
+from deeppruning.training.tensors import read_tensors, write_tensors
 from deeppruning.training.weights import check_given
 
 FORMAT = "deeppruning-solution/1"
@@ -55,10 +54,8 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     path = Path(path)
     metadata, weights = read_solution(path)
     if model is None:
-        model = _rebuild(path, metadata)
-    recipe = Recipe.from_json(metadata["cut"])
-    _check_fits(path, model, recipe)
-    thin = cut(model, recipe)
+        model = rebuild(path, metadata)
+    thin = _thin(path, model, metadata["cut"])
     wanted = {name: tensor.shape for name, tensor in thin.state_dict().items()}
     for name in sorted(wanted.keys() | weights.keys()):
         here, there = wanted.get(name), weights[name].shape if name in weights else None
@@ -68,7 +65,10 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
                 f"{_shown(here)} in the network; give the class it was pruned from"
             )
     check_given(path, thin, weights)
-    thin.load_state_dict(weights)
+    try:
+        thin.load_state_dict(weights)
+    except (*DAMAGE, RuntimeError) as error:
+        raise WeightsError(f"{path} holds weights that its network cannot take ({error})") from error
     return thin.eval()
 
 
@@ -78,12 +78,7 @@ def read_solution(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         raise WeightsError(
             f"{path} is not a file; give a solution of a run, for example runs/mine/knee.safetensors"
         )
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = dict(file.metadata() or {})
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise WeightsError(f"{path} is damaged or not a safetensors file ({error})") from error
+    weights, metadata = read_tensors(path)
     kind = metadata.get("format", "")
     if kind != FORMAT or "cut" not in metadata:
         what = f"has format {kind!r}" if kind else "records no cut"
@@ -91,7 +86,24 @@ def read_solution(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     return metadata, weights
 
 
-def _rebuild(path: Path, metadata: Mapping[str, str]) -> nn.Module:
+def _thin(path: Path, model: nn.Module, written: str) -> nn.Module:
+    """A copy of the network, cut as it is written; a cut that is not one of this network is refused."""
+    try:
+        recipe = Recipe.from_json(written)
+    except WeightsError as error:
+        raise WeightsError(f"{path}: {error}") from error
+    _check_fits(path, model, recipe)
+    try:
+        return cut(model, recipe)
+    except (*DAMAGE, RuntimeError) as error:
+        raise WeightsError(
+            f"{path} does not belong to this network: its cut cannot be made ({error}); "
+            "give the class it was pruned from"
+        ) from error
+
+
+def rebuild(path: Path, metadata: Mapping[str, str]) -> nn.Module:
+    """The network of the zoo that a solution was pruned from; its weights do not matter."""
     if "architecture" not in metadata:
         raise WeightsError(
             f"{path} was pruned from a network that is not in the zoo; "
@@ -99,8 +111,8 @@ def _rebuild(path: Path, metadata: Mapping[str, str]) -> nn.Module:
         )
     try:
         table: dict[str, Any] = json.loads(metadata["architecture"])
-        return create_model(table.pop("name"), **table)
-    except (ValueError, TypeError, KeyError, AttributeError, DeepPruningError) as error:
+        return create_bounded_model(table.pop("name"), **table)
+    except (*DAMAGE, RuntimeError, DeepPruningError) as error:
         raise WeightsError(f"{path}: its architecture cannot be rebuilt ({error})") from error
 
 

@@ -8,15 +8,13 @@
         def test_error(self, model): ...
 """
 
-import hashlib
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.images import ImageSet
@@ -24,6 +22,7 @@ from deeppruning.training.device import this_or_processor
 from deeppruning.training.evaluate import evaluate, recalibrate
 from deeppruning.training.loop import fit
 from deeppruning.training.reports import EpochReport
+from deeppruning.training.tensors import hash_tensors
 
 
 class Task(ABC):
@@ -147,16 +146,6 @@ class Classification(Task):
     def for_search(self) -> "Classification":
         """The same task without what only fine-tuning needs, so that workers are sent the sample alone."""
         return replace(self, train=None, test=None, teacher=None)
-
-
-def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
-    """A hash of names, shapes, types and values."""
-    digest = hashlib.sha256()
-    for name, tensor in tensors.items():
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
-        # Through bytes, for numpy does not know every type torch has.
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def redraw_weights(model: nn.Module, seed: int) -> None:

@@ -11,40 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from deeppruning.atomic import write_atomically
-from deeppruning.errors import RunError
+from deeppruning.errors import DAMAGE, RunError
 from deeppruning.training.finite import learnt, listed, not_finite
 from deeppruning.training.reports import EpochReport
+from deeppruning.training.tensors import read_tensors, write_tensors
 
 FORMAT = "1"
 _MODEL = "model."
 _OPTIMIZER = "optimizer."
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """A safetensors file, put in place whole or not at all; a failing disk raises RunError."""
-    # Serialised in memory first: safetensors reports a full disk as its own error, without the cause.
-    # Each tensor is copied, for the format refuses tensors that share memory or are not contiguous.
-    plain = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, with_sorted_metadata(save(plain, dict(metadata))))
-
-
-def with_sorted_metadata(content: bytes) -> bytes:
-    """The same safetensors file with its metadata in alphabetical order.
-
-    The library writes them in an order that changes from process to process; equal contents must give
-    equal bytes. The header is padded to 8 bytes, as the format asks for.
-    """
-    end = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:end])
-    header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
-    encoded = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    encoded += b" " * (-len(encoded) % 8)
-    return len(encoded).to_bytes(8, "little") + encoded + content[end:]
 
 
 def save_checkpoint(
@@ -98,18 +74,26 @@ def read_history(path: Path) -> list[EpochReport]:
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[EpochReport]]:
     advice = "delete it to start again, or choose another folder"
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        version = metadata.get("format")
-        if version == FORMAT:
-            history = [EpochReport(**report) for report in json.loads(metadata["history"])]
+    tensors, metadata = read_tensors(path, error=RunError, advice=advice)
+    version = metadata.get("format")
+    if version == FORMAT:
+        try:
+            history = [
+                _report(number, report) for number, report in enumerate(json.loads(metadata["history"]))
+            ]
             return tensors, dict(json.loads(metadata["job"])), history
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"the checkpoint {path} is damaged ({error}); {advice}") from error
+        except DAMAGE as error:
+            raise RunError(f"the checkpoint {path} is damaged ({error}); {advice}") from error
     kind = f"of format {version}, this version reads {FORMAT}" if version else "not a training checkpoint"
     raise RunError(f"{path} is {kind}; {advice}")
+
+
+def _report(number: int, table: dict[str, Any]) -> EpochReport:
+    report = EpochReport(**table)
+    numbers = [value for name, value in table.items() if name != "test_error" or value is not None]
+    if report.epoch != number + 1 or not all(type(value) in (int, float) for value in numbers):
+        raise ValueError(f"epoch {number + 1} is recorded as {str(table)[:200]}")
+    return report
 
 
 def _check_job(path: Path, written: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

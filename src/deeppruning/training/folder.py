@@ -15,10 +15,10 @@ from torch import nn
 
 from deeppruning.atomic import write_atomically
 from deeppruning.data.images import ImageSet
-from deeppruning.errors import RunError
-from deeppruning.training.checkpoint import write_tensors
+from deeppruning.errors import DAMAGE, RunError
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.reports import EpochReport
+from deeppruning.training.tensors import write_tensors
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -59,7 +59,7 @@ class TrainFolder:
             return
         try:
             written = tomllib.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, *DAMAGE) as error:
             raise RunError(
                 f"{file} is damaged ({error}); delete the folder to start again or choose another with --out"
             ) from error
@@ -101,4 +101,5 @@ def save_model(
 
 
 def _shown(value: Any) -> str:
-    return "not given" if value is None else repr(value)
+    shown = repr(value)
+    return "not given" if value is None else shown if len(shown) <= 100 else f"{shown[:97]}..."

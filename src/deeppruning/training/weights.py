@@ -7,22 +7,26 @@ import hashlib
 import json
 import pickle
 import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from deeppruning.data.bounds import check_unpacked
 from deeppruning.data.images import Normalization
-from deeppruning.errors import WeightsError
+from deeppruning.errors import DAMAGE, DataError, InputError, WeightsError
 from deeppruning.training.finite import learnt, not_finite
+from deeppruning.training.tensors import read_tensors
 
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "params")
 NORMALIZATION_KEY = "normalization"
 LISTED_AT_MOST = 5
+SHOWN_AT_MOST = 200  # characters of a value that is not what it should be
+DEEPEST = 8  # tables within tables, of which the innermost is the state dict
 
 _IMAGENET = Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 # Public checkpoints by the start of their SHA-256, which their file names carry (resnet20-12fca82f.th).
@@ -63,7 +67,12 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
             "Check the network's name, its options and the number of classes."
         )
     check_given(path, model, given)
-    model.load_state_dict(given, strict=False)
+    try:
+        model.load_state_dict(given, strict=False)
+    except (*DAMAGE, RuntimeError) as error:
+        raise WeightsError(
+            f"{path} holds weights that {type(model).__name__} cannot take: {error}"
+        ) from error
 
 
 def check_given(path: str | Path, model: nn.Module, given: Mapping[str, Tensor]) -> None:
@@ -80,7 +89,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     """The tensors of a weights file by name, on the CPU, without the prefixes that wrappers leave."""
     path = _checked(Path(path))
     if path.suffix == ".safetensors":
-        state, _ = _read_safetensors(path)
+        state, _ = read_tensors(path)
     else:
         state = _state_inside(_read_torch(path), path)
     if not state:
@@ -95,12 +104,12 @@ def normalization_for(path: str | Path) -> Normalization | None:
     """The input normalisation these weights were trained with, where the file or its hash tells it."""
     path = _checked(Path(path))
     if path.suffix == ".safetensors":
-        recorded: Any = _read_safetensors(path)[1].get(NORMALIZATION_KEY)
+        recorded: Any = read_tensors(path)[1].get(NORMALIZATION_KEY)
     else:
         content = _read_torch(path)
         recorded = content.get(NORMALIZATION_KEY) if isinstance(content, Mapping) else None
     if recorded is not None and not isinstance(recorded, Tensor):
-        return _parse_normalization(recorded, path)
+        return parse_normalization(recorded, path)
     digits = re.search(r"-([0-9a-f]{8})\.", path.name)
     if digits is None or digits[1] not in KNOWN_CHECKPOINTS:
         return None
@@ -123,17 +132,8 @@ def _checked(path: Path) -> Path:
     return path
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (SafetensorError, ValueError, OSError) as error:
-        raise WeightsError(
-            f"{path} is damaged or no safetensors file ({error}); copy or save it again"
-        ) from error
-
-
 def _read_torch(path: Path) -> Any:
+    _check_packing(path)
     try:
         with torch.serialization.safe_globals(_NUMPY_GLOBALS):
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -150,6 +150,18 @@ def _read_torch(path: Path) -> Any:
         raise _damaged(path) from error
 
 
+def _check_packing(path: Path) -> None:
+    """torch.save stores as it is; an archive that unpacks to much more than itself was made by another."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+        check_unpacked(path, packed=path.stat().st_size, unpacked=unpacked)
+    except DataError as error:
+        raise WeightsError(str(error)) from error
+    except Exception:
+        return  # the older form of torch.save, or damage, which torch.load tells
+
+
 def _damaged(path: Path) -> WeightsError:
     return WeightsError(
         f"{path} is cut short, damaged or not written by torch.save; copy or download it again "
@@ -159,11 +171,15 @@ def _damaged(path: Path) -> WeightsError:
 
 def _state_inside(content: Any, path: Path) -> dict[str, Tensor]:
     """The state dict in a loaded file: the table itself, or the entry of a training state that holds it."""
+    for _ in range(DEEPEST):
+        inner = [content[name] for name in WRAPPERS if isinstance(_entry(content, name), Mapping)]
+        if not inner:
+            break
+        content = inner[0]
     if not isinstance(content, Mapping):
         raise WeightsError(f"{path} holds a {type(content).__name__}, not a table of tensors by name")
-    for wrapper in WRAPPERS:
-        if isinstance(content.get(wrapper), Mapping):
-            return _state_inside(content[wrapper], path)
+    if not all(isinstance(key, str) for key in content):
+        raise WeightsError(f"{path} holds a table whose names are not all text; save the state_dict()")
     tensors = {key: value for key, value in content.items() if isinstance(value, Tensor)}
     if content and not tensors:
         raise WeightsError(
@@ -173,18 +189,25 @@ def _state_inside(content: Any, path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _parse_normalization(recorded: Any, path: Path) -> Normalization:
+def _entry(content: Any, name: str) -> Any:
+    return content.get(name) if isinstance(content, Mapping) else None
+
+
+def parse_normalization(recorded: Any, path: Path) -> Normalization:
+    """The normalisation that a file records, as JSON or as a table."""
     try:
         table = json.loads(recorded) if isinstance(recorded, str) else recorded
         mean = tuple(float(value) for value in table["mean"])
         std = tuple(float(value) for value in table["std"])
-    except (ValueError, TypeError, KeyError) as error:
+    except DAMAGE as error:
         raise WeightsError(
-            f'{path} records a normalization that is not {{"mean": [...], "std": [...]}}: {recorded!r}'
+            f'{path} records a normalization that is not {{"mean": [...], "std": [...]}}: '
+            f"{str(recorded)[:SHOWN_AT_MOST]}"
         ) from error
-    if not mean or len(mean) != len(std) or not all(0 < value < float("inf") for value in std):
-        raise WeightsError(f"{path} records a normalization that cannot be used: mean {mean}, std {std}")
-    return Normalization(mean, std)
+    try:
+        return Normalization(mean, std)
+    except InputError as error:
+        raise WeightsError(f"{path} records a normalization that cannot be used: {error}") from error
 
 
 def _shape(tensor: Tensor) -> str:

@@ -1,0 +1,67 @@
+"""What killed processes leave behind, half-written files and folders of scratch, and its removal.
+
+Whoever is at work holds a lock on each, which the system takes back when the process ends: what can be
+locked is nobody's any more.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_PARTIAL = re.compile(r"\..+\.[0-9a-f]{8}\.partial")  # as `atomic` names them
+_SCRATCH = "deeppruning-scratch-"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for the moment in the system's place for such; one that a killed process left is removed
+    by `remove_leftovers`."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+        handle = os.open(path, os.O_RDONLY)
+        with suppress(OSError):  # without locks it cannot be told from one in use, and stays after a kill
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        if path.exists():  # between its making and its locking it may have been taken for a leftover
+            break
+        os.close(handle)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(handle)
+
+
+def remove_leftovers(run_dir: Path) -> list[Path]:
+    """Remove half-written files below a run's folder, and folders of scratch; returns what was removed."""
+    removed = []
+    for folder, _, names in os.walk(run_dir):
+        for path in (Path(folder) / name for name in names if _PARTIAL.fullmatch(name)):
+            if not path.is_symlink() and _is_nobodys(path):
+                with suppress(OSError):
+                    path.unlink()
+                    removed.append(path)
+    for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        if path.is_dir() and not path.is_symlink() and _is_nobodys(path):
+            shutil.rmtree(path, ignore_errors=True)
+            removed.append(path)
+    return removed
+
+
+def _is_nobodys(path: Path) -> bool:
+    """Whether this user owns it and no process has it locked."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.fstat(handle).st_uid == os.getuid()
+    except OSError:
+        return False
+    finally:
+        os.close(handle)

@@ -1,0 +1,100 @@
+"""The options in a run's config.toml as tables that are of the right kind, or an error naming the file.
+
+>>> Tables({"search": {}}, "config.toml")["run"]
+Traceback (most recent call last):
+    ...
+deeppruning.errors.RunError: config.toml lacks 'run'; restore it from a copy or start a new run
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.errors import InputError, RunError
+
+ADVICE = "restore it from a copy or start a new run"
+LARGEST = 1 << 20  # bytes of a config.toml; ours have a thousand
+LONGEST_TEXT = 1024  # characters of a path or name
+MOST_WORKERS = 1 << 16
+
+
+class Tables(dict[str, Any]):
+    """A table of options; asking for one that is not there is an error that names the file."""
+
+    def __init__(self, content: Mapping[str, Any], file: Path | str, name: str = "") -> None:
+        self._file, self._name = file, name
+        inner = {
+            key: Tables(value, file, f"{name}{key}.") if isinstance(value, Mapping) else value
+            for key, value in content.items()
+        }
+        super().__init__(inner)
+
+    def __missing__(self, key: str) -> Any:
+        raise RunError(f"{self._file} lacks {self._name + key!r}; {ADVICE}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tables, (dict(self), self._file, self._name)
+
+
+def _is_text(value: Any) -> bool:
+    # No path or name has a zero byte or is that long, and the system refuses one with an error of its own.
+    return isinstance(value, str) and "\0" not in value and len(value) <= LONGEST_TEXT
+
+
+def _is_whole(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(_is_whole(side, 1, 1 << 16) for side in value)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_number, value))
+
+
+_TABLES = ("model", "data", "objective", "code", "run", "search", "finetune", "compare")
+_TEXTS = (
+    *("model.spec", "model.weights", "model.fingerprint", "data.data", "data.data_dir", "objective.spec"),
+    *("code.folder", "run.device", "run.backend", "run.ray_address"),
+)
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **{name: (lambda value: isinstance(value, Mapping), "a table") for name in (*_TABLES, "model.options")},
+    **dict.fromkeys(_TEXTS, (_is_text, "a short text")),
+    "data.image_size": (_is_size, "a list of height and width"),
+    "data.mean": (_are_numbers, "a list of numbers"),
+    "data.std": (_are_numbers, "a list of numbers"),
+    "run.workers": (lambda value: _is_whole(value, 1, MOST_WORKERS), f"a number in 1..{MOST_WORKERS}"),
+    "run.ray_cpus": (_is_number, "a number"),
+    "run.ray_gpus": (_is_number, "a number"),
+}
+_CONFIGS: dict[str, type[SearchConfig] | type[FinetuneConfig]] = {
+    "search": SearchConfig,
+    "finetune": FinetuneConfig,
+}
+
+
+def check_tables(content: Mapping[str, Any], file: Path) -> Tables:
+    """The tables, if all that is known of them is of the right kind."""
+    for name, (fits, wanted) in _KINDS.items():
+        table, _, key = name.partition(".")
+        where = content.get(table, {}) if key else content
+        if (key or table) in where and not fits(where[key or table]):
+            raise RunError(f"{file}: {name} must be {wanted}, got {_short(where[key or table])}; {ADVICE}")
+    for name, config in _CONFIGS.items():
+        try:
+            config.from_table(content.get(name, {}))
+        except InputError as error:
+            raise RunError(f"{file}, table {name}: {error}; {ADVICE}") from error
+    return Tables(content, file)
+
+
+def _short(value: Any) -> str:
+    shown = type(value).__name__ if isinstance(value, (Mapping, list)) else repr(value)
+    return shown if len(shown) < 80 else f"{shown[:77]}..."
