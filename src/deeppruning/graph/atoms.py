@@ -11,8 +11,9 @@ that is not understood freezes them. What is left after the run are classes of t
 True
 """
 
+import copy
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,10 @@ class AtomTable:
             self.issues[owner] = Issue(self.size, size, kind, layer, kernel)
             self.size += size
         return self.issues[owner].ids
+
+    def fork(self) -> "AtomTable":
+        """A table that goes its own way from here."""
+        return AtomTable(**{part.name: copy.copy(getattr(self, part.name)) for part in fields(self)})
 
     def tie(self, first: Ids, second: Ids) -> None:
         """These pairs of atoms go or stay together."""

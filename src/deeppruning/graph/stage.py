@@ -5,7 +5,6 @@ only shapes can be compared, for random masks depend on sizes: it is run on tens
 where the forward code needs their values, on real ones.
 """
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +50,7 @@ class Stage:
         self.train: Scene | None = None
         self.settled = False  # whether both scenes are known to run
         self.notes: list[str] = []
+        self.failure = ""
 
     def scene(self, mode: str) -> Scene:
         """The scene of a mode that was traced."""
@@ -60,62 +60,64 @@ class Stage:
 
     def trace(self, decisions: Decisions) -> tuple[AtomTable, dict[str, Trace]]:
         """Run the network on labels in both modes."""
-
-        def blank() -> AtomTable:
-            return AtomTable(choices=dict(decisions.choices))
-
-        table = blank()
+        table = AtomTable(choices=dict(decisions.choices))
         try:
             traces = {"eval": self.eval.trace(table, decisions)}
         except Exception as error:
             if self.settled:
                 raise
             self.eval = Scene(*in_own_precision(*self.given, error))
-            table = blank()
+            table = AtomTable(choices=dict(decisions.choices))
             traces = {"eval": self.eval.trace(table, decisions)}
-        if not self.settled:
-            self._find_training([*self._ghosts(), self.eval])
-        if self.train is not None and self._is_ghost():
+        for scene in self._training_scenes():
+            shadow = table.fork()  # a run that fails midway leaves nothing behind
             try:
-                shadow = copy.deepcopy(table)
-                traces["train"] = self.train.trace(shadow, decisions)
-                table = shadow
-            except Exception:
-                self.make_training_real()
-        if self.train is not None and "train" not in traces:
-            traces["train"] = self.train.trace(table, decisions)
+                traces["train"] = scene.trace(shadow, decisions)
+            except Exception as error:
+                self.failure = f"{type(error).__name__}: {error}"
+                continue
+            self.train, table = scene, shadow
+            break
+        else:
+            if not self.settled or self.train is not None:
+                self.notes.append(f"training mode was not traced, its forward failed ({self.failure})")
+            self.train = None
         self.settled = True
         return table, traces
 
-    def _is_ghost(self) -> bool:
-        return self.train is not None and self.train.model is not self.eval.model
-
     def make_training_real(self) -> bool:
         """Run training mode on real tensors from now on; false if it is so already."""
-        if not self._is_ghost():
+        if self.train is None or self.train.model is self.eval.model:
             return False
-        self._find_training([self.eval])
-        return True
+        real = [scene for scene in self._both_batches(self.eval) if _runs(scene)]
+        self.train = real[0] if real else None
+        return bool(real)
 
-    def _find_training(self, scenes: list[Scene]) -> None:
-        """Training mode may run other code (auxiliary heads): find inputs for it, a batch of 2 if need be."""
-        self.train = None
-        failure = ""
-        for scene in scenes:
-            for args, kwargs in ((scene.args, scene.kwargs), doubled((scene.args, dict(scene.kwargs)))):
-                attempt = Scene(scene.model, args, kwargs, training=True)
-                try:
-                    with seeded():
-                        attempt.copy()(*attempt.args, **attempt.kwargs)
-                except Exception as error:
-                    failure = f"{type(error).__name__}: {error}"
-                    continue
-                self.train = attempt
-                return
-        self.notes.append(f"training mode was not traced, its forward failed ({failure})")
-
-    def _ghosts(self) -> list[Scene]:
+    def _training_scenes(self) -> list[Scene]:
+        """Training mode may run other code (auxiliary heads): ways to run it, the cheapest first."""
+        if self.settled:
+            known = [] if self.train is None else [self.train]
+            ghost = bool(known) and known[0].model is not self.eval.model
+            return [*known, *self._both_batches(self.eval)] if ghost else known
         try:
-            return [Scene(*ghost_copy(self.eval.model, self.eval.args, self.eval.kwargs))]
+            ghosts = [Scene(*ghost_copy(self.eval.model, self.eval.args, self.eval.kwargs))]
         except Exception:  # tensors of a kind that cannot be without data
-            return []
+            ghosts = []
+        return [batch for scene in (*ghosts, self.eval) for batch in self._both_batches(scene)]
+
+    def _both_batches(self, scene: Scene) -> list[Scene]:
+        """The example as it is, and twice in one batch, which norms ask for that see a single number each."""
+        args, kwargs = doubled((scene.args, dict(scene.kwargs)))
+        return [
+            Scene(scene.model, scene.args, scene.kwargs, training=True),
+            Scene(scene.model, args, kwargs, training=True),
+        ]
+
+
+def _runs(scene: Scene) -> bool:
+    try:
+        with seeded():
+            scene.copy()(*scene.args, **scene.kwargs)
+    except Exception:
+        return False
+    return True

@@ -43,7 +43,7 @@ def probe_copy(
     run to show (see `in_own_precision`).
     """
     check_model(model)
-    twin = _random_copy(model).double()
+    twin = _random_copy(model, torch.float64).double()
     args, kwargs = _map_floats((args, kwargs), lambda tensor: tensor.detach().double())
     return twin, randomized_inputs(args), randomized_inputs(kwargs)
 
@@ -89,9 +89,16 @@ def ghost_copy(
     return duplicate(model, memo), args, dict(kwargs)
 
 
-def _random_copy(model: nn.Module) -> nn.Module:
+def _random_copy(model: nn.Module, kind: torch.dtype | None = None) -> nn.Module:
+    """A copy whose weights are drawn anew, in another precision if one is named."""
+    generator = torch.Generator().manual_seed(0)
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        if parameter.is_floating_point() and parameter.layout == torch.strided:
+            drawn = _drawn(parameter, kind or parameter.dtype, generator)
+            memo[id(parameter)] = nn.Parameter(drawn, requires_grad=parameter.requires_grad)
     try:
-        twin = duplicate(model, {})
+        twin = duplicate(model, memo)
     except Exception as error:
         raise GraphError(
             f"the network cannot be copied (copy.deepcopy failed: {error}); if it keeps results of a run as "
@@ -99,8 +106,22 @@ def _random_copy(model: nn.Module) -> nn.Module:
         ) from error
     forget_runs(twin)
     twin.eval()
-    randomize(twin)
+    for name, buffer in twin.named_buffers():
+        if name.endswith("running_mean"):
+            buffer.copy_(torch.randn(buffer.shape, generator=generator) * 0.1)
+        elif name.endswith("running_var"):
+            buffer.copy_(torch.rand(buffer.shape, generator=generator) + 0.5)
     return twin
+
+
+def _drawn(parameter: Tensor, kind: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Random weights at a scale that keeps activations tame, laid out in memory as the parameter is."""
+    middle, reach = (0.7, 0.35) if parameter.ndim < 2 else (0.0, (3 / max(1, parameter[0].numel())) ** 0.5)
+    values = torch.empty(parameter.shape, dtype=torch.float64)
+    values.uniform_(middle - reach, middle + reach, generator=generator)  # far quicker than normal numbers
+    if kind == values.dtype and values.device == parameter.device and parameter.is_contiguous():
+        return values
+    return torch.empty_like(parameter, dtype=kind, requires_grad=False).copy_(values)
 
 
 def as_double(
@@ -118,23 +139,6 @@ def as_double(
     except Exception:
         return single, args, kwargs
     return double, wide[0], wide[1]
-
-
-def randomize(model: nn.Module) -> None:
-    """Random weights at a scale that keeps activations tame, in place."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for tensor in model.parameters():
-            if tensor.is_floating_point() and tensor.layout == torch.strided:
-                values = torch.randn(tensor.shape, generator=generator)
-                spread_out = tensor.ndim > 1
-                shift, scale = (0.0, max(1, tensor[0].numel()) ** -0.5) if spread_out else (0.7, 0.2)
-                tensor.copy_(values * scale + shift)
-        for name, buffer in model.named_buffers():
-            if name.endswith("running_mean"):
-                buffer.copy_(torch.randn(buffer.shape, generator=generator) * 0.1)
-            elif name.endswith("running_var"):
-                buffer.copy_(torch.rand(buffer.shape, generator=generator) + 0.5)
 
 
 def randomized_inputs(tree: Any, *, positive: bool = False) -> Any:
