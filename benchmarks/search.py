@@ -30,8 +30,8 @@ from deeppruning.errors import DeepPruningError
 from deeppruning.evolution.variation import flip
 from deeppruning.graph import ChannelGraph
 from deeppruning.models import create_model
-from deeppruning.search.candidate import Context, evaluate_candidate
-from deeppruning.search.task import Classification
+from deeppruning.pruning.candidate import Context, evaluate_candidate
+from deeppruning.pruning.task import Classification
 from deeppruning.training.evaluate import evaluate
 from deeppruning.training.loop import fit
 

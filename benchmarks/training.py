@@ -21,7 +21,7 @@ from deeppruning.config import TrainConfig
 from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.models import create_model
 from deeppruning.models.summary import describe_model
-from deeppruning.training.allocator import keep_freed_memory
+from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.training.loop import fit
 
 NORMALIZATION = Normalization((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))

@@ -18,7 +18,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 import deeppruning as dp
-from deeppruning.search.events import Event, GenerationDone, Started
+from deeppruning.pruning.events import Event, GenerationDone, Started
 from search_helpers import digits, quick_finetune, quick_search, tiny_net
 
 

@@ -21,29 +21,29 @@ from safetensors import safe_open
 from safetensors.torch import save, save_file
 
 import deeppruning as dp
-from deeppruning.cli.config_file import read_options
-from deeppruning.cli.prune import prune
-from deeppruning.cli.resume import is_finished
-from deeppruning.cli.search_inputs import Inputs
-from deeppruning.cli.search_outcome import read_rows
-from deeppruning.cli.trust_options import Vouched
+from deeppruning.cli.commands.prune import prune
+from deeppruning.cli.commands.resume import is_finished
+from deeppruning.cli.display.outcome import read_rows
+from deeppruning.cli.options.config_file import read_options
+from deeppruning.cli.options.inputs import Inputs
+from deeppruning.cli.options.trust import Vouched
+from deeppruning.comparison.problem import Network
+from deeppruning.comparison.proposals import Proposal, read_proposal, write_proposal
+from deeppruning.comparison.results import read_comparison
+from deeppruning.comparison.setup import Match, open_comparison
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.cifar_layouts import read_python, read_sheets
 from deeppruning.data.folders import load_folder
 from deeppruning.data.idx import read_idx
 from deeppruning.data.named_files import archive_reader, folder_reader
 from deeppruning.data.npz import load_npz
-from deeppruning.export import read_network
-from deeppruning.report.data import collect
-from deeppruning.report.page import render
-from deeppruning.report.plots import draw
-from deeppruning.rivals.problem import Network
-from deeppruning.rivals.proposals import Proposal, read_proposal, write_proposal
-from deeppruning.rivals.results import read_comparison
-from deeppruning.rivals.setup import Match, open_comparison
+from deeppruning.exporting import read_network
+from deeppruning.pruning.finetuning import Finetuning
+from deeppruning.pruning.states import read_state, write_state
+from deeppruning.reporting.data import collect
+from deeppruning.reporting.page import render
+from deeppruning.reporting.plots import draw
 from deeppruning.runs import RunFolder
-from deeppruning.search.finetuning import Finetuning
-from deeppruning.search.states import read_state, write_state
 from deeppruning.training.checkpoint import load_checkpoint, save_checkpoint
 from deeppruning.training.folder import TrainFolder
 from deeppruning.training.reports import EpochReport

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from deeppruning.rivals.problem import Target
-from deeppruning.rivals.results import Comparison, Row, Search
+from deeppruning.comparison.problem import Target
+from deeppruning.comparison.results import Comparison, Row, Search
 from deeppruning.runs import EpochRow, Evaluation, RunFolder
 
 GENES = 6

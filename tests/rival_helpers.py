@@ -6,11 +6,11 @@ from torch import nn
 
 import deeppruning as dp
 from deeppruning.backends import InProcessBackend
+from deeppruning.comparison.problem import Clock, Problem, call
 from deeppruning.data.images import ImageSet
-from deeppruning.rivals.problem import Clock, Problem, call
+from deeppruning.pruning.candidate import Context
+from deeppruning.pruning.setup import Setup
 from deeppruning.runs.history import History
-from deeppruning.search.candidate import Context
-from deeppruning.search.setup import Setup
 from search_helpers import digits, quick_finetune, quick_search
 
 

@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 @pytest.mark.parametrize("name", ["prune", "train", "export", "bench", "finetune", "resume", "compare"])
 def test_every_option_is_listed(name: str) -> None:
-    command = getattr(importlib.import_module(f"deeppruning.cli.{name}"), name)
+    command = getattr(importlib.import_module(f"deeppruning.cli.commands.{name}"), name)
     text = (ROOT / "docs" / "options.md").read_text()
     # `compare` takes the options of `prune`, which are not said twice.
     listed = [text.split(f"## deeppruning {each}\n")[1].split("\n## ")[0] for each in (name, "prune")]
@@ -32,6 +32,6 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_has_help_with_an_example(name: str) -> None:
-    command = getattr(importlib.import_module(f"deeppruning.cli.{name}"), name)
+    command = getattr(importlib.import_module(f"deeppruning.cli.commands.{name}"), name)
     assert "Example" in (command.help or "")
     assert f"deeppruning {name}" in (command.help or "")

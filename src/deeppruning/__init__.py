@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from deeppruning.config import SearchConfig as SearchConfig
     from deeppruning.config import TrainConfig as TrainConfig
     from deeppruning.graph import ChannelGraph as ChannelGraph
-    from deeppruning.search.solution import load as load
-    from deeppruning.search.task import Task as Task
+    from deeppruning.pruning.solution import load as load
+    from deeppruning.pruning.task import Task as Task
 
 # Imported when first used: `deeppruning --help` must not wait for torch.
 _HOMES = {
@@ -28,10 +28,10 @@ _HOMES = {
     "FinetuneConfig": "deeppruning.config",
     "RayBackend": "deeppruning.backends",
     "SearchConfig": "deeppruning.config",
-    "Task": "deeppruning.search.task",
+    "Task": "deeppruning.pruning.task",
     "TrainConfig": "deeppruning.config",
     "compare": "deeppruning.api",
-    "load": "deeppruning.search.solution",
+    "load": "deeppruning.pruning.solution",
     "prune": "deeppruning.api",
     "resume": "deeppruning.api",
 }

@@ -14,16 +14,16 @@ from torch import nn
 
 from deeppruning.backends import Backend
 from deeppruning.backends.limits import Timeout
+from deeppruning.comparison import Comparison, compare_methods
+from deeppruning.comparison.events import Observer as RivalObserver
+from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError
-from deeppruning.rivals import Comparison, compare_methods
-from deeppruning.rivals.events import Observer as RivalObserver
-from deeppruning.rivals.setup import Match, make_rivalry, open_comparison
+from deeppruning.pruning.events import ignore
+from deeppruning.pruning.job import check_same_network, execute, finetune_one, fingerprint
+from deeppruning.pruning.result import Result, Solution
+from deeppruning.pruning.setup import Setup
 from deeppruning.runs import RunFolder
-from deeppruning.search.events import ignore
-from deeppruning.search.job import check_same_network, execute, finetune_one, fingerprint
-from deeppruning.search.result import Result, Solution
-from deeppruning.search.setup import Setup
 
 
 def prune(

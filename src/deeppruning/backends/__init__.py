@@ -2,7 +2,7 @@
 
 from deeppruning.backends.base import Backend, Outcome, Session
 from deeppruning.backends.inprocess import InProcessBackend
-from deeppruning.backends.pool import PoolBackend
-from deeppruning.backends.ray import RayBackend
+from deeppruning.backends.pool.backend import PoolBackend
+from deeppruning.backends.ray.backend import RayBackend
 
 __all__ = ["Backend", "InProcessBackend", "Outcome", "PoolBackend", "RayBackend", "Session"]

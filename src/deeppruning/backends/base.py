@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from deeppruning.backends.limits import Kind, same_kind
-from deeppruning.training.device import choose_device
+from deeppruning.system.device import choose_device
 
 Context = TypeVar("Context")
 Item = TypeVar("Item")

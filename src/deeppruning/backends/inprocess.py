@@ -20,8 +20,8 @@ from deeppruning.backends.base import (
     worker_name,
 )
 from deeppruning.backends.limits import Kind, same_kind
-from deeppruning.backends.threads import torch_threads
 from deeppruning.errors import InputError
+from deeppruning.system.threads import torch_threads
 
 
 class InProcessBackend(Backend):

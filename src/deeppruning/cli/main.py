@@ -11,7 +11,7 @@ from deeppruning.version import __version__
 
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
 
-# Each command lives in deeppruning.cli.<module> under its own name and is imported only when it is
+# Each command lives in deeppruning.cli.commands.<module> under its own name and is imported only when it is
 # called: `deeppruning --help` must not wait for torch.
 COMMANDS: dict[str, str] = {
     "demo": "See it work: train, prune and compare a small network in a few minutes.",
@@ -39,7 +39,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"deeppruning.cli.{cmd_name}")
+        module = importlib.import_module(f"deeppruning.cli.commands.{cmd_name}")
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return command

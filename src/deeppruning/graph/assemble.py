@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from deeppruning.graph.atoms import AtomTable, Ids
-from deeppruning.graph.labels import Channels
+from deeppruning.graph.labels.atoms import AtomTable, Ids
+from deeppruning.graph.labels.payloads import Channels
 from deeppruning.graph.plan import Genes, LayerFilters, Plan
-from deeppruning.graph.trace import Trace
+from deeppruning.graph.trace.tracer import Trace
 
 
 @dataclass(frozen=True)

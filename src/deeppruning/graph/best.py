@@ -9,7 +9,8 @@ from torch import nn
 
 from deeppruning.errors import GraphError
 from deeppruning.graph.assemble import GraphOptions
-from deeppruning.graph.build import Builder, Built
+from deeppruning.graph.build import Builder
+from deeppruning.graph.proof.built import Built
 
 
 def build_best(

@@ -9,32 +9,19 @@ from torch import nn
 
 from deeppruning.errors import GraphError
 from deeppruning.graph.assemble import GraphOptions, assemble
-from deeppruning.graph.atoms import Ids
-from deeppruning.graph.cut import cut
+from deeppruning.graph.cut.cutting import cut
+from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.graph.depth.prove import DepthFinder
-from deeppruning.graph.follow import OperationList
-from deeppruning.graph.plan import Bits, Plan
-from deeppruning.graph.probe import ExpectedSteps, Fault, Step, expected_shapes, find_faults
-from deeppruning.graph.recipe import Recipe
-from deeppruning.graph.remedies import Decisions, Doctor
-from deeppruning.graph.silence import kept_atoms
-from deeppruning.graph.stage import Stage
-from deeppruning.graph.trace import Record, Trace
-from deeppruning.graph.trials import Trials
-from deeppruning.graph.twin import batch_size, seeded
-
-
-@dataclass
-class Built:
-    """A plan with what is needed to run the proof again."""
-
-    plan: Plan
-    classes: Ids
-    gene_of_class: Ids
-    detached: frozenset[str]
-    records: list[Record]  # of the run in evaluation mode
-    notes: list[str]
-    rounds: int  # how often the network was traced until every probe held
+from deeppruning.graph.plan import Bits
+from deeppruning.graph.proof.built import Built
+from deeppruning.graph.proof.probe import ExpectedSteps, Fault, Step, expected_shapes, find_faults
+from deeppruning.graph.proof.remedies import Decisions, Doctor
+from deeppruning.graph.proof.silence import kept_atoms
+from deeppruning.graph.proof.stage import Stage
+from deeppruning.graph.proof.trials import Trials
+from deeppruning.graph.proof.twin import batch_size, seeded
+from deeppruning.graph.trace.follow import OperationList
+from deeppruning.graph.trace.tracer import Record, Trace
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from deeppruning.errors import GraphError, InputError
 from deeppruning.graph.assemble import GraphOptions
 from deeppruning.graph.best import build_best
-from deeppruning.graph.cut import cut
+from deeppruning.graph.cut.cutting import cut
+from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.graph.depth.repair import DepthRepair
 from deeppruning.graph.filters import filter_rows
 from deeppruning.graph.groups import Group, make_groups
 from deeppruning.graph.plan import Bits
-from deeppruning.graph.recipe import Recipe
+from deeppruning.graph.proof.verify import Proof, prove
 from deeppruning.graph.table import render
-from deeppruning.graph.verify import Proof, prove
 
 
 class ChannelGraph:

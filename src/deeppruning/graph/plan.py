@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.graph.prices import Price
-from deeppruning.graph.recipe import Recipe
 from deeppruning.graph.repair import Repair
 from deeppruning.graph.tally import Tally
 

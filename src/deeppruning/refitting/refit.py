@@ -13,8 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.depth.hollow import Answer
-from deeppruning.graph.recipe import Recipe
+from deeppruning.graph.cut.hollow import Answer
+from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.refitting.patches import patches_at
 from deeppruning.refitting.reference import LayerAnswers, Reference
 from deeppruning.refitting.solve import Fit

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 import tomli_w
 
-from deeppruning.atomic import write_atomically
 from deeppruning.errors import RunError
 from deeppruning.runs.history import History
 from deeppruning.runs.leftovers import remove_leftovers
 from deeppruning.runs.lock import RunLock
 from deeppruning.runs.tables import LARGEST, check_tables
 from deeppruning.runs.trust import refuse_foreign_code, sign
+from deeppruning.system.atomic import write_atomically
 from deeppruning.version import __version__
 
 if sys.version_info >= (3, 11):

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeppruning.errors import InputError, RunError
+from deeppruning.genome import pack_genome, unpack_genome
 from deeppruning.runs.database import connect, readable_errors, transaction
 from deeppruning.runs.facts import parse_fact
-from deeppruning.runs.genomes import pack_genome, unpack_genome
 from deeppruning.runs.records import CandidateRow, EpochRow, Evaluation, PickRow, Status
 
 Genome = NDArray[np.bool_]

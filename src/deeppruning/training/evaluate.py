@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from deeppruning.data.batches import Batches
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import InputError
-from deeppruning.training.device import precision_of
+from deeppruning.system.device import precision_of
 from deeppruning.training.finite import check_learnt, check_outputs_finite
 
 

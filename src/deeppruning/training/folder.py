@@ -13,9 +13,9 @@ from typing import Any
 import tomli_w
 from torch import nn
 
-from deeppruning.atomic import write_atomically
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import DAMAGE, RunError
+from deeppruning.system.atomic import write_atomically
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import write_tensors

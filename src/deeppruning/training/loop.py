@@ -23,8 +23,8 @@ from deeppruning.config import TrainConfig
 from deeppruning.data.batches import Augment, Batches
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import Diverged, InputError
+from deeppruning.system.device import precision_of
 from deeppruning.training.checkpoint import load_checkpoint, save_checkpoint
-from deeppruning.training.device import precision_of
 from deeppruning.training.evaluate import check_outputs, evaluate, mode
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.losses import Loss

@@ -15,8 +15,8 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from deeppruning.atomic import write_atomically
 from deeppruning.errors import DeepPruningError, WeightsError
+from deeppruning.system.atomic import write_atomically
 
 CHECKSUM = "checksum"  # the key of the metadata under which it is kept
 

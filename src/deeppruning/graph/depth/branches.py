@@ -17,10 +17,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
+from deeppruning.graph.cut.hollow import Extents
 from deeppruning.graph.depth.flow import Flow
-from deeppruning.graph.depth.hollow import Extents
-from deeppruning.graph.labels import Channels, Constant
-from deeppruning.graph.trace import Record
+from deeppruning.graph.labels.payloads import Channels, Constant
+from deeppruning.graph.trace.tracer import Record
 
 Emptied = frozenset[int]  # units by number
 Genes = NDArray[np.int64]

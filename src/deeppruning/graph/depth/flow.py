@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from deeppruning.graph.follow import Follower, tensors_in
+from deeppruning.graph.trace.follow import Follower, tensors_in
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from deeppruning.graph.atoms import Ids
-from deeppruning.graph.cut import cut
+from deeppruning.graph.cut.cutting import cut
+from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.graph.depth.branches import Branches, Unit
 from deeppruning.graph.depth.find import Depth, find_units
 from deeppruning.graph.depth.flow import FlowRun
 from deeppruning.graph.depth.repair import DepthRepair
-from deeppruning.graph.difference import difference, tolerance_for
 from deeppruning.graph.groups import make_groups
+from deeppruning.graph.labels.atoms import Ids
 from deeppruning.graph.plan import Plan
-from deeppruning.graph.recipe import Recipe
-from deeppruning.graph.silence import SilentRun, kept_atoms
-from deeppruning.graph.stage import Scene
-from deeppruning.graph.trace import Record
-from deeppruning.graph.twin import seeded
+from deeppruning.graph.proof.difference import difference, tolerance_for
+from deeppruning.graph.proof.silence import SilentRun, kept_atoms
+from deeppruning.graph.proof.stage import Scene
+from deeppruning.graph.proof.twin import seeded
+from deeppruning.graph.trace.tracer import Record
 
 SHARE = 0.7  # of the filters that stay in the other layers while units are emptied
 

@@ -1,0 +1,1 @@
+"""A pool of local processes."""

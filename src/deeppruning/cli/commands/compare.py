@@ -1,0 +1,213 @@
+"""`deeppruning compare`: ask other methods for networks of the same FLOPs and fine-tune all of them alike."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deeppruning import api
+from deeppruning.cli.display.amounts import duration
+from deeppruning.cli.display.progress import diverged_line
+from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
+from deeppruning.cli.options.config_file import config_option
+from deeppruning.cli.options.data import data_options
+from deeppruning.cli.options.inputs import Inputs
+from deeppruning.cli.options.model import model_argument, model_option, weights_option
+from deeppruning.cli.options.search import (
+    finetune_options,
+    finetune_settings,
+    output_options,
+    search_config,
+    search_options,
+)
+from deeppruning.cli.running import resumable
+from deeppruning.comparison import Comparison, MethodDone
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.errors import InputError
+from deeppruning.pruning.events import EpochDone, FinetuneDiverged
+from deeppruning.reporting import write_report
+from deeppruning.reporting.comparison_plot import write_rivals_plot
+from deeppruning.runs.folder import RunFolder
+from deeppruning.system.allocator import keep_freed_memory
+
+
+@click.command()
+@model_argument
+@weights_option
+@model_option
+@data_options("digits")
+@click.option("--methods", default="all", show_default=True, help="Names with commas between, or all.")
+@click.option(
+    "--match",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="A run: its three picks take part, and their FLOPs are asked for. Its options hold for all.",
+)
+@click.option(
+    "--shares", metavar="S,S,S", help="Without --match: shares of the FLOPs to ask for, as 0.8,0.5,0.3."
+)
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Repetitions.")
+@click.option(
+    "--images",
+    type=click.IntRange(min=1),
+    help="Fine-tune on a class-balanced part of so many training images. [all]",
+)
+@click.option(
+    "--test-images",
+    type=click.IntRange(min=1),
+    help="Measure errors on a class-balanced part of so many test images. [all]",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the comparison. [RUN/compare]")
+@search_options
+@finetune_options(prefix=True)
+@backend_options()
+@output_options
+@config_option
+def compare(
+    model: str, weights: Path | None, methods: str, match: Path | None, shares: str | None, seeds: int,
+    images: int | None, test_images: int | None, out: Path | None, device: str | None, quiet: bool,
+    as_json: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Compare with other ways to prune MODEL: same data, same FLOPs, same fine-tuning.
+
+    Methods: random, l1, activation, apoz and entropy (the same share of every layer; with -global, as
+    random-global, wherever the score is lowest), l1-sensitivity, thinet, auto-balanced, ga, kgea, nsga2,
+    es-plus and es-comma (our strategy with other seeds), random-search, uniform-width. Those that search
+    evaluate as many candidates as the run. Stopped, the same command goes on; methods and seeds can be
+    added later.
+
+    \b
+    Example:
+      deeppruning compare resnet20 --weights runs/base/model.safetensors --data digits \\
+        --match runs/thin --methods l1,thinet,nsga2 --seeds 2
+      deeppruning compare resnet20 --weights runs/base/model.safetensors --data digits \\
+        --shares 0.7,0.4 --methods l1,apoz --finetune-epochs 5 --out runs/compare
+    """
+    keep_freed_memory()
+    if weights is None:
+        raise InputError(
+            "compare prunes a trained network: give its --weights (`deeppruning train` makes them)"
+        )
+    folder = out or (match / "compare" if match else None)
+    if folder is None:
+        raise InputError("say where the comparison shall be kept: --out FOLDER, or --match RUN")
+    search, finetune = _options(match, settings)
+    given = {key: settings[key] for key in ("data_dir", "download", "image_size", "mean", "std")}
+    choice = BackendChoice.take(settings).or_as_in({})
+    progress = _Progress(quiet=quiet, as_json=as_json)
+    backend = choice.make(search.threads, device or "auto", progress.say)
+    with resumable(folder, "the same command"), entered(choice, backend, search.threads) as workers:
+        loaded = Inputs(model, weights, settings["data"], settings["model_options"], **given).load()
+        progress.say(loaded.normalization_line)
+        comparison = api.compare(
+            loaded.network,
+            loaded.splits.train,
+            loaded.splits.test,
+            methods=methods,
+            match=match,
+            shares=_shares(shares),
+            seeds=seeds,
+            images=images,
+            test_images=test_images,
+            run_dir=folder,
+            search=None if match else search,
+            finetune=finetune,
+            workers=workers,
+            device=device,
+            backend=backend,
+            candidate_timeout=choice.local_timeout(),
+            observer=progress,
+        )
+    plot = write_rivals_plot(folder)
+    page = write_report(match) if match else None
+    progress.finish(comparison, folder, [path for path in (plot, page) if path is not None])
+
+
+def _options(match: Path | None, settings: dict[str, Any]) -> tuple[SearchConfig, FinetuneConfig]:
+    """The search's options and those of fine-tuning: a run's, changed by what is given, or the given ones."""
+    search, function = search_config(settings)
+    if function is not None:
+        raise InputError("a comparison is at equal FLOPs: it takes no --objective of your own")
+    changes = finetune_settings(settings)
+    if match is None:
+        return search, FinetuneConfig(**changes, seed=search.seed)
+    if search != SearchConfig():
+        raise InputError("with --match the options of the search are those of the run: leave them out")
+    with RunFolder.open(match, read_only=True) as run:
+        kept = FinetuneConfig.from_table(run.config["finetune"])
+        return SearchConfig.from_table(run.config["search"]), replace(kept, **changes)
+
+
+def _shares(text: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError as error:
+        raise InputError(f"--shares takes numbers such as 0.8,0.5,0.3, got {text!r}") from error
+
+
+class _Progress:
+    """A line a method, or an object a line, or nothing; then the table."""
+
+    def __init__(self, *, quiet: bool, as_json: bool) -> None:
+        self._quiet, self._as_json = quiet, as_json
+
+    def say(self, text: str) -> None:
+        if not self._quiet and not self._as_json:
+            click.echo(text)
+
+    def __call__(self, event: MethodDone | EpochDone | FinetuneDiverged) -> None:
+        if isinstance(event, EpochDone):
+            return
+        if isinstance(event, FinetuneDiverged):
+            self.say(diverged_line(event))
+            return
+        if self._as_json:
+            click.echo(json.dumps({"event": "method", **asdict(event)}))
+        networks = ", ".join(
+            f"{row.target} {_percent(row.error_before, 1)} -> {_percent(row.error_after, 2, ' %')}"
+            for row in event.rows
+        )
+        spent = sum(row.select_seconds + row.finetune_seconds for row in event.rows)
+        step = f"{event.done:3}/{event.steps}  {event.method}, seed {event.seed}"
+        self.say(f"{step}: {networks}  ({duration(spent)})")
+
+    def finish(self, comparison: Comparison, folder: Path, files: list[Path]) -> None:
+        if self._as_json:
+            click.echo(json.dumps({"event": "finished", **comparison.to_table()}))
+            return
+        click.echo(table(comparison))
+        for path in (folder / "results.json", *files):
+            click.echo(f"written: {path}")
+
+
+def _percent(error: float | None, digits: int, unit: str = "") -> str:
+    return "failed" if error is None else f"{100 * error:.{digits}f}{unit}"
+
+
+def table(comparison: Comparison) -> str:
+    """All methods at every target as text, the most accurate first, and the searches below."""
+    lines = [f"original: {100 * comparison.original_error:.2f} % test error"]
+    for target in comparison.targets:
+        share = target.flops / comparison.original_flops
+        lines += ["", f"{target.name}: {100 * share:.1f} % of the FLOPs asked for"]
+        lines.append(
+            f"{'method':18} {'cut only':>9} {'fine-tuned':>16} {'FLOPs':>8} {'parameters':>11} {'time':>9}"
+        )
+        for mean in comparison.means():
+            if mean.target == target.name:
+                spread = "" if mean.error_spread is None else f" ± {100 * mean.error_spread:.2f}"
+                lines.append(
+                    f"{mean.method:18} {_percent(mean.error_before, 2, ' %'):>9} "
+                    f"{_percent(mean.error_after, 2, f'{spread} %'):>16} "
+                    f"{100 * mean.flops / comparison.original_flops:6.1f} % {mean.params:11,.0f} "
+                    f"{duration(mean.select_seconds + mean.finetune_seconds):>9}"
+                )
+    if comparison.searches:
+        lines += ["", f"{'search':18} {'seed':>5} {'evaluations':>12} {'hypervolume':>12}"]
+        for search in comparison.searches:
+            lines.append(
+                f"{search.method:18} {search.seed:5} {search.evaluations:12} {search.hypervolume:12.4f}"
+            )
+    return "\n".join(lines)

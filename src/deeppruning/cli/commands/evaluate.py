@@ -1,0 +1,68 @@
+"""`deeppruning evaluate`: the test error of a network with its weights."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from deeppruning.cli.options.data import data_options, load_from_options
+from deeppruning.cli.options.model import build_model, model_argument, model_option, weights_option
+from deeppruning.cli.options.normalization import with_right_normalization
+from deeppruning.system.allocator import keep_freed_memory
+from deeppruning.system.device import available_threads, choose_device
+from deeppruning.training.evaluate import evaluate as measure
+
+
+@click.command()
+@model_argument
+@weights_option
+@model_option
+@data_options("digits")
+@click.option(
+    "--batch-size", type=click.IntRange(min=1), default=250, show_default=True, help="Images a pass."
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
+@click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [all cores]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def evaluate(
+    model: str, weights: Path | None, model_options: dict[str, Any], data: str, data_dir: Path | None,
+    download: bool, image_size: tuple[int, int] | None, mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None, batch_size: int, device: str, threads: int | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Print the test error, loss and speed of MODEL on the test images.
+
+    Images are normalised by --mean and --std if given, else as the weights file records, else as is
+    customary for the data set; the output says which.
+
+    \b
+    Example:
+      deeppruning evaluate resnet20 --weights runs/base/model.safetensors --data digits
+    """
+    keep_freed_memory()
+    torch.set_num_threads(threads or min(torch.get_num_threads(), available_threads()))
+    splits = load_from_options(
+        data, data_dir=data_dir, download=download, image_size=image_size, mean=mean, std=std
+    )
+    splits, source = with_right_normalization(splits, weights, given=mean is not None)
+    network = build_model(model, splits.test, weights, model_options)
+    result = measure(network, splits.test, batch_size=batch_size, device=choose_device(device))
+    used = splits.test.normalization
+    if as_json:
+        described = {"source": source, **(asdict(used) if used is not None else {})}
+        click.echo(json.dumps({**asdict(result), "normalization": described}, indent=2))
+        return
+    if weights is None:
+        click.echo("no --weights given: this is the untrained network", err=True)
+    values = f": mean {_numbers(used.mean)}, std {_numbers(used.std)}" if used is not None else ""
+    click.echo(f"normalisation: {source}{values}")
+    click.echo(
+        f"test error {100 * result.error:.2f} %  loss {result.loss:.4f}  "
+        f"{result.images_per_second:.0f} images/s  ({result.count} images)"
+    )
+
+
+def _numbers(values: tuple[float, ...]) -> str:
+    return " ".join(f"{value:.4f}" for value in values)

@@ -1,0 +1,70 @@
+"""`deeppruning finetune`: fine-tune any candidate of a run, because a user is not limited to the three."""
+
+import shlex
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deeppruning import api
+from deeppruning.cli.display.outcome import read_rows, table
+from deeppruning.cli.display.progress import make_progress
+from deeppruning.cli.options.inputs import Inputs
+from deeppruning.cli.options.model import weights_option
+from deeppruning.cli.options.search import finetune_options, finetune_settings, output_options, run_argument
+from deeppruning.cli.options.trust import Vouched, trust_options
+from deeppruning.cli.running import resumable
+from deeppruning.config import FinetuneConfig
+from deeppruning.runs.folder import RunFolder
+from deeppruning.system.allocator import keep_freed_memory
+from deeppruning.system.device import choose_device
+
+
+@click.command()
+@run_argument
+@click.option("--candidate", type=int, required=True, help="The candidate's id, as in the report.")
+@finetune_options(prefix=False)
+@click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [as in the run]")
+@weights_option
+@trust_options("model", "data", "objective")
+@output_options
+def finetune(
+    run: Path, candidate: int, threads: int | None, weights: Path | None, device: str | None, quiet: bool,
+    as_json: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Fine-tune one candidate of RUN on all training images and save it there as candidate-ID.safetensors.
+
+    By the run's own options, except for those given. Stopped, the same command goes on.
+
+    \b
+    Example:
+      deeppruning finetune runs/thin --candidate 17
+      deeppruning finetune runs/thin --candidate 17 --epochs 100 --distill 0.5
+    """
+    keep_freed_memory()
+    vouched = Vouched.take(settings)
+    with RunFolder.open(run) as opened:  # locked for a moment: a run at work must be told before data is read
+        config = opened.config
+    options = replace(FinetuneConfig.from_table(config["finetune"]), **finetune_settings(settings))
+    choose_device(device or config["run"]["device"])
+    progress = make_progress(quiet=quiet, as_json=as_json)
+    again = f"deeppruning finetune {shlex.quote(str(run))} --candidate {candidate} (and the same options)"
+    with resumable(run, again):
+        loaded = Inputs.from_run(opened, vouched, weights).load()
+        with progress:
+            solution = api.finetune(
+                run,
+                candidate,
+                loaded.network,
+                loaded.splits.train,
+                loaded.splits.test,
+                options=options,
+                threads=threads,
+                device=device,
+                objective=loaded.objective,
+                observer=progress,
+            )
+        rows = read_rows(run, (solution.role,))
+        text = f"{table(rows)}\nsaved in {solution.path}"
+        progress.finish([asdict(row) for row in rows], None, text)

@@ -1,0 +1,125 @@
+"""`deeppruning prune`: search for thin versions of a network and fine-tune the three picks, in a folder."""
+
+import contextlib
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from deeppruning.cli.commands.train import train
+from deeppruning.cli.display.progress import SearchProgress, make_progress
+from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
+from deeppruning.cli.options.config_file import config_option
+from deeppruning.cli.options.data import data_options, load_from_options
+from deeppruning.cli.options.inputs import Inputs
+from deeppruning.cli.options.model import build_model, model_argument, model_option, weights_option
+from deeppruning.cli.options.search import (
+    finetune_options,
+    finetune_settings,
+    output_options,
+    search_config,
+    search_options,
+)
+from deeppruning.cli.running import resumable, start
+from deeppruning.config import FinetuneConfig, SearchConfig, TrainConfig
+from deeppruning.pruning.setup import example_image, prunable_graph
+from deeppruning.runs.folder import refuse_occupied
+from deeppruning.system.allocator import keep_freed_memory
+from deeppruning.training.folder import TrainFolder
+
+
+@click.command()
+@model_argument
+@weights_option
+@model_option
+@data_options("digits")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the run. [runs/MODEL-DATA-pruned]")
+@search_options
+@finetune_options(prefix=True)
+@click.option(
+    "--train-epochs",
+    type=int,
+    help=f"Without --weights: epochs the network is trained for first. [{TrainConfig().epochs}]",
+)
+@backend_options()
+@output_options
+@config_option
+@click.pass_context
+def prune(
+    context: click.Context, /, model: str, weights: Path | None, out: Path | None, train_epochs: int | None,
+    device: str | None, quiet: bool, as_json: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Search for thin versions of MODEL, a network from the zoo or your own (file.py:factory).
+
+    Tries many ways to remove filters, picks three (heavy: most accurate, light: cheapest, knee: the best
+    compromise), fine-tunes these and saves them beside the history of the whole search. The result does
+    not depend on --workers or --backend. Stopped at any moment, the run goes on with `deeppruning resume`.
+    Without --weights the network is trained first, into a folder beside the run's. The paper leaves open
+    what is not marked as its value.
+
+    \b
+    Example:
+      deeppruning train resnet20 --data digits --epochs 15 --out runs/base
+      deeppruning prune resnet20 --weights runs/base/model.safetensors --data digits \\
+        --offspring 8 --generations 4 --finetune-epochs 10 --out runs/thin
+      deeppruning prune resnet56 --weights r56.th --data cifar10 --backend ray --ray-address auto
+    """
+    keep_freed_memory()
+    search, function = search_config(settings)
+    finetune = FinetuneConfig(**finetune_settings(settings), seed=search.seed)
+    chosen_device = device or "auto"
+    choice = BackendChoice.take(settings).or_as_in({})
+    progress = make_progress(quiet=quiet, as_json=as_json)
+    backend = choice.make(search.threads, chosen_device, progress.say)
+    data, options = settings["data"], settings["model_options"]
+    out = out or Path("runs") / _plain(f"{model}-{data}-pruned")
+    refuse_occupied(out)
+    given = {key: settings[key] for key in ("data_dir", "download", "image_size", "mean", "std")}
+    again = f"deeppruning resume {shlex.quote(str(out))}"
+    with resumable(out, again), entered(choice, backend, search.threads) as progress.state.workers:
+        if weights is None:
+            progress.say("no --weights given, so there is no trained network yet")
+            check_prunable(model, data, options, search, **given)
+            epochs = TrainConfig().epochs if train_epochs is None else train_epochs
+            weights = train_first(
+                context, out, progress, quiet=quiet, as_json=as_json, model=model, model_options=options,
+                data=data, epochs=epochs, seed=search.seed, device=chosen_device, **given,
+            )  # fmt: skip
+        loaded = Inputs(model, weights, data, options, objective=function, **given).load()
+        run_table = {"device": chosen_device, **choice.table(search.threads)}
+        start(out, loaded, search, finetune, progress, run_table, backend=backend)
+
+
+def check_prunable(
+    model: str, data: str, options: Mapping[str, Any], search: SearchConfig, **given: Any
+) -> None:
+    """Refuse a network that has nothing to prune before hours go into its training."""
+    images = load_from_options(data, **given).train
+    with torch.random.fork_rng():
+        network = build_model(model, images, None, options)
+        prunable_graph(network, example_image(network, images), search)
+
+
+def train_first(
+    context: click.Context, out: Path, progress: SearchProgress, *, quiet: bool, as_json: bool, **job: Any
+) -> Path:
+    """Train the network that is to be pruned as `deeppruning train` would, and return its weights."""
+    folder = TrainFolder(out.with_name(f"{out.name}-base"))
+    progress.say(f"training {job['model']} first: {job['epochs']} epochs, into {folder.path}")
+    progress.tell("training", folder=str(folder.path), epochs=job["epochs"])
+    with contextlib.ExitStack() as stack:
+        if quiet or as_json:  # the output belongs to the table or to the events
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        context.invoke(train, out=folder.path, quiet=quiet, **job)
+    progress.tell("trained", weights=str(folder.model))
+    return folder.model
+
+
+def _plain(text: str) -> str:
+    """A folder's name made of a model's and a data set's, which may be paths."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.")

@@ -1,0 +1,159 @@
+"""The end of a run on the command line: the four networks side by side, and what can be done next."""
+
+import importlib.util
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from deeppruning.cli.display.amounts import amount
+from deeppruning.cli.display.progress import SearchProgress
+from deeppruning.cli.main import COMMANDS
+from deeppruning.errors import DeepPruningError
+from deeppruning.pruning.candidate import measure_latency
+from deeppruning.pruning.result import Result
+from deeppruning.runs.database import readable_errors
+from deeppruning.runs.folder import RunFolder
+from deeppruning.system.device import precision_of
+from deeppruning.system.threads import torch_threads
+
+ROLES = ("heavy", "knee", "light")
+_LATENCY = "latency_batch_1"  # the fact under which a run keeps the measured seconds of its networks
+_SLOW_SECONDS = 0.5  # a forward pass beyond this is not measured: the table must come at once
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network of the final table."""
+
+    network: str
+    candidate: int | None
+    test_error: float | None
+    flops: int
+    flops_pruned: float
+    params: int
+    latency_seconds: float | None = None
+    failure: str = ""  # why there is no such network
+
+
+def conclude(run_dir: Path, progress: SearchProgress) -> None:
+    """Show a finished run: its table, its report and the commands to try next."""
+    rows = read_rows(run_dir)
+    report = _write_report(run_dir, progress)
+    lines = [table(rows), *_notes(rows), f"run folder: {run_dir}"]
+    if report is not None:
+        lines.append(f"report: {report}")
+    lines += [f"next: {command}" for command in _next_commands(run_dir)]
+    progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines))
+
+
+def read_rows(run_dir: Path, roles: tuple[str, ...] = ROLES) -> list[Row]:
+    """The original and these solutions of a run, from its history."""
+    with RunFolder.open(run_dir, read_only=True) as run:
+        facts = run.history.facts()
+        with readable_errors(run.history.path):  # facts that are not there
+            return _rows(facts, roles)
+
+
+def _rows(facts: Mapping[str, Any], roles: tuple[str, ...]) -> list[Row]:
+    original, latency = facts["original"], facts.get(_LATENCY, {})
+    rows = [
+        Row("original", None, original.get("test_error"), original["flops"], 0.0, original["params"],
+            latency.get("original"), original.get("failure", ""))
+    ]  # fmt: skip
+    for role in roles:
+        kept: Mapping[str, Any] = facts[f"solution/{role}"]
+        numbers = (kept["test_error"], kept["flops"], kept["flops_pruned"], kept["params"])
+        rows.append(Row(role, kept["id"], *numbers, latency.get(role), kept.get("failure", "")))
+    return rows
+
+
+def table(rows: list[Row]) -> str:
+    """The rows as text; a column that lacks a number is left out.
+
+    >>> print(table([Row("original", None, 0.0664, 125_000_000, 0.0, 850_000)]))
+    network   test error     FLOPs  FLOPs saved  parameters
+    original      6.64 %  125.00 M            -     850,000
+    """
+    measured = any(row.latency_seconds is not None for row in rows)
+    columns: list[list[str]] = [
+        ["network", *(row.network for row in rows)],
+        ["test error", *("failed" if row.failure else _percent(row.test_error) for row in rows)],
+        ["FLOPs", *(amount(row.flops, like=rows[0].flops) for row in rows)],
+        ["FLOPs saved", *("-" if row.candidate is None else _percent(row.flops_pruned, 1) for row in rows)],
+        ["parameters", *(f"{row.params:,}" for row in rows)],
+        [
+            "latency",
+            *("-" if row.failure and measured else _milliseconds(row.latency_seconds) for row in rows),
+        ],
+    ]
+    columns = [column for column in columns if all(column[1:])]
+    widths = [max(map(len, column)) for column in columns]
+    lines = []
+    for cells in zip(*columns, strict=True):
+        padded = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
+        lines.append("  ".join([cells[0].ljust(widths[0]), *padded]))
+    return "\n".join(lines)
+
+
+def keep_latencies(result: Result, original: nn.Module, example: torch.Tensor) -> None:
+    """Measure the four networks in turns, one input and one thread on the processor; the run keeps it."""
+    example = example.to(precision_of(original))
+    models = {"original": original.cpu(), **{one.role: one.model.cpu() for one in result.solutions}}
+    with torch_threads(1):
+        if _seconds_of_one(original, example) > _SLOW_SECONDS:
+            return
+        # In turns, so that a busy moment of the machine does not fall on one of them alone.
+        turns = [
+            {name: measure_latency(model, example, runs=5) for name, model in models.items()}
+            for _ in range(5)
+        ]
+    medians = {name: float(np.median([turn[name] for turn in turns])) for name in models}
+    with RunFolder.open(result.run_dir) as run:
+        run.history.set_fact(_LATENCY, medians)
+
+
+def _seconds_of_one(model: nn.Module, example: torch.Tensor) -> float:
+    start = time.perf_counter()
+    measure_latency(model, example, runs=1)
+    return (time.perf_counter() - start) / 4  # three warm-ups and the one that counts
+
+
+def _notes(rows: list[Row]) -> list[str]:
+    measured = any(row.latency_seconds is not None for row in rows)
+    notes = ["(latency: one image, one processor thread, median)"] if measured else []
+    return notes + [f"{row.network} failed: {row.failure}" for row in rows if row.failure]
+
+
+def _write_report(run_dir: Path, progress: SearchProgress) -> Path | None:
+    """The report's path; a report that cannot be written must not hide what the run came to."""
+    if importlib.util.find_spec("deeppruning.reporting") is None:
+        return None
+    try:
+        return Path(importlib.import_module("deeppruning.reporting").write_report(run_dir))
+    except (DeepPruningError, ImportError) as error:
+        progress.say(f"no report was written: {error}")
+        return None
+
+
+def _next_commands(run_dir: Path) -> list[str]:
+    commands = {
+        "export": f"deeppruning export {shlex.quote(str(run_dir))} --solution knee --format onnx",
+        "bench": f"deeppruning bench {shlex.quote(str(run_dir))}",
+        "finetune": f"deeppruning finetune {shlex.quote(str(run_dir))} --candidate ID  (any other candidate)",
+    }
+    return [text for command, text in commands.items() if command in COMMANDS]
+
+
+def _percent(share: float | None, digits: int = 2) -> str:
+    return "" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1000 * seconds:.2f} ms"

@@ -1,0 +1,117 @@
+"""The live picture of a search on a terminal: progress, the three picks, the population as a plot."""
+
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from deeppruning.cli.display.amounts import duration
+from deeppruning.cli.display.progress import PlainProgress, diverged_line, is_troubled, started_line
+from deeppruning.cli.display.scatter import scatter
+from deeppruning.cli.display.state import MARKS
+from deeppruning.pruning.events import CandidateDone, Event, FinetuneDiverged, SolutionSaved, Started
+
+_PLOT_COLUMNS, _PLOT_ROWS = 60, 12
+_ROWS_BESIDE_PLOT = 14  # progress, nodes, picks, axis and the shell's prompt
+_COLOURS = {"H": "bold green", "K": "bold yellow", "L": "bold cyan"}
+
+
+class LiveProgress(PlainProgress):
+    """A picture that is drawn anew as things happen; remarks scroll by above it."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._heard = time.monotonic()
+        self._live = Live(get_renderable=self.picture, console=console, refresh_per_second=2)
+
+    def __enter__(self) -> "LiveProgress":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        """Print the remark above the picture."""
+        self._console.print(Text(text))
+
+    def show(self, event: Event) -> None:
+        """Redraw; say only what the picture does not."""
+        self._heard = time.monotonic()
+        if isinstance(event, Started):
+            self.say(started_line(event))
+            self._live.start()
+        elif isinstance(event, SolutionSaved):
+            self.say(f"saved {event.role} in {event.path}")
+        elif isinstance(event, FinetuneDiverged):
+            self.say(diverged_line(event))
+        elif isinstance(event, CandidateDone) and is_troubled(event):
+            self.say(self._candidate_line(event))
+
+    def finish(self, networks: list[dict[str, Any]], report: str | None, text: str) -> None:
+        """Stop drawing; the last picture stays above the final table."""
+        self._live.stop()
+        super().finish(networks, report, text)
+
+    def picture(self) -> RenderableType:
+        """What is on the screen now."""
+        state = self.state
+        parts: list[RenderableType] = [self._headline()]
+        if state.picks:
+            parts.append(self._picks())
+        rows = min(_PLOT_ROWS, self._console.height - _ROWS_BESIDE_PLOT)
+        columns = min(_PLOT_COLUMNS, self._console.width - 12)
+        if state.candidates and rows >= 5 and columns >= 20:
+            parts.append(self._plot(columns, rows))
+        return Group(*parts)
+
+    def _headline(self) -> RenderableType:
+        state = self.state
+        tuning = list(state.epochs.values())
+        done, total = state.done, state.total
+        generations = state.started.generations if state.started is not None else 0
+        what = f"generation {state.generation}/{generations}  candidate {done}/{total}"
+        if tuning:
+            done, total = sum(one.report.epoch for one in tuning), sum(one.epochs for one in tuning)
+            what = f"fine-tuning  epoch {done}/{total}"
+        elif done == total and total:
+            what = "search done, fine-tuning begins"
+        left = state.seconds_left()
+        since = time.monotonic() - self._heard
+        eta = "" if left is None else f"{duration(max(0.0, left - since))} left"
+        line = Table.grid(padding=(0, 2))
+        bar = ProgressBar(total=max(1, total), completed=done, width=24)
+        line.add_row(what, bar, eta, Text(state.troubles(), "red"))
+        nodes = state.by_node()
+        return Group(line, Text(nodes, "dim")) if nodes else line
+
+    def _picks(self) -> RenderableType:
+        table = Table.grid(padding=(0, 2))
+        for role, pick in self.state.picks.items():
+            cells = [
+                Text(MARKS[role], _COLOURS[MARKS[role]]),
+                Text(role),
+                Text(f"error {100 * pick.error:.2f} %"),
+                Text(f"FLOPs -{100 * pick.flops_pruned:.1f} %"),
+            ]
+            for roles, epoch in self.state.epochs.items():
+                if role in roles:
+                    test = epoch.report.test_error
+                    cells.append(Text(f"epoch {epoch.report.epoch}/{epoch.epochs}"))
+                    cells.append(Text("" if test is None else f"test error {100 * test:.2f} %"))
+            table.add_row(*cells)
+        return table
+
+    def _plot(self, columns: int, rows: int) -> RenderableType:
+        plain = not self._console.encoding.lower().startswith("utf")
+        drawn = Text(scatter(self.state.points(plain=plain), width=columns, height=rows, plain=plain))
+        for mark, colour in _COLOURS.items():
+            drawn.highlight_regex(rf"(?<![\w.]){mark}", colour)
+        return Group(Text("error on the sample", "dim"), drawn)

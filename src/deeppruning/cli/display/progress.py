@@ -1,0 +1,222 @@
+"""How a search shows itself: a live picture on a terminal, lines elsewhere, JSON for machines, or nothing.
+
+With --json every line on the output is one object with the key `event`; errors are shares (0..1):
+`training`, `trained` (only without --weights), `started`, `candidate`, `generation`, `epoch`, `diverged`,
+`solution`, `finished`. A candidate that diverged or failed has null for its error and cost.
+The keys are the fields of the events in deeppruning.pruning.events, those of an evaluation
+or epoch report beside them; `finished` has `networks`, the rows of the final table, and `report`.
+"""
+
+import contextlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any
+
+import click
+from rich.console import Console
+
+from deeppruning.cli.display.amounts import amount, duration
+from deeppruning.cli.display.state import SearchState, node_of, picks_line
+from deeppruning.pruning.events import (
+    CandidateDone,
+    EpochDone,
+    Event,
+    FinetuneDiverged,
+    GenerationDone,
+    SolutionSaved,
+    Started,
+)
+from deeppruning.runs.records import Status
+
+
+class SearchProgress:
+    """Shows nothing but the final table; the base of the others. Use as a context and as an observer."""
+
+    def __init__(self) -> None:
+        self.state = SearchState()
+
+    def __enter__(self) -> "SearchProgress":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event and show what is to be shown of it."""
+        self.state.hear(event)
+        self.show(event)
+
+    def show(self, event: Event) -> None:
+        """Show what has just happened; `state` knows it already."""
+
+    def say(self, text: str) -> None:
+        """A remark for people."""
+
+    def tell(self, kind: str, **facts: Any) -> None:
+        """An event for machines that is not the search's own."""
+
+    def finish(self, networks: list[dict[str, Any]], report: str | None, text: str) -> None:
+        """The end: the four networks, for machines and as a text for people."""
+        click.echo(text)
+
+
+class PlainProgress(SearchProgress):
+    """A line a candidate, a generation and an epoch."""
+
+    def say(self, text: str) -> None:
+        """Print the remark."""
+        click.echo(text)
+
+    def show(self, event: Event) -> None:
+        """Print the event's line, if it has one."""
+        line = self._line(event)
+        if line:
+            self.say(line)
+
+    def _line(self, event: Event) -> str:
+        if isinstance(event, Started):
+            return started_line(event)
+        if isinstance(event, CandidateDone):
+            return self._candidate_line(event) if event.fresh else ""
+        if isinstance(event, GenerationDone):
+            left = self.state.seconds_left()
+            more = f" | {duration(left)} left" if left else ""
+            nodes = self.state.by_node()
+            more += f" | {nodes}" if nodes else ""
+            line = f"generation {event.generation}/{event.generations} | {picks_line(self.state.picks)}{more}"
+            return line if self.state.seconds else ""
+        if isinstance(event, EpochDone):
+            return epoch_line(event)
+        if isinstance(event, FinetuneDiverged):
+            return diverged_line(event)
+        return f"saved {event.role} in {event.path}"
+
+    def _candidate_line(self, event: CandidateDone) -> str:
+        found = event.evaluation
+        assert self.state.started is not None
+        saved = 1.0 - found.flops / self.state.started.original_flops
+        width = len(str(self.state.total))
+        error = " " * 8 if found.error is None else f"{100 * found.error:6.2f} %"
+        line = (
+            f"candidate {self.state.done:>{width}}/{self.state.total}  error {error}  "
+            f"FLOPs -{100 * saved:.1f} %  {found.seconds:.1f} s"
+        )
+        where = f"  on {node_of(found.worker)}" if self.state.by_node() else ""
+        return f"{line}{where}{_trouble(event)}"
+
+
+class JsonProgress(SearchProgress):
+    """One object a line on the output, remarks on the error stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._output = sys.stdout
+        self._diverted = contextlib.redirect_stdout(sys.stderr)
+
+    def __enter__(self) -> "JsonProgress":
+        # Ray prints its own remarks on the output, in the middle of what a machine reads.
+        self._diverted.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._diverted.__exit__(kind, error, trace)
+
+    def say(self, text: str) -> None:
+        """Print the remark where machines do not read."""
+        click.echo(text, err=True)
+
+    def tell(self, kind: str, **facts: Any) -> None:
+        """Print the event."""
+        click.echo(json.dumps({"event": kind, **facts}), file=self._output)
+
+    def show(self, event: Event) -> None:
+        """Print the event."""
+        kind, facts = as_record(event)
+        self.tell(kind, **facts)
+
+    def finish(self, networks: list[dict[str, Any]], report: str | None, text: str) -> None:
+        """Print the last event."""
+        self.tell("finished", networks=networks, report=report)
+
+
+def make_progress(*, quiet: bool, as_json: bool) -> SearchProgress:
+    """The display for these flags and this output."""
+    if as_json:
+        return JsonProgress()
+    if quiet:
+        return SearchProgress()
+    console = Console()
+    if console.is_terminal and not console.is_dumb_terminal:
+        from deeppruning.cli.display.picture import LiveProgress
+
+        return LiveProgress(console)
+    # Whoever reads a pipe or a log wants the lines as they come.
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)
+    return PlainProgress()
+
+
+def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:
+    """An event as its name and its JSON values."""
+    if isinstance(event, CandidateDone):
+        evaluation = {key: value for key, value in vars(event.evaluation).items() if key != "genome"}
+        kept = int(event.evaluation.genome.sum())
+        own = {key: value for key, value in vars(event).items() if key != "evaluation"}
+        return "candidate", {**own, **evaluation, "kept": kept}
+    if isinstance(event, EpochDone):
+        own = {"id": event.id, "roles": list(event.roles), "epochs": event.epochs}
+        return "epoch", {**own, **asdict(event.report)}
+    names: dict[type, str] = {
+        Started: "started",
+        GenerationDone: "generation",
+        FinetuneDiverged: "diverged",
+        SolutionSaved: "solution",
+    }
+    return names[type(event)], asdict(event)
+
+
+def started_line(event: Started) -> str:
+    """What is about to be searched, and how good the original is on the search's sample."""
+    original = event.original_error
+    error = "" if original is None else f", error of the original on the sample {100 * original:.2f} %"
+    begun = f"; {event.known} of {event.evaluations} candidates are known" if event.known else ""
+    return (
+        f"searching: {event.genes} genes, {event.evaluations} candidates, "
+        f"{amount(event.original_flops)} FLOPs, {event.original_params:,} parameters{error}{begun}"
+    )
+
+
+def epoch_line(event: EpochDone) -> str:
+    """One epoch of fine-tuning as one line."""
+    report = event.report
+    test = "" if report.test_error is None else f"  test error {100 * report.test_error:.2f} %"
+    return (
+        f"fine-tuning {'+'.join(event.roles)}  epoch {report.epoch}/{event.epochs}  "
+        f"train error {100 * report.train_error:.2f} %{test}  {report.seconds:.1f} s"
+    )
+
+
+def diverged_line(event: FinetuneDiverged) -> str:
+    """That the fine-tuning of a network diverged, and what becomes of it."""
+    factor = event.lr_factor
+    then = "it has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
+    return f"fine-tuning {'+'.join(event.roles)} diverged ({event.reason}); {then}"
+
+
+def is_troubled(event: CandidateDone) -> bool:
+    """Whether a candidate evaluated just now did not go as it should."""
+    return event.fresh and (event.evaluation.status is not Status.OK or event.attempts > 1)
+
+
+def _trouble(event: CandidateDone) -> str:
+    tried = f"  ({event.attempts} attempts: workers died or hung)" if event.attempts > 1 else ""
+    if event.evaluation.status is Status.OK:
+        return tried
+    return f"{tried}  {event.evaluation.status}: {event.evaluation.reason}"

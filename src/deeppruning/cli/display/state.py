@@ -1,0 +1,117 @@
+"""Where a search stands, learnt from its events: what every display of its progress is made from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from deeppruning.cli.display.scatter import Point
+from deeppruning.pruning.events import (
+    CandidateDone,
+    EpochDone,
+    Event,
+    FinetuneDiverged,
+    GenerationDone,
+    Pick,
+    Started,
+)
+from deeppruning.runs.records import Status
+
+MARKS = {"heavy": "H", "knee": "K", "light": "L"}  # ordered from accurate to cheap, as they are shown
+
+
+@dataclass
+class SearchState:
+    """What has been seen so far; `hear` takes in one event."""
+
+    workers: int = 1
+    started: Started | None = None
+    generation: int = 1
+    done: int = 0
+    seconds: list[float] = field(default_factory=list)  # of each candidate evaluated by this process
+    diverged: int = 0
+    failed: int = 0
+    retried: int = 0
+    picks: dict[str, Pick] = field(default_factory=dict)
+    epochs: dict[tuple[str, ...], EpochDone] = field(default_factory=dict)
+    candidates: list[CandidateDone] = field(default_factory=list)
+    nodes: dict[str, int] = field(default_factory=dict)  # candidates evaluated by each machine
+
+    def hear(self, event: Event) -> None:
+        """Take in what has happened."""
+        if isinstance(event, Started):
+            self.started = event
+        elif isinstance(event, CandidateDone):
+            self._hear_candidate(event)
+        elif isinstance(event, GenerationDone):
+            self.generation = min(event.generation + 1, event.generations)
+            by_role = {pick.role: pick for pick in event.picks}
+            self.picks = {role: by_role[role] for role in MARKS}
+        elif isinstance(event, EpochDone):
+            # A new table, not a new entry: a display's own thread may be walking through the old one.
+            self.epochs = {**self.epochs, event.roles: event}
+        elif isinstance(event, FinetuneDiverged):
+            self.epochs = {roles: epoch for roles, epoch in self.epochs.items() if roles != event.roles}
+
+    def _hear_candidate(self, event: CandidateDone) -> None:
+        self.done += 1
+        self.candidates.append(event)
+        if not event.fresh:
+            return
+        self.seconds.append(event.evaluation.seconds)
+        node = node_of(event.evaluation.worker)
+        if node:
+            self.nodes = {**self.nodes, node: self.nodes.get(node, 0) + 1}
+        self.diverged += event.evaluation.status is Status.DIVERGED
+        self.failed += event.evaluation.status is Status.FAILED
+        self.retried += event.attempts > 1
+
+    @property
+    def total(self) -> int:
+        """Candidates of the whole run."""
+        return self.started.evaluations if self.started is not None else 0
+
+    def seconds_left(self) -> float | None:
+        """Until the search is over, or the fine-tuning once it has begun; None while there is no telling."""
+        if self.epochs:
+            latest = self.epochs.values()
+            each = sum(done.report.seconds for done in latest) / len(latest)
+            rounds = sum(done.epochs - done.report.epoch for done in latest)
+            return each * rounds / min(self.workers, len(latest))
+        if not self.seconds:
+            return None
+        # The median: a worker's first candidate takes longer, and would be multiplied by all that are left.
+        return median(self.seconds) * (self.total - self.done) / self.workers
+
+    def points(self, *, plain: bool = False) -> list[Point]:
+        """The population for a scatter plot: older candidates, this generation's, the picks."""
+        old, new = (".", "o") if plain else ("·", "•")
+        latest = self.candidates[-1].generation if self.candidates else 0
+        points = [
+            Point(seen.evaluation.flops, seen.evaluation.error, new if seen.generation == latest else old)
+            for seen in self.candidates
+            if seen.evaluation.error is not None
+        ]
+        return points + [Point(pick.flops, pick.error, MARKS[role]) for role, pick in self.picks.items()]
+
+    def by_node(self) -> str:
+        """How many candidates each machine has evaluated, as a phrase; empty where there is only one."""
+        counts = ", ".join(f"{node} {count}" for node, count in sorted(self.nodes.items()))
+        return f"nodes: {counts}" if len(self.nodes) > 1 else ""
+
+    def troubles(self) -> str:
+        """Candidates that did not go as they should, as a phrase; empty where all did."""
+        counts = {"diverged": self.diverged, "failed": self.failed, "retried": self.retried}
+        return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+
+
+def node_of(worker: str) -> str:
+    """The machine of a worker, which is called machine:process; empty where it is not known."""
+    return worker.rpartition(":")[0]
+
+
+def picks_line(picks: Mapping[str, Pick]) -> str:
+    """The three picks in one line: error and FLOPs saved of each."""
+    return " | ".join(
+        f"{role} {100 * pick.error:.2f} % -{100 * pick.flops_pruned:.1f} % FLOPs"
+        for role, pick in picks.items()
+    )

@@ -1,0 +1,74 @@
+"""What `prune`, `resume`, `finetune` and `demo` share: starting a run, and ending it well or stopped."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from deeppruning import api
+from deeppruning.backends import Backend
+from deeppruning.cli.display.outcome import conclude, keep_latencies
+from deeppruning.cli.display.progress import SearchProgress
+from deeppruning.cli.main import INTERRUPTED
+from deeppruning.cli.options.inputs import Loaded
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.errors import DeepPruningError, RunError
+from deeppruning.pruning.result import Result
+from deeppruning.runs.folder import CONFIG
+
+
+@contextmanager
+def resumable(run_dir: Path, again: str) -> Iterator[None]:
+    """Turn Ctrl-C into a word on how to go on, and tell the same after an error that stopped a run.
+
+    `again` is the command that goes on once there is a run in the folder.
+    """
+    had_run = (run_dir / CONFIG).exists()
+    try:
+        yield
+    except KeyboardInterrupt:
+        begun = (run_dir / CONFIG).exists()
+        how = f"go on with: {again}" if begun else "nothing was begun; the same command starts it"
+        click.echo(f"stopped; {how}", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except DeepPruningError as error:
+        # A refusal to start has its own advice; only a run that this command began needs ours.
+        if had_run or not (run_dir / CONFIG).exists():
+            raise
+        raise RunError(f"{error}\nwhat was done is kept; go on with: {again}") from error
+
+
+def start(
+    out: Path,
+    loaded: Loaded,
+    search: SearchConfig,
+    finetune: FinetuneConfig,
+    progress: SearchProgress,
+    run_table: dict[str, Any],
+    *,
+    backend: Backend | None = None,
+) -> Result:
+    """Begin a run in a new folder and see it through; `run_table` says where it runs, for its config."""
+    progress.say(loaded.normalization_line)
+    with progress:
+        result = api.prune(
+            loaded.network,
+            loaded.splits.train,
+            loaded.splits.test,
+            run_dir=out,
+            search=search,
+            finetune=finetune,
+            workers=run_table.get("workers"),
+            device=run_table["device"],
+            backend=backend,
+            candidate_timeout=run_table.get("candidate_timeout") if backend is None else None,
+            objective=loaded.objective,
+            observer=progress,
+            tables={**loaded.inputs.tables(), "run": run_table},
+        )
+    keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))
+    conclude(out, progress)
+    return result

@@ -1,0 +1,21 @@
+"""What a comparison tells whoever watches it, beside the epochs of its fine-tuning."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deeppruning.comparison.results import Row
+from deeppruning.pruning.events import EpochDone, FinetuneDiverged
+
+
+@dataclass(frozen=True)
+class MethodDone:
+    """A method's networks with one seed are fine-tuned."""
+
+    method: str
+    seed: int
+    done: int  # of so many steps
+    steps: int
+    rows: tuple[Row, ...]
+
+
+Observer = Callable[[MethodDone | EpochDone | FinetuneDiverged], None]

@@ -1,0 +1,1 @@
+"""Ways to prune, each one class, asked for networks of the same FLOPs."""

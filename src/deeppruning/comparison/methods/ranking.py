@@ -1,0 +1,123 @@
+"""Methods that rank filters: a criterion, and a way to share the cut among the layers."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeppruning.comparison.methods.flops import meet_flops
+from deeppruning.comparison.problem import Method, Network, Problem, Scores, Target
+from deeppruning.errors import Diverged
+from deeppruning.graph import ChannelGraph
+from deeppruning.graph.plan import Bits
+from deeppruning.importance.criteria import Criterion, L1Norm
+from deeppruning.pruning.candidate import Context
+
+ALL_WRONG = 1.0  # the share of wrong answers of a layer that is gone
+
+
+class Ranking(Method):
+    """Anything that comes down to one order in which filters go, from the first to the last."""
+
+    @abstractmethod
+    def order(self, problem: Problem) -> list[int]:
+        """All genes, those that matter least first."""
+
+    def propose(self, problem: Problem, targets: Sequence[Target]) -> list[Network]:
+        """The full network without the first filters of the order."""
+        full, order = problem.graph.full_genome(), self.order(problem)
+        return [Network(meet_flops(problem.graph, full, order, target.flops)) for target in targets]
+
+
+class ByCriterion(Ranking):
+    """The lowest scores go first: the same share of every layer, or, with `everywhere`, wherever they are.
+
+    Scores of different layers are made comparable, where they have to be, by dividing them by their
+    layer's mean. Layers whose filters go together count as one.
+    """
+
+    def __init__(self, criterion: Criterion, *, everywhere: bool = False) -> None:
+        self.criterion = criterion
+        self.everywhere = everywhere
+        self.name = criterion.name + ("-global" if everywhere else "")
+
+    def order(self, problem: Problem) -> list[int]:
+        """By score over the layer's mean, or by rank within the layer."""
+        scores = self.criterion.scores(problem)
+        return (
+            global_order(problem.graph, scores) if self.everywhere else uniform_order(problem.graph, scores)
+        )
+
+
+class L1Sensitivity(Ranking):
+    """Li et al. 2017: layers that bear pruning well are cut more, as a scan of each layer shows.
+
+    The source plots the error of the network against the share cut from one layer and picks the shares
+    by hand. Here each filter is given the error of the network without it and all smaller ones of its
+    layer, read off the scan, and goes in the order of these errors.
+    """
+
+    name = "l1-sensitivity"
+    shares = (0.25, 0.5, 0.75)
+
+    def order(self, problem: Problem) -> list[int]:
+        """By the error at which each filter's turn comes."""
+        graph, scores = problem.graph, L1Norm().scores(problem)
+        layers = [np.array(genes)[np.argsort(scores[list(genes)])] for genes in prunable(graph)]
+        steps = [[round(share * len(genes)) for share in self.shares] for genes in layers]
+        cuts = [(place, count) for place, counts in enumerate(steps) for count in counts]
+        full = graph.full_genome()
+        errors = problem.map(plain_error, [full, *(_without(full, layers[place][:n]) for place, n in cuts)])
+        base, scanned = errors[0], dict(zip(cuts, errors[1:], strict=True))
+        turns = np.zeros(graph.num_genes)
+        for place, genes in enumerate(layers):
+            measured = [base, *(scanned[place, count] for count in steps[place]), ALL_WRONG]
+            # A scan may dip by luck, but to cut more is never taken to be safer.
+            rising = np.maximum.accumulate(measured)
+            turns[genes] = np.interp(np.arange(1, len(genes) + 1), [0, *steps[place], len(genes)], rising)
+        return [int(gene) for gene in np.lexsort((rank_shares(graph, scores), turns))]
+
+
+def plain_error(context: Context, genome: Bits) -> float:
+    """The error on the sample, cut and not trained; a cut that leaves no finite output gets all wrong."""
+    try:
+        error = context.task.untrained_error(context.graph.prune(genome))
+    except Diverged:
+        return ALL_WRONG
+    assert error is not None
+    return error
+
+
+def prunable(graph: ChannelGraph) -> list[tuple[int, ...]]:
+    """The genes of every set of layers whose filters go together."""
+    return [group.genes for group in graph.groups if group.prunable]
+
+
+def rank_shares(graph: ChannelGraph, scores: Scores) -> NDArray[np.float64]:
+    """For each gene the share of its layer's filters that are gone when its turn comes."""
+    shares = np.zeros(graph.num_genes)
+    for genes in prunable(graph):
+        ranked = np.array(genes)[np.argsort(scores[list(genes)], kind="stable")]
+        shares[ranked] = (np.arange(len(ranked)) + 1) / len(ranked)
+    return shares
+
+
+def uniform_order(graph: ChannelGraph, scores: Scores) -> list[int]:
+    """An order that, wherever it is broken off, has taken the same share of every layer."""
+    return [int(gene) for gene in np.argsort(rank_shares(graph, scores), kind="stable")]
+
+
+def global_order(graph: ChannelGraph, scores: Scores) -> list[int]:
+    """An order by score, each over the mean of its layer."""
+    scaled = np.array(scores, dtype=np.float64)
+    for genes in prunable(graph):
+        mean = np.abs(scaled[list(genes)]).mean()
+        scaled[list(genes)] /= mean if mean > 0 else 1.0
+    return [int(gene) for gene in np.argsort(scaled, kind="stable")]
+
+
+def _without(genome: Bits, genes: NDArray[np.int64]) -> Bits:
+    thinner = genome.copy()
+    thinner[genes] = False
+    return thinner

@@ -1,0 +1,232 @@
+"""The comparison itself: every method asked, every network fine-tuned alike, each step kept on disk."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from safetensors.torch import save
+from torch import nn
+
+from deeppruning.backends.base import Backend, Key, Outcome, Session
+from deeppruning.comparison.events import MethodDone, Observer
+from deeppruning.comparison.problem import (
+    Clock,
+    Method,
+    Network,
+    Problem,
+    Target,
+    Workers,
+    call,
+    kind_of_call,
+)
+from deeppruning.comparison.proposals import Proposal, file_name, read_proposal, write_proposal
+from deeppruning.comparison.results import OURS, Comparison, Row, Search, hypervolume, read_comparison
+from deeppruning.config import SearchConfig
+from deeppruning.errors import Diverged, InputError, RunError
+from deeppruning.pruning.candidate import Context
+from deeppruning.pruning.events import ignore
+from deeppruning.pruning.finetuning import Finetuning, Lost, Round, RoundDone, Tuned, run_round
+from deeppruning.pruning.task import Classification
+from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.history import History
+from deeppruning.runs.records import Evaluation
+from deeppruning.system.atomic import write_atomically
+from deeppruning.system.threads import torch_threads
+from deeppruning.training.tensors import hash_tensors
+
+RESULTS = "results.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Rivalry:
+    """All that a comparison needs; made by the Python interface."""
+
+    model: nn.Module
+    context: Context  # with the whole task, and the first seed
+    search: SearchConfig
+    backend: Backend
+    methods: tuple[Method, ...]
+    targets: tuple[Target, ...]
+    seeds: int
+    ours: tuple[Network, ...] = ()  # the picks of a run, where the comparison is matched to one
+    evaluated: tuple[Evaluation, ...] = ()  # all that this run evaluated
+    observer: Observer = ignore
+
+    def data_fingerprint(self) -> str:
+        """A hash of all images and labels: those judged on, trained on and tested on."""
+        task = self.context.task
+        assert isinstance(task, Classification)
+        sets = {"sample": task.sample, "train": task.train, "test": task.test}
+        tensors = {
+            f"{name}/{part}": getattr(images, part)
+            for name, images in sets.items()
+            if images is not None
+            for part in ("images", "labels")
+        }
+        return hash_tensors(tensors)
+
+
+def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
+    """Ask every method with every seed and fine-tune what it proposes; what is on disk is not done again.
+
+    Methods and seeds of an earlier call on the same folder stay in the result.
+    """
+    asked: list[Method | None] = [*((None,) if rivalry.ours else ()), *rivalry.methods]
+    steps = rivalry.seeds * len(asked)
+    comparison: Comparison | None = None
+    for seed in range(rivalry.seeds):
+        context = replace(rivalry.context, seed=rivalry.context.seed + seed)
+        with rivalry.backend.open(call, context, kind=kind_of_call) as workers:
+            step = _Step(rivalry, run, context, workers, seed)
+            comparison = comparison or step.begin()
+            for place, method in enumerate(asked, start=1):
+                rows, search = step.run(method)
+                comparison = comparison.with_results(rows, search)
+                text = json.dumps(comparison.to_table(), indent=1)
+                write_atomically(run.path / RESULTS, text.encode())
+                done = seed * len(asked) + place
+                rivalry.observer(MethodDone(rows[0].method, seed, done, steps, tuple(rows)))
+    assert comparison is not None
+    return comparison
+
+
+def error_as_proposed(context: Context, network: Network) -> float | None:
+    """The error of a network on the test set, as it was proposed; None for one that gives no answers."""
+    if network.failure:
+        return None
+    thin = context.graph.prune(network.genome)
+    if network.weights is not None:
+        thin.load_state_dict(network.weights)
+    try:
+        return context.task.test_error(thin)
+    except Diverged:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """Everything about one seed."""
+
+    rivalry: Rivalry
+    run_folder: RunFolder
+    context: Context
+    workers: Workers
+    seed: int
+
+    def begin(self) -> Comparison:
+        """What earlier calls have found, or nothing but the original's error."""
+        results = self.run_folder.path / RESULTS
+        if results.exists():
+            return read_comparison(results)
+        full = self.context.graph.full_genome()
+        with History(self._history_file(OURS)) as history:
+            (error,) = self._problem(history, Clock()).map(error_as_proposed, [Network(full)])
+        if error is None:
+            raise InputError(
+                "the network has outputs on the test images that are not finite (nan or inf): there is "
+                "nothing to compare; check its weights and the values of the images"
+            )
+        return Comparison(self.rivalry.targets, error, self.context.graph.flops(full))
+
+    def run(self, method: Method | None) -> tuple[list[Row], Search | None]:
+        """Rows of one method, None standing for the picks of the run that was matched."""
+        name = OURS if method is None else method.name
+        path = self.run_folder.path / "proposals" / f"{file_name(name, self.seed)}.safetensors"
+        proposal = read_proposal(path)
+        if proposal is None:
+            proposal = self._propose(name, method)
+            write_proposal(path, proposal)
+            proposal = read_proposal(path)  # as a comparison that goes on would find it
+            assert proposal is not None
+        errors, seconds = self._finetune(name, proposal)
+        graph = self.context.graph
+        rows = [
+            Row(
+                method=name,
+                seed=self.seed,
+                target=target.name,
+                flops=graph.flops(network.genome),
+                params=graph.params(network.genome),
+                error_before=before,
+                error_after=errors.get(place),
+                select_seconds=proposal.seconds / len(self.rivalry.targets),
+                finetune_seconds=seconds.get(place, 0.0),
+            )
+            for place, (target, network, before) in enumerate(
+                zip(self.rivalry.targets, proposal.networks, proposal.errors, strict=True)
+            )
+        ]
+        return rows, self._searched(name)
+
+    def _propose(self, name: str, method: Method | None) -> Proposal:
+        clock = Clock()
+        with History(self._history_file(name)) as history, torch_threads(self.rivalry.search.threads):
+            if name == f"es-{self.rivalry.search.selection}" and self.seed == 0:  # the matched run itself
+                for evaluation in self.rivalry.evaluated:
+                    history.record_evaluation(evaluation)
+            problem = self._problem(history, clock)
+            if method is None:
+                networks = list(self.rivalry.ours)
+                seconds = sum(evaluation.seconds for evaluation in self.rivalry.evaluated)
+            else:
+                networks = method.propose(problem, self.rivalry.targets)
+                seconds = clock.seconds()
+            return Proposal(tuple(networks), tuple(problem.map(error_as_proposed, networks)), seconds)
+
+    def _problem(self, history: History, clock: Clock) -> Problem:
+        return Problem(self.rivalry.model, self.context, self.rivalry.search, self.workers, history, clock)
+
+    def _history_file(self, name: str) -> Path:
+        folder = self.run_folder.path / "searches"
+        folder.mkdir(exist_ok=True)
+        return folder / f"{file_name(name, self.seed)}.sqlite"
+
+    def _searched(self, name: str) -> Search | None:
+        with History(self._history_file(name)) as history:
+            found = history.evaluations()
+        if not found:
+            return None
+        full = self.context.graph.flops(self.context.graph.full_genome())
+        costs = self.context.graph.flops(np.array([evaluation.genome for evaluation in found])) / full
+        errors = (evaluation.error for evaluation in found)
+        points = [(error, cost) for error, cost in zip(errors, costs, strict=True) if error is not None]
+        return Search(name, self.seed, len(found), hypervolume(points))
+
+    def _finetune(self, name: str, proposal: Proposal) -> tuple[dict[int, float], dict[int, float]]:
+        variant = file_name(name, self.seed)
+        networks = {place: one for place, one in enumerate(proposal.networks) if not one.failure}
+        genomes = {place: network.genome for place, network in networks.items()}
+        roles = {place: (name, target.name) for place, target in enumerate(self.rivalry.targets)}
+        starts = {
+            place: save(network.weights) for place, network in networks.items() if network.weights is not None
+        }
+        task = self.context.task
+        assert isinstance(task, Classification)
+        assert task.tuning is not None
+        seed = task.tuning.seed + self.seed
+        tuning = Finetuning(self.run_folder, self.context, self.rivalry.observer, seed, variant)
+        tuned = tuning.train(_Rounds(self.workers), genomes, roles, starts)
+        for place, one in tuned.items():
+            if isinstance(one, Lost) and not one.diverged:
+                raise RunError(f"fine-tuning of {', '.join(roles[place])} failed:\n{one.reason}")
+        seconds = {
+            place: sum(row.seconds for row in self.run_folder.history.epochs(f"candidate-{place}/{variant}"))
+            for place in genomes
+        }
+        errors = {place: one.test_error for place, one in tuned.items() if isinstance(one, Tuned)}
+        return {place: float(error) for place, error in errors.items() if error is not None}, seconds
+
+
+class _Rounds(Session[Round, RoundDone]):
+    """Rounds of fine-tuning by workers that can do anything."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+
+    def map(self, items: Iterable[tuple[Key, Round]]) -> Iterator[Outcome[Key, RoundDone]]:
+        return self._workers.map((key, (run_round, item)) for key, item in items)
+
+    def close(self) -> None:
+        """Nothing: the workers are closed by whoever opened them."""

@@ -1,0 +1,172 @@
+"""From what a user asks to compare to a comparison that can be run."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from deeppruning.comparison.events import Observer
+from deeppruning.comparison.methods.registry import choose_methods
+from deeppruning.comparison.problem import Network, Target
+from deeppruning.comparison.rivalry import Rivalry
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.data.images import ImageSet
+from deeppruning.data.sample import balanced_sample
+from deeppruning.errors import InputError, RunError
+from deeppruning.graph import ChannelGraph
+from deeppruning.pruning.identity import check_options
+from deeppruning.pruning.job import check_same_network
+from deeppruning.pruning.setup import Setup
+from deeppruning.pruning.task import Classification
+from deeppruning.runs.database import readable_errors
+from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
+from deeppruning.runs.records import Evaluation
+
+ROLES = ("heavy", "knee", "light")  # from the most accurate to the cheapest
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """A run whose picks are to be matched: its options, its picks and all it evaluated."""
+
+    search: SearchConfig
+    finetune: FinetuneConfig
+    device: str
+    task: str | None  # fingerprint of the data that candidates were judged on
+    flops: int  # of the original
+    picks: dict[str, Network]
+    evaluated: tuple[Evaluation, ...]
+
+    @classmethod
+    def read(cls, path: Path | str, model: Any) -> "Match":
+        """Read a run whose search is over."""
+        with RunFolder.open(path, read_only=True) as run:
+            check_same_network(run, model)
+            check_options(run)
+            search = SearchConfig.from_table(run.config["search"])
+            rows = {row.id: row for row in run.history.candidates()}
+            picks = [row for row in run.history.picks() if row.generation == search.generations]
+            if {row.role for row in picks} != set(ROLES):
+                raise RunError(
+                    f"the search in {path} is not over, so it has no picks to match; "
+                    f"finish it with `deeppruning resume {path}`"
+                )
+            with readable_errors(run.history.path):  # rows or facts that are not there
+                return cls(
+                    search=search,
+                    finetune=FinetuneConfig.from_table(run.config["finetune"]),
+                    device=run.config["run"]["device"],
+                    task=run.history.get_fact("task"),
+                    flops=run.history.get_fact("original")["flops"],
+                    picks={row.role: Network(rows[row.candidate_id].genome) for row in picks},
+                    evaluated=tuple(run.history.evaluations()),
+                )
+
+
+def make_rivalry(
+    setup: Setup,
+    *,
+    methods: str | Sequence[str],
+    shares: Sequence[float],
+    match: Match | None,
+    seeds: int,
+    images: int | None,
+    test_images: int | None,
+    observer: Observer,
+) -> Rivalry:
+    """Check everything before any work starts."""
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
+        raise InputError(f"seeds must be a whole number of at least 1, got {seeds!r}")
+    if setup.test is None:
+        raise InputError("methods are compared by their error on test data: give test data")
+    chosen = choose_methods(methods)
+    job = setup.job()
+    task = job.task
+    assert isinstance(task, Classification)
+    assert task.train is not None
+    if images is not None:
+        task = replace(task, train=_part(task.train, images, setup.search.seed))
+    if test_images is not None and task.test is not None:
+        task = replace(task, test=_part(task.test, test_images, setup.search.seed))
+    graph = job.context.graph
+    if match is not None:
+        _check_same(match, task, graph)
+    elif setup.search.objective != "flops":
+        raise InputError(f"a comparison is at equal FLOPs: its objective is no {setup.search.objective!r}")
+    if match is None:
+        setup.check_patterns(graph)
+    targets = _targets(graph, shares, match)
+    if setup.search.evaluations < len(targets):
+        raise InputError(
+            f"{len(targets)} networks are asked for, more than the {setup.search.evaluations} evaluations of "
+            "a search; ask for fewer"
+        )
+    return Rivalry(
+        model=setup.model,
+        context=replace(job.context, task=task, objective="flops"),
+        search=setup.search,
+        backend=job.backend,
+        methods=tuple(chosen),
+        targets=targets,
+        seeds=seeds,
+        ours=tuple(match.picks[role] for role in ROLES) if match else (),
+        evaluated=match.evaluated if match and match.search.objective == "flops" else (),
+        observer=observer,
+    )
+
+
+def _part(data: ImageSet, images: int, seed: int) -> ImageSet:
+    if images > len(data):
+        raise InputError(f"a part of {images} images is asked for, but there are only {len(data)}")
+    return balanced_sample(data, images, seed)
+
+
+def _check_same(match: Match, task: Classification, graph: ChannelGraph) -> None:
+    """Refuse to compare with a run that judged its candidates on other data, or counted other FLOPs."""
+    if match.task is not None and match.task != task.fingerprint():
+        raise RunError("the run to match was started with other training data; give the same")
+    full = graph.flops(graph.full_genome())
+    if match.flops != full:
+        raise RunError(
+            f"the original has {full:,} FLOPs here and {match.flops:,} in the run to match: give images of "
+            "the same size, or the same example_input"
+        )
+
+
+def _targets(graph: ChannelGraph, shares: Sequence[float], match: Match | None) -> tuple[Target, ...]:
+    full, least = graph.flops(graph.full_genome()), graph.flops(~graph.full_genome())
+    if match is not None:
+        return tuple(Target(role, graph.flops(match.picks[role].genome)) for role in ROLES)
+    if not shares:
+        raise InputError(
+            "nothing says how large the networks shall be: give a run to match, or shares of the FLOPs"
+        )
+    if len(set(shares)) < len(shares):
+        raise InputError(f"the shares of FLOPs must differ, got {', '.join(map(str, shares))}")
+    for share in shares:
+        if not least / full <= share < 1.0:
+            raise InputError(
+                f"a share of FLOPs must lie below 1 and above {least / full:.3f}, the least that this "
+                f"network can be cut to, got {share}"
+            )
+    return tuple(Target(f"{100 * share:g}%", round(share * full)) for share in shares)
+
+
+def open_comparison(path: Path | str, config: Mapping[str, Any]) -> RunFolder:
+    """The folder of a comparison, new, or one that was begun with the same options."""
+    path = Path(path)
+    if not (path / CONFIG).exists():
+        return RunFolder.create(path, {COMPARISON: config})
+    run = RunFolder.open(path, comparison=True)
+    known = run.config[COMPARISON]
+    # Through TOML and back, absent options are left out: compare what would be written.
+    given = without_none(json.loads(json.dumps(config)))
+    differing = sorted(key for key in given.keys() | known.keys() if given.get(key) != known.get(key))
+    if differing:
+        run.close()
+        raise RunError(
+            f"{path} holds a comparison with other {', '.join(differing)}; "
+            "give the same to go on with it, or choose another folder"
+        )
+    return run

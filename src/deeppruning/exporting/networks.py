@@ -1,0 +1,166 @@
+"""The networks of a run by name (the original, the picks, any fine-tuned candidate), ready to be used."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from deeppruning.data.images import Normalization
+from deeppruning.errors import DAMAGE, DeepPruningError, InputError, RunError, WeightsError, unknown
+from deeppruning.models import resolve_model
+from deeppruning.models.resolve import make_importable
+from deeppruning.pruning.finetuning import FOLDER
+from deeppruning.pruning.job import check_same_network
+from deeppruning.pruning.solution import load, read_solution, rebuild
+from deeppruning.runs.folder import HISTORY, RunFolder
+from deeppruning.system.device import precision_of
+from deeppruning.training.weights import load_weights, parse_normalization
+
+ORIGINAL = "original"
+ROLES = ("heavy", "knee", "light")
+LARGEST_IMAGE = 1 << 28  # values; a gigabyte as floats
+_OF_THE_DATA = ("classes", "image_shape", "normalization", "architecture", "base")
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A network of a run in evaluation mode, with what is known of its inputs."""
+
+    name: str
+    model: nn.Module
+    metadata: Mapping[str, str]
+    file: Path
+
+    def example(self, batch: int = 1) -> Tensor:
+        """A batch of inputs of the right shape, all zero."""
+        if "image_shape" not in self.metadata:
+            raise InputError(
+                f"{self.file} does not record the shape of its inputs (its task was your own); "
+                "export it from Python: deeppruning.exporting.export_onnx(model, example_input, path)"
+            )
+        shape = read_image_shape(self.file, self.metadata)
+        return torch.zeros(batch, *shape, dtype=precision_of(self.model))
+
+    def normalization(self) -> Normalization:
+        """How its inputs are normalised."""
+        if "normalization" not in self.metadata:
+            raise InputError(
+                f"{self.file} records no normalisation, its images came as they are; leave out --normalize"
+            )
+        return parse_normalization(self.metadata["normalization"], self.file)
+
+
+def read_network(
+    run_dir: str | Path,
+    name: str,
+    *,
+    model: nn.Module | None = None,
+    weights: Path | None = None,
+    spec: str | None = None,
+    trust_run: bool = False,
+) -> Network:
+    """The network of this name; `model` is an instance of the original's class.
+
+    Without it, a network of the zoo is rebuilt by itself and a class of the user's own by the spec the
+    run was started with, or by `spec` in its place: the run's own spec names code, which is run only if
+    this user made the run, or with `trust_run`. `weights` stand in for the run's copy of the original's.
+    """
+    if weights is not None and name != ORIGINAL:
+        raise InputError(f"weights are given for the original only, {name} has its own in the run")
+    with RunFolder.open(run_dir, read_only=True) as run:
+        file = _find(run, name)
+        described = file if name != ORIGINAL else run.solution(_saved(run)[0])
+        metadata = read_solution(described)[0]
+        base = model if model is not None else _rebuild(run, described, metadata, spec, trust_run)
+        if name != ORIGINAL:
+            return Network(name, load(file, base), metadata, file)
+        load_weights(base, weights or file)
+        check_same_network(run, base)
+        kept = {key: metadata[key] for key in _OF_THE_DATA if key in metadata}
+        return Network(name, base.eval(), {"role": ORIGINAL, **kept}, weights or file)
+
+
+def read_image_shape(file: Path, metadata: Mapping[str, str]) -> tuple[int, int, int]:
+    """Channels, height and width that a solution records; no more than an image may have."""
+    try:
+        channels, height, width = json.loads(metadata["image_shape"])
+        sides = (channels, height, width)
+        if not all(type(side) is int and side > 0 for side in sides) or math.prod(sides) > LARGEST_IMAGE:
+            raise ValueError(f"{sides} is no shape of images")
+        return sides
+    except DAMAGE as error:
+        raise WeightsError(f"{file} records a shape of its inputs that cannot be used ({error})") from error
+
+
+def _find(run: RunFolder, name: str) -> Path:
+    saved = _saved(run)
+    if name in saved:
+        return run.solution(name)
+    if name == ORIGINAL and saved:
+        return run.path / FOLDER / f"{ORIGINAL}.safetensors"
+    number = re.fullmatch(r"candidate-(\d+)", name)
+    if number:
+        raise InputError(
+            f"{name} of {run.path} is not fine-tuned yet; "
+            f"do that with `deeppruning finetune {run.path} --candidate {number[1]}`"
+        )
+    failure = failure_of(run.path, name)
+    if failure:
+        raise RunError(
+            f"{run.path} has no {name} network, its fine-tuning failed ({failure}); "
+            f"there are: {', '.join(saved) or 'none'}"
+        )
+    if name in (ORIGINAL, *ROLES):
+        raise RunError(
+            f"{run.path} has not saved its {name} network yet; go on with `deeppruning resume {run.path}`"
+        )
+    raise unknown("solution", name, (ORIGINAL, *saved))
+
+
+def failure_of(run_dir: str | Path, role: str) -> str:
+    """Why a pick of a run could not be fine-tuned; empty where it could, or has not been yet."""
+    with RunFolder.open(run_dir, read_only=True) as run:
+        if not (run.path / HISTORY).is_file():
+            return ""
+        return str(run.history.get_fact(f"solution/{role}", {}).get("failure", ""))
+
+
+def _saved(run: RunFolder) -> list[str]:
+    others = sorted(path.stem for path in run.path.glob("candidate-*.safetensors"))
+    return [role for role in (*ROLES, *others) if run.solution(role).is_file()]
+
+
+def _rebuild(
+    run: RunFolder, file: Path, metadata: Mapping[str, str], spec: str | None, trust_run: bool
+) -> nn.Module:
+    """An instance of the original's class; its weights do not matter."""
+    try:
+        if "architecture" in metadata:
+            return rebuild(file, metadata)
+        described = run.config.get("model", {})
+        if "spec" in described and "image_shape" in metadata:
+            channels, height, width = read_image_shape(file, metadata)
+            if spec is None and not trust_run:
+                run.refuse_foreign_code(["model"])
+            if spec is None and "code" in run.config:
+                make_importable(Path(run.config["code"]["folder"]))
+            return resolve_model(
+                spec or described["spec"],
+                num_classes=len(json.loads(metadata["classes"])),
+                in_channels=channels,
+                image_size=min(height, width),
+                **described.get("options", {}),
+            )
+    except DAMAGE as error:
+        if isinstance(error, DeepPruningError):
+            raise
+        raise WeightsError(f"{file}: its architecture cannot be rebuilt ({error})") from error
+    raise RunError(
+        f"{run.path} was started from Python with a network that is not in the zoo; go on there, "
+        "with an instance of its class: deeppruning.exporting.read_network(run, name, model=model)"
+    )

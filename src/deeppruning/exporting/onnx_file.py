@@ -1,0 +1,180 @@
+"""A network as an ONNX file with a free batch, checked by running it in onnxruntime."""
+
+import copy
+import importlib
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from deeppruning.data.images import Normalization
+from deeppruning.errors import DeepPruningError, GraphError, InputError
+from deeppruning.exporting.normalized import Normalized
+from deeppruning.exporting.parity import TOLERANCE, check_parity, tensors_in
+from deeppruning.system.atomic import replace_atomically
+
+OPSET = 18  # the oldest that both exporters of torch write; runtimes since 2023 read it
+INPUT = "images"
+
+
+def export_onnx(
+    model: nn.Module,
+    example_input: Tensor,
+    path: str | Path,
+    *,
+    normalization: Normalization | None = None,
+    opset: int = OPSET,
+    tolerance: float = TOLERANCE,
+    metadata: Mapping[str, str] | None = None,
+) -> float:
+    """Write `model` as ONNX and return the largest difference of its outputs from PyTorch's.
+
+    The input is called "images"; its first dimension is free. With a normalisation, the file takes
+    pixels of 0..255 as floats. A file that does not compute the same is not written.
+    """
+    require("onnx")
+    require("onnxruntime")
+    network = as_exported(model, normalization)
+    example = example_input.detach().cpu()
+    differences: list[float] = []
+    failures: list[Exception] = []
+
+    def write(temporary: Path) -> None:
+        for exporter in (_export_by_tracing, _export_by_graph):
+            try:
+                exporter(network, example, temporary, opset)
+                _describe(temporary, metadata or {})
+                session = open_session(temporary)
+                difference = check_parity(
+                    network,
+                    lambda images, session=session: run_session(session, images),  # type: ignore[misc]
+                    example,
+                    pixels=normalization is not None,
+                    tolerance=tolerance,
+                )
+                differences.append(difference)
+                return
+            except OSError:
+                raise
+            except Exception as error:
+                failures.append(error)
+        if isinstance(failures[0], DeepPruningError):
+            raise failures[0]
+        reason = str(failures[0]).strip().split("\n")[0]
+        raise GraphError(f"this network cannot be exported to ONNX: {reason}") from failures[0]
+
+    replace_atomically(Path(path), write)
+    return differences[0]
+
+
+def require(package: str) -> Any:
+    """An optional package, or an error that says how to get it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise InputError(f"ONNX needs the package {package}: pip install deeppruning-es[onnx]") from error
+
+
+def has_onnx() -> bool:
+    """Whether ONNX files can be written and run here."""
+    try:
+        return bool(require("onnx") and require("onnxruntime"))
+    except InputError:
+        return False
+
+
+def as_exported(model: nn.Module, normalization: Normalization | None) -> nn.Module:
+    """A copy of the network in the form it is exported in: on the processor, in evaluation mode."""
+    own = copy.deepcopy(model)
+    network = own if normalization is None else Normalized(own, normalization)
+    return network.cpu().eval()
+
+
+def open_session(path: Path, *, threads: int = 1) -> Any:
+    """An onnxruntime session on the processor."""
+    runtime = require("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Threads that spin while they wait would take the processor from whatever is measured next.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return runtime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
+
+
+def run_session(session: Any, images: Tensor) -> list[Tensor]:
+    """The outputs of a session for a batch of images."""
+    return [torch.from_numpy(output) for output in session.run(None, {INPUT: images.numpy()})]
+
+
+def _export_by_tracing(network: nn.Module, example: Tensor, path: Path, opset: int) -> None:
+    """The older exporter: tens of times faster, and right unless the forward branches on the data."""
+    names = _output_names(network, example)
+    axes = {name: {0: "batch"} for name in (INPUT, *names)}
+    _quietly(
+        torch.onnx.export,
+        network,
+        (example,),
+        str(path),
+        dynamo=False,
+        input_names=[INPUT],
+        output_names=names,
+        dynamic_axes=axes,
+        opset_version=opset,
+    )
+
+
+def _export_by_graph(network: nn.Module, example: Tensor, path: Path, opset: int) -> None:
+    """The newer exporter, for what tracing gets wrong; it wants an example batch above one."""
+    require("onnxscript")
+    pair = torch.cat([example[:1], example[:1]])
+    _quietly(
+        torch.onnx.export,
+        network,
+        (pair,),
+        str(path),
+        dynamo=True,
+        input_names=[INPUT],
+        output_names=_output_names(network, example),
+        dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+        opset_version=opset,
+        external_data=False,
+        verbose=False,
+    )
+
+
+def _quietly(export: Callable[..., Any], *args: Any, **options: Any) -> None:
+    """Without the exporters' notes on themselves: what counts is checked afterwards."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    # The older exporter prints the graph it failed on; standard output belongs to the command's own words.
+    print_to = getattr(torch._C, "_jit_set_onnx_log_output_stream", lambda stream: None)
+    print_to("stderr")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            export(*args, **options)
+    finally:
+        logging.disable(before)
+
+
+def _output_names(network: nn.Module, example: Tensor) -> Sequence[str]:
+    with torch.no_grad():
+        count = len(tensors_in(network(example)))
+    if count == 0:
+        raise InputError("this network returns no tensor, so there is nothing to export")
+    return ["logits"] if count == 1 else [f"output_{place}" for place in range(count)]
+
+
+def _describe(path: Path, metadata: Mapping[str, str]) -> None:
+    """Check the file by ONNX's own rules and write the metadata into it."""
+    onnx = require("onnx")
+    model = onnx.load(str(path))
+    onnx.helper.set_model_props(model, dict(sorted(metadata.items())))
+    model.producer_name = "deeppruning"
+    onnx.checker.check_model(model)
+    path.write_bytes(model.SerializeToString(deterministic=True))

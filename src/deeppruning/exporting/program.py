@@ -1,0 +1,47 @@
+"""A network as a .pt2 file of torch.export: its graph and weights, run without the class it came from."""
+
+import io
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from deeppruning.data.images import Normalization
+from deeppruning.errors import GraphError
+from deeppruning.exporting.onnx_file import as_exported
+from deeppruning.exporting.parity import TOLERANCE, check_parity, tensors_in
+from deeppruning.system.atomic import write_atomically
+
+
+def export_program(
+    model: nn.Module,
+    example_input: Tensor,
+    path: str | Path,
+    *,
+    normalization: Normalization | None = None,
+    tolerance: float = TOLERANCE,
+) -> float:
+    """Write `model` with torch.export, the batch free, and return the difference after loading it back."""
+    network = as_exported(model, normalization)
+    example = example_input.detach().cpu()
+    pair = torch.cat([example[:1], example[:1]])  # a batch of one would be taken for a fixed size
+    try:
+        program = torch.export.export(
+            network, (pair,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},)
+        )
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0]
+        raise GraphError(f"torch.export does not understand this network: {reason}") from error
+    content = io.BytesIO()
+    torch.export.save(program, content)
+    content.seek(0)
+    loaded = torch.export.load(content).module()
+    difference = check_parity(
+        network,
+        lambda images: tensors_in(loaded(images)),
+        example,
+        pixels=normalization is not None,
+        tolerance=tolerance,
+    )
+    write_atomically(Path(path), content.getvalue())
+    return difference

@@ -1,0 +1,59 @@
+"""How far the outputs of two networks are apart, and why where that cannot be told in numbers."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deeppruning.graph.trace.follow import tensors_in
+
+# What rounding may do over a whole network, by the coarsest precision its channels were held in.
+TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+def tolerance_for(coarsest: torch.dtype) -> float:
+    """How far two outputs may be apart by rounding, given the coarsest type their channels were held in."""
+    return TOLERANCES.get(coarsest, TOLERANCES[torch.bfloat16])
+
+
+def difference(found: Any, expected: Any) -> tuple[float, str]:
+    """The largest difference of all outputs, as a share of each one's own size; infinite for a reason."""
+    given, due = tensors_in(found), tensors_in(expected)
+    if len(given) != len(due):
+        return float("inf"), f"{len(given)} outputs where {len(due)} are due"
+    if not due:
+        return float("inf"), "the network's output holds no tensor"
+    worst, reason = 0.0, ""
+    for place, (left, right) in enumerate(zip(given, due, strict=True)):
+        gap, why = _gap(left, right)
+        if gap > worst:
+            worst, reason = gap, why and f"output {place} {why}"
+    return worst, reason
+
+
+def _gap(left: Tensor, right: Tensor) -> tuple[float, str]:
+    """The difference of one output from the one that is due, and why where it cannot be told in numbers."""
+    if left.shape != right.shape or left.dtype != right.dtype:
+        due = f"{tuple(right.shape)} and {right.dtype}"
+        return float("inf"), f"is of {tuple(left.shape)} and {left.dtype}, where {due} are due"
+    left, right = _plain(left), _plain(right)
+    if not right.numel():
+        return 0.0, ""
+    if left.isnan().any() or right.isnan().any():
+        return float("inf"), "is not a number"
+    if not (right.is_floating_point() or right.is_complex()):
+        return (0.0, "") if torch.equal(left, right) else (float("inf"), "holds other whole numbers")
+    finite = right.isfinite()
+    if not torch.equal(left[~finite], right[~finite]) or not left[finite].isfinite().all():
+        return float("inf"), "is infinite at other places"
+    if not finite.any():
+        return float("inf"), "is infinite"
+    gap = float((left[finite] - right[finite]).abs().max())
+    return gap / max(float(right[finite].abs().max()), 1e-12), ""
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The values in ordinary memory, however they are stored."""
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    return tensor if tensor.layout == torch.strided else tensor.to_dense()

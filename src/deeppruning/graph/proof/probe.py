@@ -1,0 +1,230 @@
+"""The probe: run a thin network beside the silenced full one and find the operations that differ.
+
+A cut must equal silence at every operation, in shape and in value. Where it does not, the forward
+code has a size or an order written into it that labels cannot see (`view(-1, 512)`, a literal pad).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from deeppruning.errors import GraphError
+from deeppruning.graph.labels.payloads import Channels, Constant, Origin
+from deeppruning.graph.proof.silence import SilentRun
+from deeppruning.graph.rules.operations import LAYOUT, VIEWS
+from deeppruning.graph.trace.follow import Follower, execute, operation_name, tensors_in
+from deeppruning.graph.trace.tracer import Record
+
+
+@dataclass
+class Step:
+    """One compared operation: its name, the shapes it gives, and a fingerprint of the values."""
+
+    name: str
+    record: int  # its place in the trace of the full network
+    shapes: list[tuple[int, ...] | None] = field(default_factory=list)  # None: takes whatever size comes
+    prints: list[NDArray[np.float64] | None] = field(default_factory=list)
+    axes: list[int | None] = field(default_factory=list)
+    likes: list[tuple[torch.dtype, torch.device]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An operation at which a thin network went wrong, and the model's own error if it raised one."""
+
+    record: int
+    error: str | None
+
+
+def fingerprint(tensor: Tensor, axis: int | None) -> NDArray[np.float64] | None:
+    """Sums over all but the channel axis, or a weighted sum of everything; None where not comparable."""
+    if not tensor.is_floating_point() or tensor.layout != torch.strided:
+        return None
+    values = tensor.detach().double()
+    if axis is None:
+        flat = values.reshape(-1)
+        weights = torch.cos(torch.arange(len(flat), dtype=torch.float64, device=flat.device))
+        return np.asarray([float(flat @ weights)])
+    others = [dim for dim in range(values.ndim) if dim != axis]
+    sums = values.sum(dim=others) if others else values
+    return np.asarray(sums.cpu().numpy())
+
+
+class ExpectedSteps(SilentRun):
+    """Silences the full network and writes down what every operation of a thin one must give."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        detached: frozenset[str],
+        records: Sequence[Record],
+        kept: NDArray[np.bool_],
+    ) -> None:
+        super().__init__(model, detached, records, kept)
+        self.steps: list[Step] = []
+
+    def done(self, record: Record, outputs: list[Tensor]) -> None:
+        """Write down one operation."""
+        if [tuple(tensor.shape) for tensor in outputs] != record.shapes:
+            raise GraphError(
+                f"operation {self.position - 1} of the network ({record.name}) gave other shapes: "
+                "its forward depends on the values it sees"
+            )
+        if record.name not in LAYOUT:
+            self.steps.append(_step(record, self.position - 1, self.kept, outputs))
+
+
+def expected_shapes(records: Sequence[Record], kept: NDArray[np.bool_]) -> list[Step]:
+    """The same without values, for which nothing has to be run."""
+    return [
+        _step(record, place, kept, None) for place, record in enumerate(records) if record.name not in LAYOUT
+    ]
+
+
+def _step(record: Record, place: int, kept: NDArray[np.bool_], outputs: list[Tensor] | None) -> Step:
+    step = Step(_common(record.name), place, likes=record.likes)
+    for number, payload in enumerate(record.payloads):
+        if isinstance(payload, (Origin, Constant)):
+            step.shapes.append(None)
+            step.prints.append(None)
+            step.axes.append(None)
+            continue
+        shape = list(record.shapes[number])
+        axis = payload.axis if isinstance(payload, Channels) else None
+        prints = fingerprint(outputs[number], axis) if outputs is not None else None
+        if isinstance(payload, Channels):
+            stay = kept[payload.ids]
+            shape[payload.axis] = int(stay.sum())
+            prints = prints[stay] if prints is not None else None
+        step.shapes.append(tuple(shape))
+        step.prints.append(prints)
+        step.axes.append(axis)
+    return step
+
+
+def _common(name: str) -> str:
+    """One name for all operations that may stand for one another, depending on memory layout."""
+    return "view" if name in VIEWS else name
+
+
+class _Stop(Exception):
+    """Raised inside a thin run where nothing further can be compared."""
+
+
+class ThinRun(Follower):
+    """Runs a thin network beside the expected steps and notes every operation that differs.
+
+    After a fault the run goes on with blank tensors of the shapes that were due, so that one run
+    finds the faults of all places; values mean nothing from there on and only shapes are compared.
+    """
+
+    def __init__(
+        self, model: nn.Module, detached: frozenset[str], expected: Sequence[Step], *, strict_order: bool
+    ) -> None:
+        super().__init__(model, detached)
+        self.expected = expected
+        self.strict_order = strict_order
+        self.position = 0
+        self.faults: list[Fault] = []
+
+    def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Execute one operation and compare it with the step that is due."""
+        name = operation_name(func)
+        try:
+            result = execute(func, args, kwargs)
+        except Exception as error:
+            if name in LAYOUT or self.position >= len(self.expected):
+                raise
+            return self._stand_in(func, f"{type(error).__name__}: {error}")
+        outputs = tensors_in(result)
+        if not outputs or name in LAYOUT:
+            return result
+        step = self._due(_common(name))
+        if not self._fits(step, outputs):
+            return self._stand_in(func, None)
+        self.position += 1
+        return result
+
+    def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        """A wrapped module counts as one operation."""
+        step = self._due("module")
+        if not self._fits(step, [output]):
+            self.faults.append(Fault(step.record, None))
+            raise _Stop
+        self.position += 1
+
+    def _due(self, name: str) -> Step:
+        """The step that is due; the run ends where the thin network takes another turn."""
+        step = self.expected[self.position] if self.position < len(self.expected) else None
+        if step is not None and step.name == name:
+            return step
+        if self.strict_order:  # else random draws differ with the sizes, and with them the way taken
+            self.faults.append(Fault(step.record if step else self.expected[-1].record, None))
+        raise _Stop
+
+    def _fits(self, step: Step, outputs: list[Tensor]) -> bool:
+        if len(step.shapes) != len(outputs):  # a split into pieces of a fixed size
+            return False
+        if any(shape not in (None, tensor.shape) for shape, tensor in zip(step.shapes, outputs, strict=True)):
+            return False
+        if self.faults:
+            return True
+        for tensor, expected, axis in zip(outputs, step.prints, step.axes, strict=True):
+            if expected is not None:
+                found = fingerprint(tensor, axis)
+                if found is None or not close(found, expected, tensor.dtype):
+                    return False
+        return True
+
+    def _stand_in(self, func: Any, error: str | None) -> Any:
+        """Blank tensors in place of what the operation that is due should have given."""
+        step = self.expected[self.position]
+        self.faults.append(Fault(step.record, error))
+        self.position += 1
+        if func._schema.is_mutable or any(shape is None for shape in step.shapes):
+            raise _Stop
+        blanks = [
+            torch.zeros(shape or (), dtype=dtype, device=device)
+            for shape, (dtype, device) in zip(step.shapes, step.likes, strict=True)
+        ]
+        returns = func._schema.returns
+        single = len(returns) == 1 and not isinstance(returns[0].type, torch.ListType)
+        return blanks[0] if single else blanks
+
+
+def close(found: NDArray[np.float64], expected: NDArray[np.float64], dtype: torch.dtype) -> bool:
+    """Equal up to rounding in the precision the network ran in, and out of range at the same places."""
+    tolerance = 1e-7 if dtype == torch.float64 else 2e-3
+    sound = np.isfinite(expected)
+    if found.shape != expected.shape or not np.array_equal(np.isfinite(found), sound):
+        return False
+    scale = max(1.0, float(np.abs(expected[sound]).max(initial=0.0)))
+    return bool((np.abs(found[sound] - expected[sound]) <= tolerance * scale).all())
+
+
+def find_faults(
+    thin: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    expected: Sequence[Step],
+    detached: frozenset[str],
+    *,
+    strict_order: bool,
+) -> list[Fault]:
+    """The operations of the thin network that differ from the silenced one, in order."""
+    run = ThinRun(thin, detached, expected, strict_order=strict_order)
+    try:
+        run.run(thin, args, kwargs)
+        if run.position < len(expected) and strict_order and not run.faults:
+            return [Fault(expected[run.position].record, None)]
+    except _Stop:
+        pass
+    except Exception as raised:
+        step = expected[min(run.position, len(expected) - 1)]
+        return run.faults or [Fault(step.record, f"{type(raised).__name__}: {raised}")]
+    return run.faults

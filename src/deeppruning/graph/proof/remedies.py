@@ -1,0 +1,170 @@
+"""Remedies: what to do where a thin copy of a network does not do what the silenced one does.
+
+The mildest remedy that helps is taken: run a parameter-free submodule at its old width, cut another
+axis of a view, tie the pieces of a split, and last freeze the channels at the operation that has a
+size written into it.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import nn
+
+from deeppruning.graph.labels.atoms import AtomTable, Ids
+from deeppruning.graph.labels.payloads import Channels
+from deeppruning.graph.proof.moves import positions_of
+from deeppruning.graph.proof.probe import Fault
+from deeppruning.graph.trace.tracer import Record, Trace
+
+SPLITS = ("split", "split_with_sizes", "slice", "narrow", "chunk", "roll")
+JOINS = ("constant_pad_nd", "cat")
+
+
+@dataclass
+class Decisions:
+    """What probes have taught about a network so far; a trace starts over with them."""
+
+    detached: set[str] = field(default_factory=set)
+    choices: dict[Hashable, int] = field(default_factory=dict)
+    tied: set[Hashable] = field(default_factory=set)
+    frozen: dict[Hashable, str] = field(default_factory=dict)
+    frozen_constants: dict[Hashable, str] = field(default_factory=dict)
+    excluded: set[str] = field(default_factory=set)  # layers whose width the code uses elsewhere
+
+    def apply(self, table: AtomTable, records: Sequence[Record]) -> None:
+        """Tie and freeze in a fresh table what has been decided."""
+        for issue in table.issues.values():
+            if issue.layer in self.excluded and issue.kind in ("conv", "linear"):
+                table.freeze(issue.ids, "its width is used elsewhere in the code, where it must not change")
+        for record in records:
+            if record.site in self.tied:
+                ties, extra = _tied_pieces(record)
+                table.tie(*ties)
+                table.freeze(extra, _reason(record))
+            if record.site in self.frozen:
+                for ids in record.ids():
+                    table.freeze(ids, self.frozen[record.site])
+            if record.site in self.frozen_constants:
+                for ids in _constants_at(table, record):
+                    table.freeze(ids, self.frozen_constants[record.site])
+
+
+@dataclass
+class Doctor:
+    """Decides on remedies for the faults of one trace.
+
+    Each remedy is taken once, and only where there is a gene left to take away: rounds come to an end.
+    """
+
+    model: nn.Module
+    decisions: Decisions
+    table: AtomTable
+    classes: Ids
+    genes: Ids  # of each atom, -1 where it always stays
+
+    def treat(self, faults: Sequence[Fault], trace: Trace) -> bool:
+        """Settle the first fault, and others that have no channel in common with it; false if stuck.
+
+        Faults that share channels may vanish together with the first: they wait for the next round.
+        """
+        first, *others = (trace.records[fault.record] for fault in faults)
+        place = faults[0].record
+        # A wrong size may have been made before the operation at which it was noticed.
+        treated = next((r for r in reversed(trace.records[: place + 1]) if self._remedy(r, trace)), None)
+        if treated is None:
+            return False
+        touched = self._classes_at(treated) | self._classes_at(first)
+        for record in others:
+            own = self._classes_at(record)
+            if not own & touched:
+                self._remedy(record, trace)
+                touched |= own
+            elif self._holds_gene(record):
+                self._detach(record, trace)
+        return True
+
+    def _classes_at(self, record: Record) -> set[int]:
+        return {label for ids in record.ids() for label in self.classes[ids].tolist()}
+
+    def _remedy(self, record: Record, trace: Trace) -> bool:
+        """Take the mildest remedy not tried yet at this operation; false if there is none left."""
+        if not self._holds_gene(record):
+            return False
+        if self._detach(record, trace):
+            return True
+        known, site = self.decisions, record.site
+        for output in range(len(record.payloads)):
+            key = (*site, output) if isinstance(site, tuple) else (site, output)
+            if known.choices.get(key, 0) + 1 < self.table.candidates.get(key, 0):
+                known.choices[key] = known.choices.get(key, 0) + 1
+                return True
+        if record.name in SPLITS and site not in known.tied and self._can_be_tied(record):
+            known.tied.add(site)
+        elif record.name in JOINS and site not in known.frozen_constants:
+            known.frozen_constants[site] = _reason(record)
+        elif site not in known.frozen:
+            known.frozen[site] = _reason(record)
+        else:
+            return False
+        return True
+
+    def _holds_gene(self, record: Record) -> bool:
+        return any((self.genes[ids] >= 0).any() for ids in record.ids())
+
+    def _can_be_tied(self, record: Record) -> bool:
+        """Whether a tie of its pieces would change anything and leave anything free."""
+        (first, second), _ = _tied_pieces(record)
+        free = self.genes[first] >= 0
+        return bool(free.any() and (self.classes[first] != self.classes[second]).any())
+
+    def _detach(self, record: Record, trace: Trace) -> bool:
+        """Detach the outermost submodule around an operation that has no parameters, if it can be wrapped."""
+        for name in record.modules:
+            if name and name not in self.decisions.detached and trace.maps_channels.get(name, False):
+                module = self.model.get_submodule(name)
+                # What it saves would change its name inside a wrapper.
+                if not any(True for _ in module.parameters()) and not module.state_dict():
+                    self.decisions.detached.add(name)
+                    return True
+        return False
+
+
+def _constants_at(table: AtomTable, record: Record) -> list[Ids]:
+    found = []
+    for owner, issue in table.issues.items():
+        if issue.kind == "constant" and isinstance(owner, tuple):
+            place = owner[0]
+            if isinstance(place, tuple) and place[:-1] == record.site:
+                found.append(issue.ids)
+    return found
+
+
+def _reason(record: Record) -> str:
+    return f"{record.name} in {record.layer or 'forward'}: a size or order is written into the code"
+
+
+def _tied_pieces(record: Record) -> tuple[tuple[Ids, Ids], Ids]:
+    """Which atoms to tie so that all pieces of a split lose the same positions, and which then must stay.
+
+    Equal pieces stay equal. Of unequal ones with a common measure, blocks of it are tied; with none,
+    the longer ones keep what they have more than the shortest.
+    """
+    nothing: Ids = np.zeros(0, dtype=np.int64)
+    if len(record.inputs) != 1:
+        return (nothing, nothing), nothing
+    whole = record.inputs[0].ids
+    outputs = [payload.ids for payload in record.payloads if isinstance(payload, Channels)]
+    cuts = {0, len(whole)}
+    for source in positions_of(outputs, whole):
+        ends = np.flatnonzero(np.diff(source) != 1)
+        cuts |= {*source[:1].tolist(), *source[ends + 1].tolist()}
+        cuts |= {*(source[-1:] + 1).tolist(), *(source[ends] + 1).tolist()}
+    pieces = np.split(whole, sorted(cuts - {0, len(whole)}))
+    unit = math.gcd(*(len(piece) for piece in pieces))
+    if unit > 1:
+        return (whole, np.tile(whole[:unit], len(whole) // unit)), nothing
+    least = min(len(piece) for piece in pieces)
+    ties = np.concatenate([piece[:least] for piece in pieces]), np.tile(pieces[0][:least], len(pieces))
+    return ties, np.concatenate([piece[least:] for piece in pieces])

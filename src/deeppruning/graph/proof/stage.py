@@ -1,0 +1,123 @@
+"""The copies of a network that a build runs, and the runs on labels, at as little cost as can be.
+
+Evaluation mode is run in double precision, where a wrong cut shows in the values. Of training mode
+only shapes can be compared, for random masks depend on sizes: it is run on tensors without data, or
+where the forward code needs their values, on real ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from deeppruning.graph.cut.duplicate import unrun
+from deeppruning.graph.labels.atoms import AtomTable
+from deeppruning.graph.proof.remedies import Decisions
+from deeppruning.graph.proof.twin import doubled, ghost_copy, in_own_precision, probe_copy, seeded
+from deeppruning.graph.trace.tracer import Trace, Tracer, run_on_labels
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A network that is never run itself, only copies of it, and its inputs."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    training: bool = False
+
+    def copy(self) -> nn.Module:
+        """A copy to run once."""
+        return unrun(self.model, training=self.training)
+
+    def trace(self, table: AtomTable, decisions: Decisions) -> Trace:
+        """Run a copy on labels and apply what has been decided about the network."""
+        model = self.copy()
+        tracer = Tracer(model, table, detached=frozenset(decisions.detached))
+        with seeded():
+            trace = run_on_labels(model, self.args, self.kwargs, tracer)
+        decisions.apply(table, trace.records)
+        return trace
+
+
+class Stage:
+    """The scenes of a network: one in evaluation mode, one in training mode if that can be run."""
+
+    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self.given = (model, args, dict(kwargs))
+        self.eval = Scene(*probe_copy(*self.given))
+        self.train: Scene | None = None
+        self.settled = False  # whether both scenes are known to run
+        self.notes: list[str] = []
+        self.failure = ""
+
+    def scene(self, mode: str) -> Scene:
+        """The scene of a mode that was traced."""
+        found = self.eval if mode == "eval" else self.train
+        assert found is not None
+        return found
+
+    def trace(self, decisions: Decisions) -> tuple[AtomTable, dict[str, Trace]]:
+        """Run the network on labels in both modes."""
+        table = AtomTable(choices=dict(decisions.choices))
+        try:
+            traces = {"eval": self.eval.trace(table, decisions)}
+        except Exception as error:
+            if self.settled:
+                raise
+            self.eval = Scene(*in_own_precision(*self.given, error))
+            table = AtomTable(choices=dict(decisions.choices))
+            traces = {"eval": self.eval.trace(table, decisions)}
+        for scene in self._training_scenes():
+            shadow = table.fork()  # a run that fails midway leaves nothing behind
+            try:
+                traces["train"] = scene.trace(shadow, decisions)
+            except Exception as error:
+                self.failure = f"{type(error).__name__}: {error}"
+                continue
+            self.train, table = scene, shadow
+            break
+        else:
+            if not self.settled or self.train is not None:
+                self.notes.append(f"training mode was not traced, its forward failed ({self.failure})")
+            self.train = None
+        self.settled = True
+        return table, traces
+
+    def make_training_real(self) -> bool:
+        """Run training mode on real tensors from now on; false if it is so already."""
+        if self.train is None or self.train.model is self.eval.model:
+            return False
+        real = [scene for scene in self._both_batches(self.eval) if _runs(scene)]
+        self.train = real[0] if real else None
+        return bool(real)
+
+    def _training_scenes(self) -> list[Scene]:
+        """Training mode may run other code (auxiliary heads): ways to run it, the cheapest first."""
+        if self.settled:
+            known = [] if self.train is None else [self.train]
+            ghost = bool(known) and known[0].model is not self.eval.model
+            return [*known, *self._both_batches(self.eval)] if ghost else known
+        try:
+            ghosts = [Scene(*ghost_copy(self.eval.model, self.eval.args, self.eval.kwargs))]
+        except Exception:  # tensors of a kind that cannot be without data
+            ghosts = []
+        return [batch for scene in (*ghosts, self.eval) for batch in self._both_batches(scene)]
+
+    def _both_batches(self, scene: Scene) -> list[Scene]:
+        """The example as it is, and twice in one batch, which norms ask for that see a single number each."""
+        args, kwargs = doubled((scene.args, dict(scene.kwargs)))
+        return [
+            Scene(scene.model, scene.args, scene.kwargs, training=True),
+            Scene(scene.model, args, kwargs, training=True),
+        ]
+
+
+def _runs(scene: Scene) -> bool:
+    try:
+        with seeded():
+            scene.copy()(*scene.args, **scene.kwargs)
+    except Exception:
+        return False
+    return True

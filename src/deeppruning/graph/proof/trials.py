@@ -1,0 +1,125 @@
+"""Genomes to try on a network, chosen so that no operation can pass by luck.
+
+A random genome comes first. Where the network divides or reorders channels, structured ones stand
+beside it, and for every such operation a pair that leaves it the same widths and asks another result of
+it (see `moves`). Whatever a genome can remove anything from has something removed by one of them.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeppruning.graph.plan import Bits, Genes, Plan
+from deeppruning.graph.proof.moves import Move, find_move
+from deeppruning.graph.repair import Repair
+from deeppruning.graph.trace.tracer import Record
+
+CANDIDATES = 24  # random genomes among which a pair for a move is looked for first
+
+
+class Trials:
+    """Collects the genomes for one plan; the same for the same plan."""
+
+    def __init__(self, plan: Plan, genes: Genes, records: Iterable[Record]) -> None:
+        self.plan = plan
+        self.repair = Repair(
+            num_genes=plan.num_genes, layers=[layer.genes for layer in plan.layers], pieces=plan.pieces
+        )
+        self.generator = np.random.default_rng(0)
+        self.records = list(records)
+        self.genes = genes
+        self.moves = _distinct(find_move(record, genes) for record in self.records)
+
+    def genomes(self) -> list[Bits]:
+        """All genomes to try, the random one first."""
+        found = [self._mended(self.generator.random(self.plan.num_genes) < 0.5)]
+        if self.moves:
+            found += self._structured()
+            self._contrast_moves(found)
+        self._remove_everywhere(found)
+        return found
+
+    def _mended(self, genome: Bits) -> Bits:
+        return np.asarray(self.repair(genome[None])[0])
+
+    def _structured(self) -> list[Bits]:
+        """Of every layer the first half, the last, every second filter, the others, one only; most of all."""
+        count = self.plan.num_genes
+        genomes = np.ones((5, count), dtype=np.bool_)
+        for layer in self.plan.layers:
+            own = np.unique(layer.genes[layer.genes >= 0])
+            half = len(own) // 2
+            genomes[0, own[half:]] = genomes[1, own[:half]] = False
+            genomes[2, own[1::2]] = genomes[3, own[::2]] = False
+            genomes[4, own[1:]] = False
+        most = self.generator.random((1, count)) < 0.8
+        return list(self.repair(np.concatenate([genomes, most])))
+
+    def _contrast_moves(self, genomes: list[Bits]) -> None:
+        """Add pairs until no move could pass that follows widths alone; moves apart share a pair."""
+        pairs = [(move, pair) for move in self.moves for pair in self._pairs(move, genomes)]
+        genomes += [self._mended(genome) for genome in _merged(pairs, genomes[0])]
+        for move, pair in pairs:  # where others in the same genome, or its repair, have spoilt a pair
+            if move.open(genomes) - move.open([*genomes, *pair]):
+                genomes += pair
+
+    def _pairs(self, move: Move, genomes: Sequence[Bits]) -> list[tuple[Bits, Bits]]:
+        """Pairs of genomes, full elsewhere, for all that the given ones leave open about a move."""
+        wanted = move.open(genomes)
+        found: list[tuple[Bits, Bits]] = []
+        for candidates in (self._halves(move.free), self._single_removals(move.free)):
+            while wanted and (places := move.contrast(candidates, wanted)):
+                found.append((candidates[places[0]], candidates[places[1]]))
+                wanted &= move.open([*genomes, *(genome for pair in found for genome in pair)])
+        return found
+
+    def _halves(self, free: Genes) -> NDArray[np.bool_]:
+        candidates = np.ones((CANDIDATES, self.plan.num_genes), dtype=np.bool_)
+        for genome in candidates:
+            genome[self.generator.permutation(free)[: (len(free) + 1) // 2]] = False
+        return self.repair(candidates)
+
+    def _single_removals(self, free: Genes) -> NDArray[np.bool_]:
+        candidates = np.ones((len(free), self.plan.num_genes), dtype=np.bool_)
+        candidates[np.arange(len(free)), free] = False
+        return self.repair(candidates)
+
+    def _remove_everywhere(self, genomes: list[Bits]) -> None:
+        """See to it that something is removed wherever a genome can remove anything."""
+        places = [self.genes[ids] for record in self.records for ids in record.ids()]
+        places = [genes for genes in places if (genes >= 0).any()]
+        frees = list({genes.tobytes(): np.unique(genes[genes >= 0]) for genes in places}.values())
+        left = [free for free in frees if all(genome[free].all() for genome in genomes)]
+        while left:
+            emptied = np.ones(self.plan.num_genes, dtype=np.bool_)
+            emptied[np.concatenate(left)] = False
+            genome = self._mended(emptied)
+            still = [free for free in left if genome[free].all()]
+            if len(still) == len(left):
+                return
+            genomes.append(genome)
+            left = still
+
+
+def _merged(pairs: Sequence[tuple[Move, tuple[Bits, Bits]]], base: Bits) -> list[Bits]:
+    """As few pairs as hold all the given ones, those that have genes in common in different ones."""
+    slots: list[tuple[Bits, Bits, Bits]] = []  # the two genomes, and the genes that are settled in them
+    for move, (one, other) in pairs:
+        free = move.free
+        slot = next((slot for slot in slots if not slot[2][free].any()), None)
+        if slot is None:
+            slot = (base.copy(), base.copy(), np.zeros(len(base), dtype=np.bool_))
+            slots.append(slot)
+        slot[0][free], slot[1][free], slot[2][free] = one[free], other[free], True
+    return [genome for slot in slots for genome in slot[:2]]
+
+
+def _distinct(moves: Iterable[Move | None]) -> list[Move]:
+    """Each move once, though a network may make it at many places and in both modes."""
+    found: dict[bytes, Move] = {}
+    for move in moves:
+        if move is not None:
+            parts = (*move.inputs, *move.outputs, *move.sources)
+            found.setdefault(b"|".join(part.tobytes() for part in parts), move)
+    return list(found.values())

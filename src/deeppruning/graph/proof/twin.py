@@ -1,0 +1,184 @@
+"""Copies of a network to experiment on: double precision, random weights, random state set aside."""
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_map
+
+from deeppruning.errors import GraphError
+from deeppruning.graph.cut.duplicate import duplicate, forget_runs, unrun
+
+
+def check_model(model: nn.Module) -> None:
+    """Refuse, with advice, networks that no cut can be made of."""
+    for name, module in model.named_modules():
+        where = f"{type(model).__name__}{f', at {name},' if name else ''}"
+        if isinstance(module, torch.jit.ScriptModule):
+            raise GraphError(f"{where} is a TorchScript module, whose code is fixed; give the eager module")
+        compiled = "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+        if compiled:
+            raise GraphError(
+                f"{where} was compiled by torch.compile; give the module it was made of, and compile the "
+                "thin network instead"
+            )
+        held = (*module._parameters.values(), *module._buffers.values())
+        if any(tensor is not None and is_lazy(tensor) for tensor in held):
+            raise GraphError(
+                f"{where} has lazy parameters without a shape; run it once before its graph is built"
+            )
+
+
+def probe_copy(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """A copy in double precision with random weights and inputs: zeros and symmetries hide mistakes.
+
+    It has never been run, as if the network had just been made; whether it can be is for its first
+    run to show (see `in_own_precision`).
+    """
+    check_model(model)
+    twin = _random_copy(model, torch.float64).double()
+    args, kwargs = _map_floats((args, kwargs), lambda tensor: tensor.detach().double())
+    return twin, randomized_inputs(args), randomized_inputs(kwargs)
+
+
+def in_own_precision(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """The same as it is, for forward code that insists on its precision; else the error of the first run."""
+    twin = _random_copy(model)
+    try:
+        with seeded():
+            unrun(twin, training=False)(*args, **kwargs)
+    except Exception as own:
+        raise GraphError(
+            f"running the network once on the example input failed: {type(own).__name__}: {own}"
+        ) from own
+    double, wide_args, wide_kwargs = probe_copy(model, args, kwargs)
+    try:
+        with seeded():
+            unrun(double, training=False)(*wide_args, **wide_kwargs)
+    except Exception:
+        return twin, randomized_inputs(args), randomized_inputs(kwargs)
+    raise error
+
+
+def ghost_copy(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """A copy without data: it costs nothing to run and still shows all shapes.
+
+    Whole numbers stay what they are, for they may be positions to look up.
+    """
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+        else:
+            memo[id(parameter)] = parameter
+    for buffer in model.buffers():
+        if buffer.is_floating_point():
+            memo[id(buffer)] = buffer.detach().to("meta")
+    args, kwargs = _map_floats((args, dict(kwargs)), lambda tensor: tensor.to("meta"))
+    return duplicate(model, memo), args, dict(kwargs)
+
+
+def _random_copy(model: nn.Module, kind: torch.dtype | None = None) -> nn.Module:
+    """A copy whose weights are drawn anew, in another precision if one is named."""
+    generator = torch.Generator().manual_seed(0)
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        if parameter.is_floating_point() and parameter.layout == torch.strided:
+            drawn = _drawn(parameter, kind or parameter.dtype, generator)
+            memo[id(parameter)] = nn.Parameter(drawn, requires_grad=parameter.requires_grad)
+    try:
+        twin = duplicate(model, memo)
+    except Exception as error:
+        raise GraphError(
+            f"the network cannot be copied (copy.deepcopy failed: {error}); if it keeps results of a run as "
+            "attributes, delete or detach them first"
+        ) from error
+    forget_runs(twin)
+    twin.eval()
+    for name, buffer in twin.named_buffers():
+        if name.endswith("running_mean"):
+            buffer.copy_(torch.randn(buffer.shape, generator=generator) * 0.1)
+        elif name.endswith("running_var"):
+            buffer.copy_(torch.rand(buffer.shape, generator=generator) + 0.5)
+    return twin
+
+
+def _drawn(parameter: Tensor, kind: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Random weights at a scale that keeps activations tame, laid out in memory as the parameter is."""
+    middle, reach = (0.7, 0.35) if parameter.ndim < 2 else (0.0, (3 / max(1, parameter[0].numel())) ** 0.5)
+    values = torch.empty(parameter.shape, dtype=torch.float64)
+    values.uniform_(middle - reach, middle + reach, generator=generator)  # far quicker than normal numbers
+    if kind == values.dtype and values.device == parameter.device and parameter.is_contiguous():
+        return values
+    return torch.empty_like(parameter, dtype=kind, requires_grad=False).copy_(values)
+
+
+def as_double(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """A copy that was never run and its inputs in double precision, or as they are if the forward insists."""
+    single = duplicate(model, {})
+    forget_runs(single)
+    single.eval()
+    double = duplicate(single, {}).double()
+    wide = _map_floats((args, kwargs), lambda tensor: tensor.detach().double())
+    try:
+        with seeded():
+            unrun(double, training=False)(*wide[0], **wide[1])
+    except Exception:
+        return single, args, kwargs
+    return double, wide[0], wide[1]
+
+
+def randomized_inputs(tree: Any, *, positive: bool = False) -> Any:
+    """Inputs of the same shapes, normally distributed; or all of them positive."""
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(tensor: Tensor) -> Tensor:
+        values = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        return (values.abs() if positive else values).to(tensor)
+
+    return _map_floats(tree, draw)
+
+
+def doubled(tree: Any) -> Any:
+    """The same inputs twice in one batch."""
+    return tree_map(lambda x: torch.cat([x, x]) if isinstance(x, Tensor) and x.ndim else x, tree)
+
+
+def batch_size(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """The batch size of the example input."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor) and value.ndim:
+            return value.shape[0]
+    return 1
+
+
+@contextmanager
+def seeded(seed: int = 0) -> Iterator[None]:
+    """Random numbers from this seed, without gradients; the caller's random state is put back after."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed)
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+
+
+def _map_floats(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    return tree_map(lambda x: change(x) if isinstance(x, Tensor) and x.is_floating_point() else x, tree)

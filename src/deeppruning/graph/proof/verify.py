@@ -1,0 +1,60 @@
+"""The proof on the network's real weights: a thin copy gives what the silenced full network gives."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from deeppruning.graph.cut.cutting import cut
+from deeppruning.graph.plan import Bits
+from deeppruning.graph.proof.built import Built
+from deeppruning.graph.proof.difference import difference, tolerance_for
+from deeppruning.graph.proof.silence import SilentRun, kept_atoms
+from deeppruning.graph.proof.twin import as_double, randomized_inputs, seeded
+from deeppruning.graph.trace.follow import tensors_in
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The largest difference between the two outputs, as a share of the outputs' own size.
+
+    Infinite where the outputs cannot be compared or say nothing; `reason` then tells why.
+    """
+
+    difference: float
+    tolerance: float
+    reason: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the two agree to rounding."""
+        return self.difference <= self.tolerance
+
+
+def prove(
+    model: nn.Module, built: Built, genome: Bits, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Proof:
+    """Run both networks in evaluation mode on random input of the example's shape.
+
+    In double precision where the forward code allows it, so that rounding cannot hide a mistake.
+    Input that is not negative is tried where other input leads to no numbers (roots, logarithms).
+    """
+    for positive in (False, True):
+        twin, wide_args, wide_kwargs = as_double(model, args, dict(kwargs))
+        inputs = randomized_inputs((wide_args, wide_kwargs), positive=positive)
+        thin = cut(twin, built.plan.recipe(genome))
+        kept = kept_atoms(built.classes, built.gene_of_class, genome)
+        silent = SilentRun(twin, built.detached, built.records, kept)
+        with seeded():
+            expected = silent.run(twin, *inputs)
+        if not any(bool(tensor.isnan().any()) for tensor in tensors_in(expected)):
+            break
+    tolerance = tolerance_for(silent.coarsest)
+    try:
+        with seeded():
+            found = thin(*inputs[0], **inputs[1])
+    except Exception as error:
+        return Proof(float("inf"), tolerance, f"the thin network fails: {type(error).__name__}: {error}")
+    gap, reason = difference(found, expected)
+    return Proof(gap, tolerance, reason)

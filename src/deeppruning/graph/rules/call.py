@@ -1,0 +1,145 @@
+"""One operation of the traced run, as the rules see it: its arguments by name, its results, where it ran."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from deeppruning.graph.labels.atoms import AtomTable, Ids
+from deeppruning.graph.labels.payloads import Channels, Fixed, Origin, Payload
+
+
+@dataclass
+class Call:
+    """A call of an aten operation while the network runs on labels."""
+
+    name: str  # without overload and without the trailing underscore of in-place forms
+    function: Any
+    args: dict[str, Any]
+    outputs: list[Tensor]
+    table: AtomTable
+    lookup: Callable[[Tensor], Payload]  # settles statistics: their channels freeze
+    layer: str
+    module: nn.Module | None
+    owner: tuple[Hashable, ...]
+    peek: Callable[[Tensor], Payload]  # leaves statistics as they are
+    touched: list[Channels] = field(default_factory=list)  # axes of parameters that are computed with
+
+    def payload(self, name: str) -> Payload | None:
+        """The payload of a tensor argument, None where it was not given."""
+        value = self.args.get(name)
+        return self.lookup(value) if isinstance(value, Tensor) else None
+
+    def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor among the arguments, those in lists too, with the argument's name."""
+        for name, value in self.args.items():
+            if isinstance(value, Tensor):
+                yield name, value
+            elif isinstance(value, (list, tuple)):
+                yield from ((name, item) for item in value if isinstance(item, Tensor))
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Every tensor among the arguments, those in lists too."""
+        return (tensor for _, tensor in self.named_tensors())
+
+    def inputs(self) -> list[Channels]:
+        """The payloads of the arguments that carry channels."""
+        payloads = (self.peek(tensor) for tensor in self.tensors())
+        return [payload for payload in payloads if isinstance(payload, Channels)]
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the operation writes into its first argument."""
+        return bool(self.function._schema.is_mutable) and self.function._schema.name.endswith("_")
+
+    @property
+    def place(self) -> str:
+        """The operation and the layer it ran in, for people."""
+        return f"{self.name} in {self.layer}" if self.layer else f"{self.name} in the network's forward"
+
+    def freeze_inputs(self, reason: str) -> list[Payload]:
+        """All channels and parameters that come in must stay; what comes out keeps its size."""
+        for tensor in self.tensors():
+            payload = self.lookup(tensor)
+            if isinstance(payload, Channels):
+                self.table.freeze(payload.ids, reason)
+            elif isinstance(payload, Origin):
+                self.table.pin(payload.name, reason)
+        return [Fixed(reason)] * len(self.outputs)
+
+    def loose(self, tensor: Tensor) -> Payload:
+        """The payload, with a parameter that is one number a channel turned into channels of its own.
+
+        Parameters that are combined before they meet an activation (a frozen batch norm, running
+        statistics) thereby tie each other.
+        """
+        payload = self.lookup(tensor)
+        if not isinstance(payload, Origin):
+            return payload
+        wide = payload.wide_axes()
+        if len(wide) != 1:
+            return payload
+        for dimension, size in enumerate(tensor.shape):
+            found = payload.axis_along(dimension) if size > 1 else None
+            if found is not None:
+                return Channels(dimension, self.axis_atoms(payload, wide[0])[found[1]])
+        return payload
+
+    def axis_atoms(self, origin: Origin, axis: int) -> Ids:
+        """Atoms for the positions along one axis of a parameter, whichever channels it will meet."""
+        own = self.table.issue(
+            (origin.name, "loose", axis), origin.shape[axis], kind="loose", layer=origin.name
+        )
+        self.table.bind(origin.name, axis, own)
+        return own
+
+    def touch(self, origins: Iterable[Payload]) -> None:
+        """Note whose axes this operation computes with: a size written into it must freeze those."""
+        for origin in origins:
+            if isinstance(origin, Origin):
+                axes = origin.wide_axes()
+                self.touched += [Channels(axis, self.axis_atoms(origin, axis)) for axis in axes]
+
+    def unmoved(self, name: str) -> Origin | None:
+        """The argument as a whole parameter in its own shape, None where it is anything else."""
+        payload = self.payload(name)
+        return payload if isinstance(payload, Origin) and payload.unmoved else None
+
+    def bind_along(self, tensor: Tensor, dimension: int, ids: Ids) -> None:
+        """A tensor met these channels along a dimension: index its parameter by them, or freeze them.
+
+        Where it has a single position there it is broadcast, and where it is a constant made in the
+        forward code it takes whatever size comes; neither says anything about the channels.
+        """
+        payload = self.lookup(tensor)
+        if tensor.shape[dimension] == 1 and len(ids) > 1:
+            return
+        if isinstance(payload, Fixed):
+            if len(ids) > 1:
+                self.table.freeze(ids, payload.reason)
+        elif isinstance(payload, Origin):
+            found = payload.axis_along(dimension)
+            if found is None:
+                if len(ids) > 1:
+                    reason = f"{payload.name} is not indexed by channel at {self.place}"
+                    self.table.freeze(ids, reason)
+                    self.table.pin(payload.name, reason)
+                return
+            axis, positions = found
+            by_position = _arrange(ids, positions, payload.shape[axis])
+            if by_position is None:
+                reason = f"only a part of {payload.name} is used at {self.place}"
+                self.table.freeze(ids, reason)
+                self.table.pin(payload.name, reason)
+                return
+            self.table.tie(by_position[positions], ids)
+            self.table.bind(payload.name, axis, by_position)
+
+
+def _arrange(ids: Ids, positions: Ids, size: int) -> Ids | None:
+    """The ids by position in the parameter; None when some position has none."""
+    by_position = np.zeros(size, dtype=np.int64)
+    by_position[positions] = ids
+    return by_position if by_position.all() else None

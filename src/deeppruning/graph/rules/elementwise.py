@@ -1,0 +1,232 @@
+"""What operations without channel weights do to labels: move them, carry them, tie them, drop them."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deeppruning.graph.labels.payloads import Channels, Constant, Fixed, Origin, Payload, gather, spread
+from deeppruning.graph.rules.call import Call
+from deeppruning.graph.rules.operations import ELEMENTWISE, PICKING, REARRANGING, VIEWS
+from deeppruning.graph.rules.statistics import carried, met_by
+from deeppruning.graph.rules.weights import combine
+
+POSITION_ARGUMENTS = ("index", "indices")  # hold positions for a look-up, not data
+
+
+def is_elementwise(call: Call) -> bool:
+    """Whether each output element depends on the input elements at its own position only."""
+    return call.name in ELEMENTWISE or torch.Tag.pointwise in call.function.tags
+
+
+def same(call: Call) -> list[Payload]:
+    """A copy or another handle of the same tensor."""
+    return [call.peek(next(call.tensors()))]
+
+
+def likeness(call: Call) -> list[Payload]:
+    """Constants as wide as another tensor: cut along with it."""
+    payload = call.lookup(next(call.tensors()))
+    wide = isinstance(payload, Channels) and len(payload.ids) > 1
+    return [payload if wide else Constant()] * len(call.outputs)
+
+
+def positions(call: Call) -> list[Payload]:
+    """Numbers that count positions: whatever they are joined with must keep its size."""
+    return [Fixed(f"{call.place} counts positions")] * len(call.outputs)
+
+
+def as_strided(call: Call) -> list[Payload]:
+    """Torch's way to settle a memory format after pooling; any other use is not understood."""
+    tensor, made = next(call.tensors()), call.outputs[0]
+    payload = call.lookup(tensor)
+    unchanged = tensor.shape == made.shape and all(
+        size == 1 or before == after
+        for size, before, after in zip(tensor.shape, tensor.stride(), made.stride(), strict=True)
+    )
+    if unchanged and tensor.storage_offset() == made.storage_offset():
+        return [payload]
+    return call.freeze_inputs(f"{call.place} is not understood")
+
+
+def gated(call: Call) -> list[Payload]:
+    """GLU: the second half of the channels gates the first, so each pair goes together."""
+    tensor = next(call.tensors())
+    payload = call.lookup(tensor)
+    if not isinstance(payload, Channels):
+        return call.freeze_inputs(f"{call.place} is not understood")
+    if call.args.get("dim", -1) % tensor.ndim != payload.axis:
+        return [payload]
+    first, second = np.split(payload.ids, 2)
+    call.table.tie(first, second)
+    return [Channels(payload.axis, first)]
+
+
+# Operations with a rule of their own.
+SPECIAL: dict[str, Callable[[Call], list[Payload]]] = {"as_strided": as_strided, "glu": gated}
+
+
+def move(call: Call) -> list[Payload]:
+    """Run the operation on the labels of its input, as it ran on the values."""
+    statistic = carried(call)
+    if statistic is not None:
+        return [statistic] * len(call.outputs)
+    payloads = [call.lookup(tensor) for tensor in call.tensors()]
+    if call.name == "expand" and isinstance(payloads[0], Fixed):
+        return [Constant()]  # what is repeated takes whatever size comes
+    origins = [payload for payload in payloads if isinstance(payload, Origin)]
+    if len(origins) == len(payloads) == 1:
+        return _move_origin(call, origins[0])
+    if call.name == "cat" and len(origins) == len(payloads):
+        # Statistics and scales of branches, one number a channel, set behind one another like the branches.
+        joined = _joined(call, [call.loose(tensor) for tensor in call.tensors()])
+        return [joined] if joined else call.freeze_inputs(f"{call.place} rearranges parameters")
+    data = [call.lookup(tensor) for name, tensor in call.named_tensors() if name not in POSITION_ARGUMENTS]
+    if not any(isinstance(payload, Channels) for payload in data):
+        if all(isinstance(payload, Constant) for payload in data):
+            return [Constant()] * len(call.outputs)
+        fixed = next((payload for payload in payloads if isinstance(payload, Fixed)), None)
+        return call.freeze_inputs(fixed.reason if fixed else f"{call.place} rearranges parameters")
+    looked_up = (call.lookup(tensor) for name, tensor in call.named_tensors() if name in POSITION_ARGUMENTS)
+    if any(isinstance(payload, Channels) for payload in looked_up):
+        return call.freeze_inputs(f"{call.place} looks up positions that the network computes")
+    joined = _joined(call, data)
+    return [joined] if joined is not None else _move_labels(call)
+
+
+def _joined(call: Call, payloads: list[Payload]) -> Payload | None:
+    """The short way for the commonest move of all: channels set behind one another."""
+    if call.name != "cat" or not all(isinstance(payload, Channels) for payload in payloads):
+        return None
+    channels = [payload for payload in payloads if isinstance(payload, Channels)]
+    axis = call.args.get("dim", 0) % call.outputs[0].ndim
+    if any(payload.axis != axis for payload in channels):
+        return None
+    return Channels(axis, np.concatenate([payload.ids for payload in channels]))
+
+
+def _move_labels(call: Call) -> list[Payload]:
+    counter = itertools.count()
+
+    def labels_of(name: str, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if name in POSITION_ARGUMENTS:
+            return value.cpu()
+        payload = call.lookup(value)
+        if isinstance(payload, Origin):
+            call.table.pin(payload.name, f"{call.place} joins it with channels")
+        return spread(payload, value, call.table, (*call.owner, "fixed", next(counter)))
+
+    moved = _run_on(call, labels_of)
+    return [gather(labels, call.table, (*call.owner, i), call.layer) for i, labels in enumerate(moved)]
+
+
+def _move_origin(call: Call, origin: Origin) -> list[Payload]:
+    made = _moved_origins(call, origin)
+    if call.name in PICKING:
+        _freeze_lost(call, origin, made)
+    return [*made]
+
+
+def _moved_origins(call: Call, origin: Origin) -> list[Origin]:
+    if call.name not in REARRANGING:
+        call.touch([origin])
+    if call.name in VIEWS:
+        return [origin.reshaped(tuple(call.outputs[0].shape))]
+    if origin.index is None and call.function.is_view:
+        ghosts = _run_on(call, lambda _, value: origin.ghost() if isinstance(value, Tensor) else value)
+        return [origin.seen_as(ghost) for ghost in ghosts]
+    moved = _run_on(call, lambda _, value: origin.flat() if isinstance(value, Tensor) else value)
+    return [Origin(origin.name, origin.shape, index=labels) for labels in moved]
+
+
+def _freeze_lost(call: Call, origin: Origin, made: list[Origin]) -> None:
+    """An axis of which one position was picked out, and which is seen no more, must keep all of them."""
+    for part in made:
+        rank = len(part.viewed_shape())
+        seen = {found[0] for d in range(rank) if (found := part.axis_along(d)) is not None}
+        for axis in origin.wide_axes():
+            if axis not in seen:
+                call.table.freeze(call.axis_atoms(origin, axis), f"{call.place} picks from {origin.name}")
+
+
+def _run_on(call: Call, replace: Callable[[str, Any], Any]) -> list[Tensor]:
+    def replaced(name: str, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [replace(name, item) for item in value]
+        return replace(name, value)
+
+    args = {name: replaced(name, value) for name, value in call.args.items()}
+    if call.name in VIEWS:  # labels are laid out in memory in their own way, where a mere view may not do
+        return [next(x for x in args.values() if isinstance(x, Tensor)).reshape(call.outputs[0].shape)]
+    if "value" in args:  # what a pad fills in is a constant, whatever its number
+        args["value"] = 0.0
+    for extra in ("memory_format", "dtype", "layout", "device", "pin_memory"):
+        args.pop(extra, None)
+    result = call.function(**args)
+    return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+def elementwise(call: Call) -> list[Payload]:
+    """Tie the channels that meet at the same position; parameters that meet them are cut along."""
+    shape = call.outputs[0].shape
+    statistic = carried(call)
+    if statistic is not None:
+        return [statistic] * len(call.outputs)
+    met = met_by(call)
+    if call.in_place and isinstance(met[0][1], Origin):
+        met = [(tensor, call.loose(tensor)) for tensor in call.tensors()]
+    carriers = [(tensor, payload) for tensor, payload in met if isinstance(payload, Channels)]
+    if not carriers:
+        return [_without_channels(call, met)] * len(call.outputs)
+    if call.in_place and not isinstance(met[0][1], Channels):
+        # The target may be a window on a larger tensor whose labels would not hear of this.
+        return call.freeze_inputs(f"{call.place} writes channels into a tensor made elsewhere")
+    wide = [
+        (tensor, payload, payload.axis + len(shape) - tensor.ndim)
+        for tensor, payload in carriers
+        if tensor.shape[payload.axis] == shape[payload.axis + len(shape) - tensor.ndim]
+    ]
+    for tensor, payload in carriers:
+        if all(tensor is not other for other, _, _ in wide):
+            call.table.freeze(payload.ids, f"a single channel is spread over others by {call.place}")
+    axes = {axis for _, _, axis in wide}
+    if len(axes) != 1:
+        return call.freeze_inputs(f"{call.place} combines channels along different axes")
+    axis = axes.pop()
+    ids = wide[0][1].ids
+    for _, payload, _ in wide[1:]:
+        call.table.tie(ids, payload.ids)
+    for tensor, other in met:
+        dimension = axis - (len(shape) - tensor.ndim)
+        if not isinstance(other, Channels) and dimension >= 0:
+            call.bind_along(tensor, dimension, ids)
+    made = Channels(axis, ids)
+    return [made if output.shape == shape else Constant() for output in call.outputs]
+
+
+def _without_channels(call: Call, met: list[tuple[Tensor, Payload]]) -> Payload:
+    payloads = [payload for tensor, payload in met if tensor.ndim]
+    if not payloads or all(isinstance(payload, Constant) for payload in payloads):
+        scalar_only = not payloads and any(isinstance(payload, Fixed) for _, payload in met)
+        return Fixed("a number computed in the forward code") if scalar_only else Constant()
+    if any(isinstance(payload, Origin) for payload in payloads):
+        return combine(call, met)
+    return next(payload for payload in payloads if isinstance(payload, Fixed))
+
+
+def spatial(call: Call) -> list[Payload]:
+    """Pooling and resampling: each channel's map by itself."""
+    payload = call.lookup(next(call.tensors()))
+    if isinstance(payload, Origin):
+        return call.freeze_inputs(f"{call.place} reads a whole parameter")
+    if not isinstance(payload, Channels):
+        return [payload] * len(call.outputs)
+    rank = next((int(digit) for digit in "123" if f"{digit}d" in call.name), 2)
+    if payload.axis >= next(call.tensors()).ndim - rank:
+        return call.freeze_inputs(f"{call.place} mixes channels")
+    return [payload] * len(call.outputs)

@@ -1,0 +1,197 @@
+"""What layers with weights do to labels: read their input's channels and issue their own."""
+
+import numpy as np
+from torch import Tensor, nn
+
+from deeppruning.graph.labels.atoms import AtomTable, Ids
+from deeppruning.graph.labels.payloads import Channels, Constant, Fixed, Origin, Payload
+from deeppruning.graph.rules.call import Call
+from deeppruning.graph.rules.weights import normalised
+
+LAYERS = (nn.modules.conv._ConvNd, nn.Linear)
+
+
+def convolution(call: Call) -> list[Payload]:
+    """Any convolution: 1-D to 3-D, dilated, transposed, grouped."""
+    weight = call.unmoved("weight")
+    if weight is None:
+        return _computed(call, f"{call.place} computes its weights in the forward code")
+    groups, transposed = call.args["groups"], call.args["transposed"]
+    incoming = read_along(call, call.payload("input"), 1)
+    input_dim, output_dim = (0, 1) if transposed else (1, 0)
+    tensor = call.args["input"]
+    if groups > 1:
+        ids = _grouped(call, weight, incoming, groups, transposed)
+    else:
+        read_input(call, weight.name, input_dim, incoming, tensor.shape[1])
+        ids = own_filters(call, weight, output_dim)
+    if isinstance(call.args.get("bias"), Tensor):
+        call.bind_along(call.args["bias"], 0, ids)
+    return [Channels(1, ids)]
+
+
+def _computed(call: Call, reason: str) -> list[Payload]:
+    """A convolution that is not followed: its filters are frozen, and listed with the reason."""
+    call.freeze_inputs(reason)
+    output = call.outputs[0]
+    kernel = tuple(call.args["weight"].shape[2:])
+    layer = call.layer or call.place
+    owner = (*call.owner, output.shape[1])
+    own = call.table.issue(owner, output.shape[1], kind="conv", layer=layer, kernel=kernel)
+    call.table.freeze(own, reason)
+    return [Fixed(reason)]
+
+
+def _owner(call: Call, weight: Origin) -> str:
+    """The layer a weight belongs to; what is computed goes by other names (`weight_v`, `original1`)."""
+    inside = call.layer and weight.name.startswith(f"{call.layer}.")
+    if inside and isinstance(call.module, LAYERS):
+        return call.layer
+    return weight.name.removesuffix(".weight")
+
+
+def own_filters(call: Call, weight: Origin, dimension: int, kind: str = "conv") -> Ids:
+    """The atoms of a layer's own outputs, bound to the dimension of its weight that makes them."""
+    layer = _owner(call, weight)
+    ids = call.table.issue(
+        (weight.name, dimension), weight.shape[dimension], kind=kind, layer=layer, kernel=weight.shape[2:]
+    )
+    call.table.bind(weight.name, dimension, ids)
+    return ids
+
+
+def read_input(call: Call, name: str, dimension: int, incoming: Payload | None, size: int) -> None:
+    """A layer reads its input: the slices of its weight belong to the channels that come in."""
+    if isinstance(incoming, Channels):
+        call.table.bind(name, dimension, incoming.ids)
+        return
+    reason = incoming.reason if isinstance(incoming, Fixed) else f"{call.place} reads constants"
+    fixed = call.table.issue((name, dimension, "fixed"), size, kind="fixed", layer=name)
+    call.table.freeze(fixed, reason)
+    call.table.bind(name, dimension, fixed)
+
+
+def read_along(call: Call, incoming: Payload | None, axis: int) -> Payload | None:
+    """What a layer reads along the axis it sums over; channels along any other must keep their number.
+
+    The layer's own filters are none the worse for it.
+    """
+    if not isinstance(incoming, Channels) or incoming.axis == axis:
+        return incoming
+    reason = f"{call.place} reads channels along another axis"
+    call.table.freeze(incoming.ids, reason)
+    return Fixed(reason)
+
+
+def _grouped(call: Call, weight: Origin, incoming: Payload | None, groups: int, transposed: bool) -> Ids:
+    """Grouped convolution: whole groups go, or the same positions in every group, whichever is finer."""
+    per_in = call.args["input"].shape[1] // groups
+    per_out = weight.shape[1] if transposed else weight.shape[0] // groups
+    # One channel a group on either side leaves no positions to choose from.
+    by_group = groups >= max(per_in, per_out) or min(per_in, per_out) == 1
+    inward = incoming.ids if isinstance(incoming, Channels) else None
+    if inward is not None:
+        _tie_blocks(call.table, inward, groups, whole=by_group)
+    if by_group:
+        layer = _owner(call, weight)
+        outward = call.table.issue(
+            (weight.name, 0), groups * per_out, kind="conv", layer=layer, kernel=weight.shape[2:]
+        )
+        _tie_blocks(call.table, outward, groups, whole=True)
+        name = weight.name if layer == weight.name else f"{layer}.weight"
+        call.table.grouped[name] = per_in if transposed else per_out
+        if inward is None:
+            reason = incoming.reason if isinstance(incoming, Fixed) else f"{call.place} reads constants"
+            call.table.freeze(outward, reason)
+            return outward
+        call.table.tie(inward[::per_in], outward[::per_out])
+        call.table.bind(weight.name, 0, inward if transposed else outward)
+        return outward
+    own = own_filters(call, weight, 1 if transposed else 0)
+    slices: Payload | None = incoming
+    if inward is not None and not transposed:
+        slices = Channels(1, inward[:per_in])
+    read_input(call, weight.name, 0 if transposed else 1, slices, weight.shape[0 if transposed else 1])
+    if transposed:
+        return np.tile(own, groups)
+    _tie_blocks(call.table, own, groups, whole=False)
+    return own
+
+
+def _tie_blocks(table: AtomTable, ids: Ids, groups: int, *, whole: bool) -> None:
+    """Tie the channels of each group to one another, or those at the same position in every group."""
+    blocks = ids.reshape(groups, -1)
+    keepers = np.repeat(blocks[:, 0], blocks.shape[1]) if whole else np.tile(blocks[0], groups)
+    table.tie(ids, keepers)
+
+
+def batch_norm(call: Call) -> list[Payload]:
+    """Batch norm, and instance norm which torch runs through it: each channel by itself."""
+    incoming = call.lookup(next(call.tensors()))
+    rest: list[Payload] = [Constant()] * (len(call.outputs) - 1)
+    if isinstance(incoming, Origin):
+        return normalised(call, incoming, 1, set(range(len(incoming.viewed_shape()))) - {1})
+    if not isinstance(incoming, Channels):
+        return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
+    if incoming.axis != 1:
+        return call.freeze_inputs(f"{call.place} normalises along another axis")
+    for tensor in list(call.tensors())[1:]:
+        if tensor.numel():
+            call.bind_along(tensor, 0, incoming.ids)
+    _note_norm(call, incoming)
+    return [incoming, *rest]
+
+
+def layer_norm(call: Call) -> list[Payload]:
+    """Layer norm: across channels its statistics are those of the channels that stay."""
+    tensor = call.args["input"]
+    incoming = call.lookup(tensor)
+    rest: list[Payload] = [Constant()] * (len(call.outputs) - 1)
+    if isinstance(incoming, Origin):
+        trailing = range(tensor.ndim - len(call.args["normalized_shape"]), tensor.ndim)
+        return normalised(call, incoming, None, set(trailing))
+    if not isinstance(incoming, Channels):
+        return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
+    dimension = incoming.axis - (tensor.ndim - len(call.args["normalized_shape"]))
+    if dimension >= 0:
+        for name in ("weight", "bias"):
+            if isinstance(call.args.get(name), Tensor):
+                call.bind_along(call.args[name], dimension, incoming.ids)
+        if call.module is not None:
+            call.table.norms[(call.layer, dimension)] = incoming.ids
+    return [incoming, *rest]
+
+
+def group_norm(call: Call) -> list[Payload]:
+    """Group norm: whole groups go, or the same positions in every group, whichever is finer."""
+    incoming = call.payload("input")
+    rest: list[Payload] = [Constant()] * (len(call.outputs) - 1)
+    if isinstance(incoming, Origin):
+        return call.freeze_inputs(f"{call.place} normalises a whole parameter")
+    if not isinstance(incoming, Channels):
+        return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
+    if incoming.axis != 1:
+        return call.freeze_inputs(f"{call.place} normalises along another axis")
+    groups = call.args["group"]
+    whole = whole_groups_go(groups, len(incoming.ids))
+    _tie_blocks(call.table, incoming.ids, groups, whole=whole)
+    if whole:
+        call.table.grouped[f"{call.layer}.weight"] = len(incoming.ids) // groups
+    for name in ("weight", "bias"):
+        if isinstance(call.args.get(name), Tensor):
+            call.bind_along(call.args[name], 0, incoming.ids)
+    _note_norm(call, incoming)
+    return [incoming, *rest]
+
+
+def whole_groups_go(groups: int, channels: int) -> bool:
+    """Whether a group norm is thinned by whole groups (as many groups as channels in one, or more)."""
+    return groups > 1 and groups >= channels // groups
+
+
+def _note_norm(call: Call, incoming: Channels) -> None:
+    """Norm layers without parameters still hold a width: remember which channels it counts."""
+    if call.module is not None and len(incoming.ids) == getattr(
+        call.module, "num_features", getattr(call.module, "num_channels", -1)
+    ):
+        call.table.norms[(call.layer, 0)] = incoming.ids

@@ -1,0 +1,105 @@
+"""Means and variances over channels: what they may do to labels before the channels have to be frozen.
+
+A norm across channels takes statistics of some channels and scales those very channels by them. Then
+silence means what it means for layer norm: channels that go are not heard in the statistics either.
+Put to any other use (read by a layer, added to other channels, handed out) a mean over fewer
+channels is simply another number: the channels it was taken of are frozen.
+"""
+
+import math
+
+import numpy as np
+from torch import Tensor
+
+from deeppruning.graph.labels.payloads import Channels, Constant, Fixed, Payload, Statistic
+from deeppruning.graph.rules.call import Call
+from deeppruning.graph.rules.operations import REARRANGING, VIEWS
+
+MEANS = ("mean",)
+SPREADS = ("var", "std", "var_mean", "std_mean")
+LENGTHS = ("linalg_vector_norm", "norm")
+REDUCING = (*MEANS, *SPREADS, *LENGTHS, "sum")
+# What norms do with their statistics before they use them.
+ARITHMETIC = (
+    "add",
+    "sub",
+    "rsub",
+    "mul",
+    "div",
+    "pow",
+    "square",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "neg",
+    "abs",
+)
+LIMITS = ("clamp", "clamp_min", "maximum", "_to_copy")
+
+
+def over_channels(call: Call, tensor: Tensor, payload: Channels, dims: set[int]) -> list[Payload]:
+    """A reduction whose dimensions include the channels'."""
+    reason = f"{call.place} mixes channels"
+    if call.name == "sum" or (call.name in LENGTHS and _order(call) >= 0):
+        # Channels at zero add nothing to a sum, nor to a length.
+        return [Fixed(f"{call.place} adds up channels")] * len(call.outputs)
+    if call.name in MEANS or (call.name in SPREADS and _defined_for_one(call, tensor, payload, dims)):
+        return [Statistic(payload.axis, payload.ids, reason)] * len(call.outputs)
+    return call.freeze_inputs(reason)
+
+
+def _order(call: Call) -> float:
+    given = call.args.get("ord", call.args.get("p"))
+    return 2.0 if given is None else float(given)
+
+
+def _defined_for_one(call: Call, tensor: Tensor, payload: Channels, dims: set[int]) -> bool:
+    """Whether the spread of a single channel is a number: an unbiased one needs two values at least."""
+    given = call.args.get("correction", 1.0 if call.args.get("unbiased", True) else 0.0)
+    values = math.prod(tensor.shape[dim] for dim in dims if dim != payload.axis)
+    return values > (1.0 if given is None else float(given))
+
+
+def met_by(call: Call) -> list[tuple[Tensor, Payload]]:
+    """The arguments of an element-wise operation with their payloads, statistics of its channels left out.
+
+    Statistics of other channels are settled: their channels freeze.
+    """
+    tensors = list(call.tensors())
+    if not any(isinstance(call.peek(tensor), Statistic) for tensor in tensors):
+        return [(tensor, call.lookup(tensor)) for tensor in tensors]
+    shape = call.outputs[0].shape
+    carriers = [(tensor, p) for tensor in tensors if isinstance(p := call.peek(tensor), Channels)]
+    met: list[tuple[Tensor, Payload]] = []
+    for tensor in tensors:
+        found = call.peek(tensor)
+        if isinstance(found, Statistic) and any(
+            _norms(tensor, found, *each, len(shape)) for each in carriers
+        ):
+            continue
+        met.append((tensor, call.lookup(tensor)))
+    return met
+
+
+def _norms(tensor: Tensor, found: Statistic, other: Tensor, channels: Channels, rank: int) -> bool:
+    """Whether a statistic meets the channels it was taken of, spread over all of them."""
+    dimension = channels.axis + rank - other.ndim - (rank - tensor.ndim)
+    alone = dimension < 0 or tensor.shape[dimension] == 1
+    wide = other.shape[channels.axis] == len(channels.ids)
+    return alone and wide and np.array_equal(found.ids, channels.ids)
+
+
+def carried(call: Call) -> Statistic | None:
+    """The statistic that an operation on statistics alone hands on (the root of a variance), if it is one."""
+    found: Statistic | None = None
+    if call.name not in (*REDUCING, *ARITHMETIC, *LIMITS, *VIEWS, *REARRANGING):
+        return None  # a gate (a sigmoid of the mean) is no norm
+    for tensor in call.tensors():
+        payload = call.peek(tensor)
+        if isinstance(payload, Statistic):
+            if found is not None and not np.array_equal(found.ids, payload.ids):
+                return None
+            found = payload
+        elif isinstance(payload, Channels) or (tensor.numel() > 1 and not isinstance(payload, Constant)):
+            return None
+    return found

@@ -1,0 +1,1 @@
+"""Running a network once, operation by operation, with labels beside its activations."""

@@ -1,0 +1,246 @@
+"""Run a network once, operation by operation, with labels beside its activations.
+
+Each operation has a rule that says what it does to labels; one that is not known freezes them.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import flop_registry
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from deeppruning.graph.labels.atoms import AtomTable, Ids
+from deeppruning.graph.labels.payloads import Channels, Constant, Fixed, Origin, Payload, Statistic
+from deeppruning.graph.rules import elementwise as elementwise_rules
+from deeppruning.graph.rules import layers as layer_rules
+from deeppruning.graph.rules import operations
+from deeppruning.graph.rules import products as product_rules
+from deeppruning.graph.rules import reductions as reduction_rules
+from deeppruning.graph.rules import weights as weight_rules
+from deeppruning.graph.rules.call import Call
+from deeppruning.graph.trace.follow import Follower, by_name, execute, operation_name, tensors_in
+
+Rule = Callable[[Call], list[Payload]]
+
+LAYER_RULES: dict[str, Rule] = {
+    "convolution": layer_rules.convolution,
+    "mm": product_rules.matmul,
+    "addmm": product_rules.matmul,
+    "bmm": product_rules.matmul,
+    "baddbmm": product_rules.matmul,
+    "linear": product_rules.matmul,
+    "native_batch_norm": layer_rules.batch_norm,
+    "cudnn_batch_norm": layer_rules.batch_norm,
+    "miopen_batch_norm": layer_rules.batch_norm,
+    "_native_batch_norm_legit": layer_rules.batch_norm,
+    "_native_batch_norm_legit_no_training": layer_rules.batch_norm,
+    "_batch_norm_with_update": layer_rules.batch_norm,
+    "_batch_norm_no_update": layer_rules.batch_norm,
+    "native_layer_norm": layer_rules.layer_norm,
+    "native_group_norm": layer_rules.group_norm,
+    "_weight_norm_interface": weight_rules.weight_norm,
+}
+
+
+@dataclass
+class Record:
+    """One executed operation: enough to compare it with the same operation of a thin network."""
+
+    name: str
+    layer: str
+    modules: tuple[str, ...]  # the call stack of submodules, outermost first
+    inputs: list[Channels]
+    payloads: list[Payload]
+    shapes: list[tuple[int, ...]]
+    site: Hashable  # its place in the code, the same in every run and in both modes
+    likes: list[tuple[torch.dtype, torch.device]]  # what the outputs are made of
+
+    def ids(self) -> list[Ids]:
+        """The atoms of all channels that go in or come out."""
+        channels = [*self.inputs, *(p for p in self.payloads if isinstance(p, Channels))]
+        return [payload.ids for payload in channels]
+
+
+@dataclass
+class Trace:
+    """What a run left behind besides the atom table."""
+
+    records: list[Record] = field(default_factory=list)
+    multiply_adds: dict[str, int] = field(default_factory=dict)  # parameter -> uses of each element
+    other_multiply_adds: int = 0  # of products that are never cut
+    maps_channels: dict[str, bool] = field(default_factory=dict)  # module -> one (N, C, ...) in, one out
+    batched: bool = True
+
+
+def find_rule(call: Call) -> Rule:
+    """The rule for an operation; what is not known freezes what it touches."""
+    if call.name in LAYER_RULES:
+        return LAYER_RULES[call.name]
+    if call.name in operations.SAME:
+        return elementwise_rules.same
+    if call.name in operations.MOVES:
+        return elementwise_rules.move
+    if call.name in operations.FACTORIES:
+        return lambda call: [Constant()] * len(call.outputs)
+    if call.name in operations.LIKENESSES:
+        return elementwise_rules.likeness
+    if call.name in operations.POSITIONS:
+        return elementwise_rules.positions
+    if call.name in elementwise_rules.SPECIAL:
+        return elementwise_rules.SPECIAL[call.name]
+    if call.name in operations.ALONG:
+        return reduction_rules.along
+    if call.name.startswith(operations.SPATIAL_PREFIXES):
+        return elementwise_rules.spatial
+    if elementwise_rules.is_elementwise(call):
+        return elementwise_rules.elementwise
+    return lambda call: call.freeze_inputs(f"{call.place} is not understood")
+
+
+class Tracer(Follower):
+    """Carries labels through a run and writes down every operation.
+
+    Detached submodules are black boxes: their input is read at full size and their output gets atoms
+    of its own (the thin network wraps them accordingly).
+    """
+
+    def __init__(self, model: nn.Module, table: AtomTable, *, detached: frozenset[str] = frozenset()) -> None:
+        super().__init__(model, detached)
+        self.table = table
+        self.trace = Trace()
+        self.payloads: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            self.payloads[tensor] = Origin(name, tuple(tensor.shape))
+        self.visits: Counter[Hashable] = Counter()
+
+    def lookup(self, tensor: Tensor) -> Payload:
+        """The payload of a tensor, for any use: a statistic over channels freezes them."""
+        found = self.peek(tensor)
+        if isinstance(found, Statistic):
+            self.table.freeze(found.ids, found.reason)
+            return Fixed(found.reason)
+        return found
+
+    def peek(self, tensor: Tensor) -> Payload:
+        """The payload of a tensor; one that came from nowhere must keep its size."""
+        found = self.payloads.get(tensor, None)  # type: ignore[no-untyped-call]
+        if found is None:
+            return Fixed("a tensor that is neither parameter nor buffer")
+        assert isinstance(found, Payload)
+        return found
+
+    def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Execute one operation, apply its rule to the labels, write it down."""
+        result = execute(func, args, kwargs)
+        outputs = tensors_in(result)
+        if not outputs:
+            return result
+        layer, module = self.stack[-1] if self.stack else ("", None)
+        name = operation_name(func)
+        call = Call(
+            name=name,
+            function=func,
+            args=by_name(func, args, kwargs),
+            outputs=outputs,
+            table=self.table,
+            lookup=self.lookup,
+            layer=layer,
+            module=module,
+            owner=self._site(name),
+            peek=self.peek,
+        )
+        inputs = call.inputs()
+        self._count(call, func, args, kwargs, result)
+        payloads = find_rule(call)(call)
+        for tensor, payload in zip(outputs, payloads, strict=True):
+            # A parameter or statistic that is written to stays what it is.
+            if not (call.in_place and isinstance(self.peek(tensor), Origin)):
+                self.payloads[tensor] = payload
+        self._write_down(call, inputs + call.touched, payloads)
+        return result
+
+    def hidden_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Inside a detached module everything is run at full width, in a thin network too."""
+        result = execute(func, args, kwargs)
+        self.trace.other_multiply_adds += _multiply_adds(func, args, kwargs, result)
+        return result
+
+    def _site(self, name: str) -> tuple[Hashable, ...]:
+        place = (*(module for module, _ in self.stack), name)
+        self.visits[place] += 1
+        return (*place, self.visits[place])
+
+    def _write_down(self, call: Call, inputs: list[Channels], payloads: list[Payload]) -> None:
+        shapes = [tuple(tensor.shape) for tensor in call.outputs]
+        modules = tuple(name for name, _ in self.stack)
+        likes = [(tensor.dtype, tensor.device) for tensor in call.outputs]
+        self.trace.records.append(
+            Record(call.name, call.layer, modules, inputs, payloads, shapes, call.owner, likes)
+        )
+
+    def _count(self, call: Call, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Multiply-adds: the uses of each weight element, or a fixed number where none is cut."""
+        multiply_adds = _multiply_adds(func, args, kwargs, result)
+        if not multiply_adds:
+            return
+        weights = [payload for payload in map(self.lookup, call.tensors()) if isinstance(payload, Origin)]
+        # A layer may read a parameter too; its weights come after what it reads.
+        weight = next((origin for origin in reversed(weights) if len(origin.shape) > 1), None)
+        if weight is None and call.name in ("mm", "bmm"):  # which have no bias that it could be
+            weight = next(iter(weights), None)
+        size = math.prod(weight.shape) if weight else 1
+        if weight is None or multiply_adds % size:
+            self.trace.other_multiply_adds += multiply_adds
+            return
+        uses = self.trace.multiply_adds
+        uses[weight.name] = uses.get(weight.name, 0) + multiply_adds // size
+
+    def leave(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        """A submodule ends: note whether it could be detached, and whether the example is batched."""
+        name = self.stack[-1][0]
+        tensors = (*inputs, output)
+        fits = len(inputs) == 1 and all(isinstance(x, Tensor) and x.ndim >= 2 for x in tensors)
+        fits = fits and inputs[0].shape[0] == output.shape[0]
+        self.trace.maps_channels[name] = fits and self.trace.maps_channels.get(name, True)
+        if isinstance(module, nn.modules.conv._ConvNd) and inputs and isinstance(inputs[0], Tensor):
+            self.trace.batched &= inputs[0].ndim == len(module.kernel_size) + 2
+        return super().leave(module, inputs, output)
+
+    def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        """A detached module hands out atoms of its own."""
+        incoming = self.lookup(inputs[0])
+        ids = self.table.issue((name, "output"), output.shape[1], kind="module", layer=name)
+        self.table.bind(f"{name}.output", 1, ids)
+        if isinstance(incoming, Channels):
+            self.table.bind(f"{name}.input", 1, incoming.ids)
+        # A module may hand back its very input; the copy keeps the two sets of labels apart.
+        fresh = output.clone()
+        site = self._site("module")
+        call = Call("module", None, {}, [fresh], self.table, self.lookup, name, module, site, self.peek)
+        self.payloads[fresh] = Channels(1, ids)
+        self._write_down(call, [incoming] if isinstance(incoming, Channels) else [], [Channels(1, ids)])
+        return fresh
+
+
+def _multiply_adds(func: Any, args: Any, kwargs: Any, result: Any) -> int:
+    """As torch's own counter has it, which counts a multiplication and an addition as two."""
+    counter = flop_registry.get(func.overloadpacket)
+    return int(counter(*args, **kwargs, out_val=result)) // 2 if counter is not None else 0
+
+
+def run_on_labels(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], tracer: Tracer
+) -> Trace:
+    """Run the model under the tracer; whatever reaches the outputs must keep its size."""
+    for tensor in tensors_in((args, dict(kwargs))):
+        tracer.payloads[tensor] = Fixed("the network's input")
+    for tensor in tensors_in(tracer.run(model, args, kwargs)):
+        payload = tracer.lookup(tensor)
+        if isinstance(payload, Channels):
+            tracer.table.freeze(payload.ids, "the network's output")
+    return tracer.trace

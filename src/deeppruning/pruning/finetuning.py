@@ -1,0 +1,266 @@
+"""Fine-tuning on the whole training set, a round at a time on any backend, each round kept on disk.
+
+Workers hold nothing between rounds: an item carries the state of its candidate in, the outcome carries
+it out, and only the process that owns the run folder writes there. A candidate that diverges starts
+again at a tenth of the learning rate, then at a hundredth; after that it has failed. The run keeps the
+reasons, so that one that goes on neither repeats a training that diverged nor mixes two.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from safetensors.torch import load
+from torch import Tensor
+
+from deeppruning.backends.base import Backend, Session
+from deeppruning.errors import DAMAGE, Diverged, RunError
+from deeppruning.pruning.candidate import Context, Genome, candidate_seed
+from deeppruning.pruning.events import EpochDone, FinetuneDiverged
+from deeppruning.pruning.states import read_state, write_state
+from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.leftovers import scratch_folder
+from deeppruning.runs.records import EpochRow
+from deeppruning.system.atomic import write_atomically
+from deeppruning.training.finite import check_learnt
+from deeppruning.training.reports import EpochReport
+from deeppruning.training.tensors import read_tensors, tensor_bytes
+
+FOLDER = "finetune"
+ORIGINAL = -1  # the number of the original network among the candidates
+LR_FACTORS = (1.0, 0.1, 0.01)  # of the learning rate, attempt by attempt
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One round of one candidate, with what the round before it left."""
+
+    genome: Genome
+    number: int
+    state: bytes | None
+    last: bool  # test the network and bring its weights; round 0 does nothing else
+    seed: int
+    start: bytes | None = None  # weights to begin with, as safetensors, where not those of the cut
+    lr_factor: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class RoundDone:
+    """What a round came to; the last one brings the weights as safetensors, the test error with them."""
+
+    report: EpochReport | None = None
+    state: bytes | None = None
+    weights: bytes | None = None
+    diverged: str = ""  # why nothing came of it
+
+
+def run_round(context: Context, item: Round) -> RoundDone:
+    """Train a candidate for one round, cut anew from the original weights and set to its state."""
+    try:
+        return _run_round(context, item)
+    except Diverged as diverged:
+        return RoundDone(diverged=str(diverged))
+
+
+def _run_round(context: Context, item: Round) -> RoundDone:
+    task = context.task if item.lr_factor == 1.0 else context.task.slower(item.lr_factor)
+    assert task is not None
+    thin = context.graph.prune(item.genome)
+    report = None
+    if item.start is not None and item.state is None:
+        thin.load_state_dict(load(item.start))
+    with scratch_folder() as folder:
+        checkpoint = folder / "checkpoint"
+        if item.state is not None:
+            checkpoint.write_bytes(item.state)
+        if item.number:
+            report = task.finetune(thin, round=item.number, seed=item.seed, checkpoint=checkpoint)
+        state = checkpoint.read_bytes() if checkpoint.exists() else None
+    if report is not None and not math.isfinite(report.train_loss):
+        raise Diverged(f"the loss of epoch {report.epoch} is {report.train_loss}")
+    if not item.last:
+        return RoundDone(report, state)
+    check_learnt(thin, "the network")
+    tested = report.test_error if report is not None else None  # of these very weights: not measured twice
+    tested = task.test_error(thin) if tested is None else tested
+    if tested is not None and not math.isfinite(tested):
+        raise Diverged(f"the test error is {tested}")
+    facts = {"test_error": json.dumps(tested)}
+    return RoundDone(report, state, weights=tensor_bytes(thin.state_dict(), facts))
+
+
+def kind_of_round(item: Round) -> str:
+    """What decides how long a round takes: the original is only tested, which is done in no time."""
+    return "training" if item.number else "test"
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """A finished network: its weights and its error on the test set, where there is one."""
+
+    weights: dict[str, Tensor]
+    test_error: float | None
+    lr_factor: float = 1.0  # of the learning rate it was trained with in the end
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A network whose fine-tuning came to nothing: it diverged at every rate, or else its workers failed."""
+
+    reason: str
+    diverged: bool  # for good; what only failed is tried again when the run goes on
+
+
+@dataclass(frozen=True, eq=False)
+class Finetuning:
+    """The fine-tuning of some candidates of a run; what is on disk already is not done again."""
+
+    run: RunFolder
+    context: Context
+    observer: Callable[[EpochDone | FinetuneDiverged], None]
+    seed: int
+    variant: str = ""  # names a second training of a candidate by other options, kept apart from the first
+
+    def finish(
+        self, backend: Backend, genomes: Mapping[int, Genome], roles: Mapping[int, tuple[str, ...]]
+    ) -> dict[int, Tuned | Lost]:
+        """Train every candidate to the end, side by side, in a session of its own."""
+        if all(self._is_settled(id_) for id_ in genomes):
+            return {id_: self._read(id_) for id_ in genomes}
+        with backend.open(run_round, self.context, kind=kind_of_round) as session:
+            return self.train(session, genomes, roles)
+
+    def train(
+        self,
+        session: Session[Round, RoundDone],
+        genomes: Mapping[int, Genome],
+        roles: Mapping[int, tuple[str, ...]],
+        starts: Mapping[int, bytes] = MappingProxyType({}),
+    ) -> dict[int, Tuned | Lost]:
+        """Train every candidate to the end, side by side; the costliest starts each round.
+
+        The original is only tested. `starts` are the weights of those that do not begin as cut. One that
+        comes to nothing does not keep the others from their end.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
+        broken: dict[int, Lost] = {}
+        while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:
+            items = {id_: self._next(genomes[id_], id_, starts.get(id_)) for id_ in waiting}
+            for outcome in session.map(items.items()):
+                id_ = outcome.key
+                if outcome.value is None:
+                    broken[id_] = Lost(outcome.failure or "", diverged=False)
+                elif outcome.value.diverged:
+                    self._start_again(id_, outcome.value.diverged, roles[id_])
+                else:
+                    self._keep(id_, items[id_].number, outcome.value, roles[id_])
+        return {id_: broken.get(id_) or self._read(id_) for id_ in order}
+
+    def _next(self, genome: Genome, id_: int, start: bytes | None) -> Round:
+        done = self._rounds_done(id_)
+        state = read_state(self._state(id_, done)) if done and self._state(id_, done).exists() else None
+        rounds = self._rounds(id_)
+        return Round(
+            genome,
+            number=min(done + 1, rounds),
+            state=state,
+            last=min(done + 1, rounds) == rounds,
+            seed=candidate_seed(self.seed, genome),
+            start=start,
+            lr_factor=LR_FACTORS[len(self._divergences(id_))],
+        )
+
+    def _start_again(self, id_: int, reason: str, roles: tuple[str, ...]) -> None:
+        """Keep why an attempt came to nothing, which ends it; a kill before that repeats its last round."""
+        solution, reasons = self._solution(id_), [*self._divergences(id_), reason]
+        left = self._rounds_done(id_)
+        stale = self._state(id_, left)
+        self.run.history.forget_epochs(solution)
+        self.run.history.set_fact(f"diverged/{solution}", reasons)
+        stale.unlink(missing_ok=True)
+        factor = None if self._is_lost(id_) else LR_FACTORS[len(reasons)]
+        self.observer(FinetuneDiverged(id_, roles, reason, factor))
+
+    def _divergences(self, id_: int) -> list[str]:
+        """The reason of each attempt that has diverged."""
+        return list(self.run.history.get_fact(f"diverged/{self._solution(id_)}", []))
+
+    def _is_lost(self, id_: int) -> bool:
+        diverged = len(self._divergences(id_))
+        # Nothing is trained without rounds, so a lower rate changes nothing.
+        can_slow = self._rounds(id_) > 0 and self.context.task.slower(LR_FACTORS[1]) is not None
+        return diverged >= (len(LR_FACTORS) if can_slow else 1)
+
+    def _is_settled(self, id_: int) -> bool:
+        return self._final(id_).exists() or self._is_lost(id_)
+
+    def _rounds(self, id_: int) -> int:
+        return 0 if id_ == ORIGINAL else self.context.task.rounds
+
+    def _solution(self, id_: int) -> str:
+        """What the run's history calls this training."""
+        return f"{_name(id_)}{self.variant and '/'}{self.variant}"
+
+    def _keep(self, id_: int, number: int, done: RoundDone, roles: tuple[str, ...]) -> None:
+        """Epoch first, state second: a kill in between repeats the round and records the same epoch."""
+        if done.report is not None:
+            report = done.report
+            self.run.history.record_epoch(
+                EpochRow(
+                    solution=self._solution(id_),
+                    epoch=report.epoch,
+                    train_loss=report.train_loss,
+                    train_error=report.train_error,
+                    test_error=report.test_error,
+                    lr=report.lr,
+                    seconds=report.seconds,
+                )
+            )
+            self.observer(EpochDone(id_, roles, self.context.task.rounds, report))
+        if done.weights is not None:
+            write_atomically(self._final(id_), done.weights)
+        else:
+            write_state(self._state(id_, number), done.state or b"")
+        self._state(id_, number - 1).unlink(missing_ok=True)
+
+    def _read(self, id_: int) -> Tuned | Lost:
+        reasons = self._divergences(id_)
+        path, advice = self._final(id_), "delete it and resume the run, which then repeats this fine-tuning"
+        if not path.exists():
+            return Lost("; then ".join(reasons), diverged=True)
+        weights, facts = read_tensors(path, error=RunError, advice=advice)
+        try:
+            test_error = json.loads(facts["test_error"])
+        except DAMAGE as error:
+            raise RunError(f"{path} lacks its test error; {advice}") from error
+        if test_error is not None and type(test_error) not in (int, float):
+            raise RunError(f"{path} has no number for its test error; {advice}")
+        return Tuned(weights, test_error, LR_FACTORS[len(reasons)])
+
+    def _rounds_done(self, id_: int) -> int:
+        stem = f"{self._attempt(id_)}.round-"
+        found = [path.name.removeprefix(stem) for path in self._folder.glob(f"{stem}*")]
+        return max((int(number) for number in found if number.isdigit()), default=0)
+
+    def _state(self, id_: int, number: int) -> Path:
+        return self._folder / f"{self._attempt(id_)}.round-{number}"
+
+    def _attempt(self, id_: int) -> str:
+        """How files of the attempt under way begin: the state of one that diverged is never gone on with."""
+        diverged = len(self._divergences(id_))
+        return f"{_name(id_)}.retry-{diverged}" if diverged else _name(id_)
+
+    def _final(self, id_: int) -> Path:
+        return self._folder / f"{_name(id_)}.safetensors"
+
+    @property
+    def _folder(self) -> Path:
+        return self.run.path / FOLDER / self.variant
+
+
+def _name(id_: int) -> str:
+    return "original" if id_ == ORIGINAL else f"candidate-{id_}"

@@ -1,0 +1,244 @@
+"""The whole job, step by step: measure the original, search, fine-tune the three, save them."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import nn
+
+from deeppruning.backends.base import Backend
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.errors import Diverged, InputError, RunError
+from deeppruning.evolution.selection import Picks
+from deeppruning.evolution.strategy import Individual
+from deeppruning.pruning.candidate import Context, Genome
+from deeppruning.pruning.events import Observer, SolutionSaved, Started, ignore
+from deeppruning.pruning.finetuning import ORIGINAL, Finetuning, Lost, Tuned
+from deeppruning.pruning.identity import check_example, check_inputs, check_options, keep_options, original
+from deeppruning.pruning.result import Original, Result, Solution, read_candidates
+from deeppruning.pruning.runner import search
+from deeppruning.pruning.solution import save_solution
+from deeppruning.pruning.task import Classification, Task
+from deeppruning.runs.folder import RunFolder
+from deeppruning.system.threads import torch_threads
+from deeppruning.training.tensors import hash_tensors
+
+SOLUTION_FACTS = ("id", "train_error", "test_error", "flops", "flops_pruned", "params")
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Everything a run needs; made by the Python interface and by the command line."""
+
+    model: nn.Module
+    context: Context
+    task: Task  # the context's task may be a lighter copy, without the whole training set
+    search: SearchConfig
+    finetune: FinetuneConfig
+    backend: Backend
+    description: Mapping[str, str] = field(default_factory=dict)  # what is written beside a solution
+    observer: Observer = ignore
+
+
+def execute(job: Job, run: RunFolder) -> Result:
+    """Run the job to its end, or go on with it: what is in the run folder is not done again."""
+    keep_options(run)
+    check_inputs(job.context, run, job.search.threads)
+    _check_same_task(job, run)
+    _announce(job, run)
+    picks = search(job.context, job.search, run.history, job.backend, job.observer)
+    tuned = _finetune(job, run, picks)
+    original = _keep_original(run, tuned[ORIGINAL])
+    solutions: dict[str, Solution] = {}
+    failed: dict[str, str] = {}
+    for role, pick in picks.items():
+        found = tuned[pick.id]
+        if isinstance(found, Tuned):
+            solutions[role] = _save(job, run, role, pick.id, pick.genome, pick.objectives[0], found)
+        else:
+            failed[role] = found.reason
+            _keep_failed(job, run, role, pick, found.reason)
+    _refuse_unfinished(tuned)
+    run.history.set_fact("finished", True)
+    return Result(
+        original=original,
+        picks=solutions,
+        failed=failed,
+        candidates=read_candidates(run.history),
+        run_dir=run.path,
+    )
+
+
+def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> Solution:
+    """Fine-tune any candidate of a run and save it as candidate-ID; what is on disk already is not redone."""
+    check_options(run)
+    check_example(job.context, run)
+    rows = {row.id: row for row in run.history.candidates()}
+    if id_ not in rows:
+        known = f"they run from 0 to {max(rows)}" if rows else "there are none yet"
+        raise InputError(f"{run.path} has no candidate {id_}; {known}")
+    evaluation = rows[id_].evaluation
+    if evaluation is None:
+        raise InputError(
+            f"candidate {id_} has not been evaluated yet; go on with `deeppruning resume {run.path}`"
+        )
+    if evaluation.error is None:
+        raise InputError(
+            f"candidate {id_} {evaluation.status} in the search ({evaluation.reason}); choose another"
+        )
+    role = f"candidate-{id_}"
+    genomes, roles = {id_: evaluation.genome}, {id_: (role,)}
+    found = _finetuning(job, run, variant).finish(job.backend, genomes, roles)[id_]
+    if isinstance(found, Lost):
+        advice = "; try other options, for example a lower learning rate" if found.diverged else ""
+        raise RunError(f"fine-tuning of candidate {id_} failed: {found.reason}{advice}")
+    return _save(job, run, role, id_, evaluation.genome, evaluation.error, found)
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A hash of names, shapes and values of a network's state."""
+    return hash_tensors(model.state_dict())
+
+
+def check_same_network(run: RunFolder, model: nn.Module) -> None:
+    """Refuse to go on with another network than the one the run was started with."""
+    expected = run.config.get("model", {}).get("fingerprint")
+    if expected is not None and expected != fingerprint(model):
+        raise RunError(
+            f"{run.path} was started with another network or other weights; "
+            "give the same ones to go on, or start a new run"
+        )
+
+
+def _check_same_task(job: Job, run: RunFolder) -> None:
+    """Refuse to go on with other data: half of the candidates would have been judged on something else."""
+    given = job.task.fingerprint()
+    known = run.history.get_fact("task", given)
+    if known != given:
+        raise RunError(
+            f"{run.path} was started with other training data; give the same to go on, or start a new run"
+        )
+    run.history.set_fact("task", given)
+
+
+def _announce(job: Job, run: RunFolder) -> None:
+    """Say what is about to happen, with the original's error on the sample as a check of data and weights."""
+    graph = job.context.graph
+    full = graph.full_genome()
+    known = run.history.get_fact("original")
+    if known is None:
+        error = _untrained_error(job)
+        known = {"train_error": error, "flops": graph.flops(full), "params": graph.params(full)}
+        run.history.set_fact("original", known)
+        run.history.set_fact("layers", graph.layer_genes())
+    job.observer(
+        Started(
+            run=str(run.path),
+            genes=graph.num_genes,
+            generations=job.search.generations,
+            evaluations=job.search.evaluations,
+            known=sum(row.evaluation is not None for row in run.history.candidates()),
+            original_error=known["train_error"],
+            original_flops=known["flops"],
+            original_params=known["params"],
+        )
+    )
+
+
+def _untrained_error(job: Job) -> float | None:
+    """The original's error on the sample; a network without one is not worth a search."""
+    reason = ""
+    try:
+        with torch_threads(job.search.threads):
+            error = job.task.untrained_error(original(job.context))
+        if error is None or math.isfinite(error):
+            return error
+        reason = f"its error is {error}"
+    except Diverged as diverged:
+        reason = str(diverged)
+    raise InputError(f"the network to be pruned is of no use on the data candidates are judged on: {reason}")
+
+
+def _finetuning(job: Job, run: RunFolder, variant: str = "") -> Finetuning:
+    # A task of the user's own is not trained by our options, so its seed is the run's.
+    seed = job.finetune.seed if isinstance(job.task, Classification) else job.context.seed
+    return Finetuning(run, replace(job.context, task=job.task), job.observer, seed, variant)
+
+
+def _finetune(job: Job, run: RunFolder, picks: Picks[Individual]) -> dict[int, Tuned | Lost]:
+    """Each picked candidate once, whatever roles it holds, and the original for comparison."""
+    genomes = {pick.id: pick.genome for pick in picks} | {ORIGINAL: job.context.graph.full_genome()}
+    roles: dict[int, tuple[str, ...]] = {ORIGINAL: ("original",)}
+    for role, pick in picks.items():
+        roles[pick.id] = (*roles.get(pick.id, ()), role)
+    return _finetuning(job, run).finish(job.backend, genomes, roles)
+
+
+def _keep_original(run: RunFolder, tuned: Tuned | Lost) -> Original:
+    tested = {"test_error": tuned.test_error} if isinstance(tuned, Tuned) else {"failure": tuned.reason}
+    facts = {"test_error": None, **run.history.get_fact("original"), **tested}
+    run.history.set_fact("original", facts)
+    return Original(**facts)
+
+
+def _refuse_unfinished(tuned: Mapping[int, Tuned | Lost]) -> None:
+    """Once the others are saved, say which could not be trained; a divergence is an outcome, not an error."""
+    broken = {id_: one for id_, one in tuned.items() if isinstance(one, Lost) and not one.diverged}
+    if broken:
+        told = "\n".join(f"candidate {id_}: {one.reason}" for id_, one in broken.items())
+        raise RunError(f"fine-tuning failed; the rest is saved, resume the run to try again\n{told}")
+
+
+def _keep_failed(job: Job, run: RunFolder, role: str, pick: Individual, reason: str) -> None:
+    """A pick that came to nothing, as whoever shows the run finds it: figures of the search, and why."""
+    run.history.set_fact(
+        f"solution/{role}",
+        {
+            "id": pick.id,
+            "train_error": pick.objectives[0],
+            "test_error": None,
+            **_costs(job, pick.genome),
+            "failure": (reason.strip().splitlines() or [""])[-1],
+        },
+    )
+
+
+def _costs(job: Job, genome: Genome) -> dict[str, Any]:
+    """What a thin network costs, and how wide its layers are."""
+    graph = job.context.graph
+    flops = graph.flops(genome)
+    return {
+        "flops": flops,
+        "flops_pruned": 1.0 - flops / graph.flops(graph.full_genome()),
+        "params": graph.params(genome),
+        "widths": {layer: kept for layer, (kept, _) in graph.widths(genome).items()},
+    }
+
+
+def _save(
+    job: Job, run: RunFolder, role: str, id_: int, genome: Genome, train_error: float, tuned: Tuned
+) -> Solution:
+    graph = job.context.graph
+    model = graph.prune(genome)
+    model.load_state_dict(tuned.weights)
+    costs = _costs(job, genome)
+    solution = Solution(
+        role=role,
+        id=id_,
+        model=model.eval(),
+        genome=genome,
+        train_error=train_error,
+        test_error=tuned.test_error,
+        flops=costs["flops"],
+        flops_pruned=costs["flops_pruned"],
+        params=costs["params"],
+        path=run.solution(role),
+        lr_factor=tuned.lr_factor,
+    )
+    save_solution(solution, graph, job.description)
+    facts = {name: getattr(solution, name) for name in SOLUTION_FACTS}
+    slowed = {"lr_factor": solution.lr_factor} if solution.lr_factor != 1.0 else {}
+    run.history.set_fact(f"solution/{role}", {**facts, "widths": costs["widths"], **slowed})
+    job.observer(SolutionSaved(path=str(solution.path), role=role, **facts))
+    return solution

@@ -1,0 +1,138 @@
+"""The search loop: ask the strategy, evaluate what is not known yet, tell it; every result is kept at once.
+
+Resuming is the same loop: the strategy asks for the same genomes again and finds their objectives in
+the history.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from deeppruning.backends.base import Backend, Outcome, Session
+from deeppruning.config import SearchConfig
+from deeppruning.errors import RunError
+from deeppruning.evolution.selection import Picks
+from deeppruning.evolution.strategy import EvolutionStrategy, Individual
+from deeppruning.pruning.candidate import Context, Genome, Measured, evaluate_candidate, settle
+from deeppruning.pruning.events import CandidateDone, GenerationDone, Observer, Pick
+from deeppruning.runs.history import History
+from deeppruning.runs.records import Evaluation, Status
+
+FAILURE_SHOWN = 1500  # characters of a worker's traceback that an error message repeats
+
+
+def make_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
+    """The strategy for a network's genomes, repaired as its graph demands."""
+    return EvolutionStrategy(
+        context.graph.num_genes,
+        offspring=config.offspring,
+        generations=config.generations,
+        mutation=config.mutation,
+        selection=config.selection,
+        parents=config.parents,
+        seed=config.seed,
+        repair=context.graph.repair,
+    )
+
+
+def search(
+    context: Context, config: SearchConfig, history: History, backend: Backend, observer: Observer
+) -> Picks[Individual]:
+    """Run the strategy to its end and return knee, heavy and light."""
+    strategy = make_strategy(context, config)
+    with backend.open(evaluate_candidate, context) as session:
+        while not strategy.done:
+            generation, ids, genomes = strategy.generation, strategy.ids, strategy.ask()
+            history.record_generation(generation, zip(ids, genomes, strict=True))
+            needed = generation == 1 or config.selection == "comma"
+            batch = _Generation(context, history, observer, generation, needed=needed)
+            evaluations = batch.evaluate(session, ids, genomes)
+            strategy.tell(np.array([known.objectives for known in evaluations]))
+            picks = {role: pick.id for role, pick in strategy.picks.items()}
+            history.record_picks(generation, picks)
+            observer(GenerationDone(generation, config.generations, _describe(context, strategy.picks)))
+    return strategy.picks
+
+
+class _Generation:
+    """The evaluation of one generation's genomes; equal ones are evaluated once."""
+
+    def __init__(
+        self, context: Context, history: History, observer: Observer, generation: int, *, needed: bool
+    ) -> None:
+        self.context = context
+        self.history = history
+        self.observer = observer
+        self.generation = generation
+        self.needed = needed
+
+    def evaluate(self, session: Session[Genome, Measured], ids: range, genomes: Genome) -> list[Evaluation]:
+        by_genome: dict[bytes, list[int]] = {}
+        for row, genome in enumerate(genomes):
+            by_genome.setdefault(genome.tobytes(), []).append(row)
+        found: dict[int, Evaluation] = {}
+        missing = []
+        for rows in by_genome.values():
+            known = self.history.evaluation(genomes[rows[0]])
+            if known is None:
+                missing.append(rows)
+            else:
+                for row in rows:
+                    found[row] = known
+                    self.observer(CandidateDone(ids[row], self.generation, known, fresh=False))
+        items = ((rows[0], genomes[rows[0]]) for rows in missing)
+        for outcome in self._outcomes(session, items):
+            evaluation = self._record(genomes[outcome.key], outcome)
+            for row in by_genome[genomes[outcome.key].tobytes()]:
+                found[row] = evaluation
+                self.observer(
+                    CandidateDone(ids[row], self.generation, evaluation, True, attempts=outcome.attempts)
+                )
+        evaluations = [found[row] for row in range(len(genomes))]
+        if missing or self.needed:
+            refuse_hopeless(f"generation {self.generation}", evaluations, needed=self.needed)
+        for evaluation in evaluations:
+            if evaluation.status is not Status.OK:
+                self.history.record_evaluation(evaluation)
+        return evaluations
+
+    def _outcomes(
+        self, session: Session[Genome, Measured], items: Iterator[tuple[int, Genome]]
+    ) -> Iterator[Outcome[int, Measured]]:
+        listed = list(items)
+        return session.map(listed) if listed else iter(())
+
+    def _record(self, genome: Genome, outcome: Outcome[int, Measured]) -> Evaluation:
+        evaluation = settle(self.context, genome, outcome)
+        if evaluation.status is Status.OK:
+            self.history.record_evaluation(evaluation)
+        return evaluation
+
+
+def refuse_hopeless(whose: str, evaluations: Sequence[Evaluation], *, needed: bool) -> None:
+    """One failing candidate is bad luck; where all fail, that is a mistake to be seen.
+
+    Nothing should be kept of them then, so that the run can go on once the cause is gone. That all
+    diverge, or the only one fails, can be borne, unless one is `needed` as there is no other to select.
+    """
+    counts = Counter(evaluation.status for evaluation in evaluations)
+    bearable = counts[Status.DIVERGED] > 0 or len(evaluations) == 1
+    if counts[Status.OK] or (bearable and not needed):
+        return
+    told = " and ".join(f"{counts[status]} {status}" for status in Status if counts[status])
+    last = max(evaluations, key=lambda evaluation: evaluation.status is Status.FAILED)
+    raise RunError(
+        f"every candidate of {whose} came to nothing ({told}), so there is none to select; one of them with:"
+        f"\n{last.detail[-FAILURE_SHOWN:]}"
+    )
+
+
+def _describe(context: Context, picks: Picks[Individual]) -> tuple[Pick, ...]:
+    full = context.graph.flops(context.graph.full_genome())
+    described = []
+    for role, pick in picks.items():
+        flops = context.graph.flops(pick.genome)
+        error, cost = pick.objectives
+        described.append(Pick(role, pick.id, error, cost, flops, 1.0 - flops / full))
+    return tuple(described)

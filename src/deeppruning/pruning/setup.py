@@ -1,0 +1,210 @@
+"""From what a user hands over (a model, data or a task, options) to a job that can be executed."""
+
+import fnmatch
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+
+from deeppruning.backends import Backend, InProcessBackend, PoolBackend
+from deeppruning.backends.limits import AUTO, OFF, Timeout, read_timeout
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.data.convert import as_image_set
+from deeppruning.data.images import ImageSet, measure_normalization
+from deeppruning.data.sample import balanced_sample
+from deeppruning.data.splits import check_fits, check_pixels
+from deeppruning.errors import DataError, InputError, unknown
+from deeppruning.graph import ChannelGraph
+from deeppruning.models.registry import architecture_of
+from deeppruning.pruning.candidate import Context, Objective
+from deeppruning.pruning.events import Observer, ignore
+from deeppruning.pruning.job import Job, fingerprint
+from deeppruning.pruning.task import Classification, Task
+from deeppruning.system.device import default_workers, precision_of
+from deeppruning.training.finite import learnt, listed, not_finite
+
+
+@dataclass(kw_only=True)
+class Setup:
+    """What a user says about a run; `job` checks it and makes it ready."""
+
+    model: nn.Module
+    train: Any = None
+    test: Any = None
+    search: SearchConfig = field(default_factory=SearchConfig)
+    finetune: FinetuneConfig | None = None
+    workers: int | None = None  # by default as many as the cores have room for
+    backend: Backend | None = None
+    candidate_timeout: Timeout | None = None  # seconds, auto or off; None: the backend's own, which is auto
+    device: str = "auto"
+    task: Task | None = None
+    objective: Objective | None = None
+    example_input: Any = None
+    observer: Observer = ignore
+    description: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def tuning(self) -> FinetuneConfig:
+        """The options of fine-tuning, the usual ones where none were given."""
+        return self.finetune or FinetuneConfig()
+
+    @property
+    def worker_count(self) -> int:
+        """How many local processes evaluate candidates."""
+        if self.workers is None:
+            return default_workers(self.search.threads)
+        if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1:
+            raise InputError(
+                f"workers must be a whole number of at least 1, or None for as many as the cores have room "
+                f"for, got {self.workers!r}"
+            )
+        return self.workers
+
+    def job(self) -> Job:
+        """The job, its network understood and its options checked."""
+        self._refuse_beside_task()
+        if not isinstance(self.model, nn.Module):
+            raise InputError(f"model must be a torch.nn.Module, got {type(self.model).__name__}")
+        broken = not_finite(learnt(self.model))
+        if broken:
+            raise InputError(
+                f"the network has weights that are not finite (nan or inf): {listed(broken)}; "
+                "give one whose training held"
+            )
+        if self.backend is not None and self.candidate_timeout is not None:
+            raise InputError("candidate_timeout goes with the local backend; another one is given timeout=")
+        local = self._local_backend()  # in any case, so that a wrong number of workers is seen
+        backend = self.backend or local
+        device = backend.device(self.device)
+        task = self.task if self.task is not None else self._classification(device)
+        example_input = self._example(task)
+        graph = prunable_graph(self.model, example_input, self.search)
+        light = task.for_search() if isinstance(task, Classification) else task
+        objective = self.objective if self.objective is not None else self.search.objective
+        return Job(
+            model=self.model,
+            context=Context(graph, light, objective, example_input, self.search.seed, device),
+            task=task,
+            search=self.search,
+            finetune=self.tuning,
+            backend=backend,
+            description={**self._describe(task), **self.description},
+            observer=self.observer,
+        )
+
+    def check_patterns(self, graph: ChannelGraph) -> None:
+        """Refuse an `exclude` that leaves nothing alone: it is a layer's name misspelt."""
+        layers = sorted({*graph.layer_genes(), *_layers(self.model)})
+        for pattern in self.search.exclude:
+            if not fnmatch.filter(layers, pattern):
+                raise unknown("layer in exclude", pattern, layers)
+
+    def _refuse_beside_task(self) -> None:
+        """Refuse what a task of the user's own would not look at."""
+        given = {"train": self.train, "test": self.test, "finetune": self.finetune}
+        ignored = [name for name, value in given.items() if value is not None]
+        if self.task is not None and ignored:
+            raise InputError(
+                f"a task of your own has its own data and fine-tuning: {' and '.join(ignored)} would be "
+                "ignored; leave that out, or the task"
+            )
+
+    def _classification(self, device: str) -> Classification:
+        if self.train is None:
+            raise InputError("training data is needed: pass train, or a task of your own with example_input")
+        train, test = _image_sets(self.train, self.test)
+        size = min(self.search.sample, len(train))
+        return Classification(
+            sample=balanced_sample(train, size, self.search.seed),
+            search=self.search,
+            device=device,
+            train=train,
+            test=test,
+            tuning=self.tuning,
+            teacher=self.model if self.tuning.distill > 0 else None,
+        )
+
+    def _example(self, task: Task) -> Any:
+        if self.example_input is not None:
+            return self.example_input
+        if isinstance(task, Classification):
+            return example_image(self.model, task.sample)
+        raise InputError("a task of your own needs example_input: one input the network can be run on")
+
+    def _local_backend(self) -> Backend:
+        timeout = AUTO if self.candidate_timeout is None else read_timeout(self.candidate_timeout)
+        # A limit that was asked for in seconds needs a process that can be killed.
+        if self.worker_count == 1 and timeout in (AUTO, OFF):
+            return InProcessBackend(threads=self.search.threads)
+        return PoolBackend(workers=self.worker_count, threads=self.search.threads, timeout=timeout)
+
+    def _describe(self, task: Task) -> dict[str, str]:
+        described = {"base": fingerprint(self.model)}
+        architecture = architecture_of(self.model)
+        if architecture is not None:
+            described["architecture"] = json.dumps(architecture, sort_keys=True)
+        if isinstance(task, Classification):
+            described["classes"] = json.dumps(task.sample.classes)
+            described["image_shape"] = json.dumps(task.sample.image_shape)
+            normalization = task.sample.normalization
+            if normalization is not None:
+                described["normalization"] = json.dumps(
+                    {"mean": normalization.mean, "std": normalization.std}
+                )
+        return described
+
+
+def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -> ChannelGraph:
+    """The network understood as the search's options say; refused if it could not lose a single filter."""
+    by_paper = getattr(model, "paper_excludes", ()) if search.encoding == "paper" else ()
+    graph = ChannelGraph(
+        model,
+        example_input,
+        exclude=(*by_paper, *search.exclude),
+        min_channels=search.min_channels,
+        round_to=search.round_to,
+    )
+    if graph.num_genes == 0:
+        raise InputError(f"nothing of this network can be pruned:\n{graph}")
+    if graph.repair(~graph.full_genome()).all():
+        raise InputError(
+            f"nothing of this network can be pruned: every layer must keep at least {search.min_channels} "
+            f"filters and a multiple of {search.round_to}, which is all it has; lower min_channels or "
+            f"round_to\n{graph}"
+        )
+    return graph
+
+
+def example_image(model: nn.Module, images: ImageSet) -> torch.Tensor:
+    """A blank image of the set's shape, in the network's precision."""
+    return torch.zeros(1, *images.image_shape, dtype=precision_of(model))
+
+
+def _layers(model: nn.Module) -> list[str]:
+    kinds = (nn.Linear, _ConvNd)
+    return [name for name, module in model.named_modules() if isinstance(module, kinds)]
+
+
+def _has_names(data: ImageSet) -> bool:
+    return not all(name.isdigit() for name in data.classes)
+
+
+def _image_sets(train: Any, test: Any) -> tuple[ImageSet, ImageSet | None]:
+    """Both sets in one form; whole-number pixels without a normalisation get that of the training set."""
+    known = as_image_set(train)
+    if len(known) == 0:
+        raise DataError("there are no training images; give at least one a class")
+    check_pixels(known, "training")
+    if known.normalization is None:
+        known = replace(known, normalization=measure_normalization(known.images))
+    if test is None:
+        return known, None
+    held_out = as_image_set(test)
+    # Names that are only numbers stand for labels without names: there is nothing to mix up.
+    if not all(_has_names(data) for data in (known, held_out)):
+        held_out = replace(held_out, classes=known.classes)
+    check_fits(known, held_out)
+    return known, replace(held_out, normalization=held_out.normalization or known.normalization)

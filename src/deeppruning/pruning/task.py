@@ -1,0 +1,158 @@
+"""What is done with a network: how a candidate is judged and how a pick is fine-tuned.
+
+`Classification` is the paper's. Someone with boxes, masks or another loss writes a `Task` of their own:
+
+    class Segmentation(Task):
+        def candidate_error(self, model, seed): ...  # brief training, then an error to minimise
+        def finetune(self, model, *, round, seed, checkpoint): ...  # training at length
+        def test_error(self, model): ...
+"""
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.data.images import ImageSet
+from deeppruning.system.device import this_or_processor
+from deeppruning.training.evaluate import evaluate, recalibrate
+from deeppruning.training.loop import fit
+from deeppruning.training.reports import EpochReport
+from deeppruning.training.tensors import hash_tensors
+
+
+class Task(ABC):
+    """How networks are judged. Instances travel to worker processes: keep open files out of them.
+
+    Everything random must follow from `seed`, so that a candidate comes to the same error wherever
+    and whenever it is evaluated. One that raises, or whose error is not finite, has no error: it is kept
+    with the reason and never selected.
+    """
+
+    def __init_subclass__(cls) -> None:
+        if hasattr(cls, "worst_error"):
+            warnings.warn(
+                f"{cls.__name__}.worst_error has no effect: a candidate that diverges or fails has no error",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+
+    @abstractmethod
+    def candidate_error(self, model: nn.Module, seed: int) -> float:
+        """Train the thin network briefly, in place, and return the error to minimise."""
+
+    def untrained_error(self, model: nn.Module) -> float | None:
+        """The error of the original as it is, on the data candidates are judged on; a check for people."""
+        return None
+
+    def fingerprint(self) -> str | None:
+        """Something that differs when the data candidates are judged on does; None skips the check."""
+        return None
+
+    @property
+    def rounds(self) -> int:
+        """In how many rounds fine-tuning comes; a run that is killed loses at most one of each pick."""
+        return 1
+
+    def finetune(self, model: nn.Module, *, round: int, seed: int, checkpoint: Path) -> EpochReport | None:
+        """One round of training a pick at length, in place; rounds count from 1.
+
+        Each round may run in another process: with more than one, write all that the next needs (the
+        weights too) to the file `checkpoint` and read it back; in round 1 it is not there.
+        """
+        return None
+
+    def slower(self, factor: float) -> "Task | None":
+        """The same task with the learning rate of `finetune` times a factor below 1; None if it has none.
+
+        A pick whose fine-tuning diverges starts again with it; without, it has failed.
+        """
+        return None
+
+    def test_error(self, model: nn.Module) -> float | None:
+        """The error on data never trained on, None where there is none."""
+        return None
+
+
+@dataclass
+class Classification(Task):
+    """The paper's task: SGD on a class-balanced sample to judge, on the whole training set to finish."""
+
+    sample: ImageSet
+    search: SearchConfig
+    device: str = "cpu"
+    train: ImageSet | None = None
+    test: ImageSet | None = None
+    tuning: FinetuneConfig | None = None
+    teacher: nn.Module | None = None
+
+    def candidate_error(self, model: nn.Module, seed: int) -> float:
+        """Brief fine-tuning or recalibration on the sample, then the error on that same sample."""
+        if self.search.evaluation == "recalibrate":
+            recalibrate(model, self.sample, device=self.device)
+        else:
+            fit(model, self.sample, self.search.training(seed), device=self.device)
+        return evaluate(model, self.sample, device=self.device).error
+
+    def untrained_error(self, model: nn.Module) -> float | None:
+        """The error on the sample, without any training.
+
+        It is asked for where the run is directed from, which may lack the GPU that the workers have.
+        """
+        return evaluate(model, self.sample, device=this_or_processor(self.device)).error
+
+    def fingerprint(self) -> str:
+        """A hash of the sample."""
+        return hash_tensors({"images": self.sample.images, "labels": self.sample.labels})
+
+    @property
+    def rounds(self) -> int:
+        """One epoch a round."""
+        return 0 if self.tuning is None else self.tuning.epochs
+
+    def finetune(self, model: nn.Module, *, round: int, seed: int, checkpoint: Path) -> EpochReport | None:
+        """SGD on the whole training set, with distillation or from re-drawn weights if asked for."""
+        assert self.train is not None
+        assert self.tuning is not None
+        if self.tuning.from_scratch:
+            redraw_weights(model, seed)
+        reports = fit(
+            model,
+            self.train,
+            replace(self.tuning, seed=seed),
+            test=self.test,
+            device=self.device,
+            checkpoint=checkpoint,
+            teacher=self.teacher if self.tuning.distill > 0 else None,
+            distill=self.tuning.distill,
+            temperature=self.tuning.temperature,
+            stop_after=1,
+        )
+        return reports[-1]
+
+    def slower(self, factor: float) -> "Classification":
+        """The same with a lower rate."""
+        assert self.tuning is not None
+        return replace(self, tuning=replace(self.tuning, lr=self.tuning.lr * factor))
+
+    def test_error(self, model: nn.Module) -> float | None:
+        """The error on the test set."""
+        return None if self.test is None else evaluate(model, self.test, device=self.device).error
+
+    def for_search(self) -> "Classification":
+        """The same task without what only fine-tuning needs, so that workers are sent the sample alone."""
+        return replace(self, train=None, test=None, teacher=None)
+
+
+def redraw_weights(model: nn.Module, seed: int) -> None:
+    """New initial weights for every layer that knows how to draw them, in place."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for module in model.modules():
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()

@@ -1,0 +1,83 @@
+"""Render what `collect` found as one page that needs nothing else: no network, no library."""
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from deeppruning.reporting.data import collect
+from deeppruning.reporting.plots import draw_plots
+from deeppruning.system.atomic import write_atomically
+
+PAGE = "report.html"
+# In this order, as one script: the later ones use what the earlier ones define.
+SCRIPTS = ("dom.js", "space.js", "layers.js", "curves.js", "rivals.js", "sections.js", "page.js")
+
+
+def write_report(run_dir: Path | str) -> Path:
+    """Write RUN/report.html and RUN/plots/ from what the run holds now, and return the page's path."""
+    data = collect(run_dir)
+    target = Path(run_dir) / PAGE
+    write_atomically(target, render(data).encode())
+    draw_plots(data, Path(run_dir) / "plots")
+    return target
+
+
+def render(data: Mapping[str, Any], *, live: bool = False) -> str:
+    """The page as text; a live one asks the server it came from for news.
+
+    All that comes from the run travels as JSON and is put on the page as text, never as markup. The
+    content security policy is the second line: nothing runs but the script whose hash it names, and
+    nothing is fetched from anywhere (for a live page: from anywhere else).
+    """
+    style, script = _style_and_script()
+    page = _template("page.html")
+    parts = {
+        "policy": policy(live=live),
+        "title": html.escape(f"{data['title']}: {data['status']}"),
+        "live": "true" if live else "false",
+        "style": style,
+        "script": script,
+        "data": embed(data),
+    }
+    # One pass over the template alone: a placeholder inside the data is never taken for one.
+    pieces = page.split("@@")
+    return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
+
+
+def policy(*, live: bool) -> str:
+    """What a page may do: run its own script, and nothing else."""
+    style, script = _style_and_script()
+    return (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        f"connect-src '{'self' if live else 'none'}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _style_and_script() -> tuple[str, str]:
+    script = "\n".join(map(_template, SCRIPTS))
+    return _template("page.css"), f'"use strict";\n(() => {{\n{script}\n}})();\n'
+
+
+def _template(name: str) -> str:
+    return files("deeppruning.reporting").joinpath("template").joinpath(name).read_text(encoding="utf-8")
+
+
+def embed(data: Mapping[str, Any]) -> str:
+    """JSON that may stand inside a script element, whatever strings it holds.
+
+    >>> embed({"name": "</script>&"})
+    '{"name":"\\\\u003c/script\\\\u003e\\\\u0026"}'
+    """
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"), default=str)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,189 @@
+"""The plots of the page as files for papers: the objective space, the layers, the fine-tuning, the rivals."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deeppruning.reporting.axes import Axis, Frame, draw_frame, number, percent
+from deeppruning.reporting.comparison_plot import rivals
+from deeppruning.reporting.data import ROLES, collect
+from deeppruning.reporting.drawing import Drawing
+from deeppruning.runs.database import readable_errors
+from deeppruning.runs.folder import HISTORY
+
+# Told apart by colour-blind readers too, and by shape.
+COLORS = {"original": "#59636f", "heavy": "#0067a3", "knee": "#c24e00", "light": "#007a58"}
+RAMP = ("#aecbdb", "#7fa5d0", "#7b74bd", "#79429b", "#46115c")
+OTHER = "#3b4a8f"
+INK, MUTED, TRACK = "#1b2330", "#59636f", "#dde0e4"
+
+
+def write_plots(run_dir: Path | str) -> list[Path]:
+    """Write the plots of a run to RUN/plots, each as SVG and PNG, and return their paths."""
+    return draw_plots(collect(run_dir), Path(run_dir) / "plots")
+
+
+def draw_plots(data: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write what `data` has something for: a run without fine-tuning has no such plot."""
+    drawn = draw(data, folder.parent)
+    return [path for name, drawing in drawn.items() for path in drawing.save(folder, name)]
+
+
+def draw(data: Mapping[str, Any], run_dir: Path) -> dict[str, Drawing]:
+    """The plots by name, not written yet."""
+    plots: dict[str, Callable[[Mapping[str, Any]], Drawing | None]] = {
+        "population": population,
+        "layers": layers,
+        "finetuning": finetuning,
+        "rivals": rivals,
+    }
+    with readable_errors(run_dir / HISTORY):  # numbers that no axis reaches
+        drawn = {name: plot(data) for name, plot in plots.items()}
+    return {name: drawing for name, drawing in drawn.items() if drawing is not None}
+
+
+def population(data: Mapping[str, Any]) -> Drawing | None:
+    """Every candidate, error against cost, coloured by generation, the picks marked."""
+    shown = [row for row in data["candidates"] if row["error"] is not None]
+    if not shown:
+        return None
+    axis = data["axes"][0]
+    drawing = Drawing(640, 460)
+    text = percent if data["error_is_share"] else number
+    frame = Frame(
+        Axis.over([row[axis["key"]] for row in shown], 70, 620, number, label=axis["label"]),
+        Axis.over([row["error"] for row in shown], 390, 30, text, label="Error in the search", zero=True),
+    )
+    draw_frame(drawing, frame)
+    last = max(row["generation"] for row in shown)
+    for row in sorted(shown, key=lambda row: row["generation"]):
+        drawing.circle(*frame.at(row[axis["key"]], row["error"]), 4, ramp(row["generation"], last), "#ffffff")
+    by_id = {row["id"]: row for row in shown}
+    picks = data["picks"][-1] if data["picks"] else {}
+    spots = [frame.at(row[axis["key"]], row["error"]) for row in shown]
+    for role in ROLES:
+        if picks.get(role) in by_id:
+            row = by_id[picks[role]]
+            x, y = frame.at(row[axis["key"]], row["error"])
+            _marker(drawing, role, x, y)
+            left, top = _free_place(x, y, 7.0 * len(role), spots)
+            drawing.text(left, top, role, color=INK)
+            spots += [(left + 7.0 * step, top) for step in range(len(role))]
+    _generation_key(drawing, last)
+    return drawing
+
+
+def _free_place(
+    x: float, y: float, width: float, spots: Sequence[tuple[float, float]]
+) -> tuple[float, float]:
+    """Where a label of this width beside a point covers the fewest spots, and stays in the picture."""
+
+    def price(place: tuple[float, float]) -> float:
+        left, top = place
+        covered = sum(left - 5 < a < left + width + 5 and abs(b - top) < 11 for a, b in spots)
+        outside = left < 70 or left + width > 632 or not 12 < top < 384
+        return covered + 1000.0 * outside + abs(top - y) / 100
+
+    tries = [(left, y + lift) for lift in (0, -15, 15, -28, 28) for left in (x + 11, x - 11 - width)]
+    return min(tries, key=price)
+
+
+def _generation_key(drawing: Drawing, last: int) -> None:
+    x, y = 70.0, 445.0
+    drawing.text(x, y, "generation 1", size=11, color=MUTED)
+    steps = min(last, 120)  # no more than there are pixels
+    for step in range(steps):
+        generation = 1 + step * (last - 1) // max(1, steps - 1)
+        drawing.rectangle(x + 72 + 120 * step / steps, y - 5, 120 / steps, 10, ramp(generation, last))
+    drawing.text(x + 198, y, str(last), size=11, color=MUTED)
+    for place, role in enumerate(ROLES):
+        _marker(drawing, role, 400 + 75 * place, y)
+        drawing.text(411 + 75 * place, y, role, size=11, color=MUTED)
+
+
+def _marker(drawing: Drawing, role: str, x: float, y: float) -> None:
+    shapes: dict[str, Sequence[tuple[float, float]]] = {
+        "heavy": ((-6, -6), (6, -6), (6, 6), (-6, 6)),
+        "knee": ((0, -8), (8, 0), (0, 8), (-8, 0)),
+        "light": ((0, -8), (8, 6), (-8, 6)),
+    }
+    drawing.area([(x + left, y + top) for left, top in shapes[role]], COLORS[role], "#ffffff")
+
+
+def ramp(generation: int, last: int) -> str:
+    """The colour of a generation, from pale to dark.
+
+    >>> ramp(1, 3), ramp(3, 3)
+    ('#aecbdb', '#46115c')
+    """
+    place = (len(RAMP) - 1) * (generation - 1) / (last - 1) if last > 1 else len(RAMP) - 1.0
+    low = min(len(RAMP) - 2, int(place))
+    pairs = [(int(RAMP[low][at : at + 2], 16), int(RAMP[low + 1][at : at + 2], 16)) for at in (1, 3, 5)]
+    return "#" + "".join(f"{round(a + (b - a) * (place - low)):02x}" for a, b in pairs)
+
+
+def layers(data: Mapping[str, Any]) -> Drawing | None:
+    """Filters kept in each layer that can be cut, one panel for each pick, the original behind."""
+    cut = [place for place, layer in enumerate(data["layers"]) if not layer["fixed"]]
+    by_id = {row["id"]: row for row in data["candidates"]}
+    picks = [pick for pick in data["solutions"] if pick["role"] in ROLES and pick["id"] in by_id]
+    if not cut or not picks:
+        return None
+    widest = max(data["layers"][place]["width"] for place in cut)
+    drawing = Drawing(640, 40 + 130 * len(picks) + 24)
+    for row, pick in enumerate(picks):
+        top = 30 + 130 * row
+        x = Axis(0, len(cut), 70, 620, lambda _: "", label="")
+        y = Axis(0, widest * 1.05, top + 100, top, number, label="Filters")
+        draw_frame(drawing, Frame(x, y), ticks_x=False)
+        step = 550 / len(cut)
+        for place, layer in enumerate(cut):
+            left, gap = 70 + step * place, min(2.0, step * 0.2)
+            for value, color in (
+                (data["layers"][layer]["width"], TRACK),
+                (by_id[pick["id"]]["widths"][layer], COLORS[pick["role"]]),
+            ):
+                height = y.at(0) - y.at(value)
+                drawing.rectangle(left, y.at(0) - height, step - gap, height, color)
+        drawing.text(620, top - 14, f"{pick['role']}, candidate {pick['id']}", color=INK, anchor="end")
+    drawing.text(620, drawing.height - 18, "Layer, first to last", color=MUTED, anchor="end")
+    return drawing
+
+
+def finetuning(data: Mapping[str, Any]) -> Drawing | None:
+    """Test error (solid) and training error (dashed) of each curve, epoch by epoch."""
+    keys = {"train_error": 4.0, "test_error": 0.0}
+    rows = [row for curve in data["curves"] for row in curve["epochs"]]
+    values = [row[key] for row in rows for key in keys if row[key] is not None]
+    if not values:
+        return None
+    base = (data["original"] or {}).get("test_error")
+    drawing = Drawing(640, 420)
+    text = percent if data["error_is_share"] else number
+    frame = Frame(
+        Axis(1, max(2, *(row["epoch"] for row in rows)), 78, 540, number, label="Epoch", whole=True),
+        Axis.over([*values, *([] if base is None else [base])], 360, 30, text, label="Error", zero=True),
+    )
+    draw_frame(drawing, frame)
+    ends: list[tuple[float, str, str]] = []
+    if base is not None:
+        level = frame.y.at(base)
+        drawing.line([(70, level), (540, level)], COLORS["original"], 1.2)
+        ends.append((level, "original", COLORS["original"]))
+    for curve in data["curves"]:
+        color = COLORS.get(curve["roles"][0] if curve["roles"] else "", OTHER)
+        for key, dash in keys.items():
+            points = [frame.at(row["epoch"], row[key]) for row in curve["epochs"] if row[key] is not None]
+            if len(points) > 1:
+                drawing.line(points, color, 1.2 if dash else 2.0, dash)
+            if points and (key == "test_error" or base is None):
+                drawing.circle(*points[-1], 3, color)
+        if points:
+            ends.append((points[-1][1], ", ".join(curve["roles"]) or curve["name"], color))
+    # From the bottom up, each name as high as its line ends or as the name below leaves room for.
+    ceiling = frame.y.start + 14
+    for level, name, color in sorted(ends, reverse=True):
+        ceiling = min(level, ceiling - 14)
+        drawing.text(550, ceiling, name, color=color)
+    drawing.text(620, 405, "solid: test error; dashed: training error", size=11, color=MUTED, anchor="end")
+    return drawing

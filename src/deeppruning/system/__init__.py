@@ -1,0 +1,1 @@
+"""The machine below: files written whole, devices, threads, memory."""

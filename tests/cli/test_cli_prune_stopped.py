@@ -1,0 +1,65 @@
+"""A search on the command line that is killed, interrupted or met by a second one: real processes."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli_search import arguments, trained
+from deeppruning.cli.commands.prune import prune
+from deeppruning.cli.commands.resume import resume
+from processes import alive, eventually
+from signalled import start, wait_until_stopped
+
+ROLES = ("heavy", "knee", "light")
+
+
+def solutions(out: Path) -> list[bytes]:
+    return [(out / f"{role}.safetensors").read_bytes() for role in ROLES]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[list[str], list[bytes]]:
+    """The arguments of a search without its folder, and the solutions of an uninterrupted one."""
+    folder = tmp_path_factory.mktemp("whole")
+    model, weights = trained(folder)
+    given = arguments(model, weights, folder / "run")
+    assert CliRunner().invoke(prune, given).exit_code == 0
+    place = given.index("--out")
+    return given[:place] + given[place + 2 :], solutions(folder / "run")
+
+
+def test_killed_and_resumed_equals_uninterrupted(whole, tmp_path):
+    given, expected = whole
+    out = tmp_path / "killed"
+    with start(signal.SIGSTOP, "candidate  5/11", "prune", *given, "--out", out) as process:
+        wait_until_stopped(process)  # asleep, it holds its lock for as long as the other looks
+        again = [sys.executable, "-m", "deeppruning", "resume", str(out)]
+        second = subprocess.run(again, capture_output=True, text=True)
+        assert second.returncode == 1 and "is in use by process" in second.stderr
+        process.kill()
+    assert process.returncode == -signal.SIGKILL and not (out / "knee.safetensors").exists()
+    said = CliRunner().invoke(resume, [str(out)]).stdout
+    assert "5 of 11 candidates are known" in said and "\nknee" in said
+    assert solutions(out) == expected
+
+
+def test_ctrl_c_stops_everything_and_says_how_to_go_on(whole, tmp_path):
+    given, expected = whole
+    out = tmp_path / "stopped"
+    more = ("--out", out, "--workers", 2, "--json")
+    with start(signal.SIGSTOP, '"event": "candidate"', "prune", *given, *more) as process:
+        wait_until_stopped(process)
+        workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
+        _, errors = process.communicate()
+    assert process.returncode == 130
+    assert f"deeppruning resume {out}" in errors and "Traceback" not in errors
+    assert len(workers) == 2
+    assert eventually(lambda: not any(alive(int(pid)) for pid in workers))
+    said = CliRunner().invoke(resume, [str(out), "--quiet", "--workers", "1"]).stdout
+    assert said.startswith("network") and solutions(out) == expected

@@ -1,0 +1,81 @@
+"""Methods that search, when some or all of their candidates come to nothing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import nn
+
+from deeppruning.backends import InProcessBackend
+from deeppruning.comparison.methods.genetic import roulette
+from deeppruning.comparison.methods.registry import choose_methods
+from deeppruning.comparison.methods.searching import best_within
+from deeppruning.comparison.problem import Problem, Target, call
+from deeppruning.errors import Diverged, RunError
+from deeppruning.pruning.task import Classification
+from deeppruning.runs import Status
+from rival_helpers import make_problem
+from search_helpers import quick_search, tiny_net
+
+
+class Flaky(Classification):
+    """Some candidates raise and some diverge, by their seeds; with `share` 1 all of them."""
+
+    every = 3
+
+    def candidate_error(self, model: nn.Module, seed: int) -> float:
+        if seed % self.every == 0:
+            raise RuntimeError("out of luck")
+        if seed % self.every == 1:
+            raise Diverged("lost")
+        return (seed % 1000) / 1000
+
+
+class Hopeless(Flaky):
+    every = 1
+
+
+def problem_with(kind: type[Flaky], folder: Path) -> Problem:
+    folder.mkdir()
+    problem = make_problem(tiny_net(), folder, search=quick_search(offspring=6))
+    own = kind(**vars(problem.context.task))
+    context = replace(problem.context, task=own)
+    return replace(problem, context=context, workers=InProcessBackend().open(call, context))
+
+
+@pytest.mark.parametrize("name", ["es-plus", "es-comma", "random-search", "ga", "nsga2", "kgea"])
+def test_searches_propose_none_of_those_that_failed(tmp_path: Path, name: str) -> None:
+    if name in ("nsga2", "kgea"):
+        pytest.importorskip("pymoo")
+    problem = problem_with(Flaky, tmp_path / "some")
+    (method,) = choose_methods(name)
+    target = Target("half", problem.graph.flops(problem.graph.full_genome()) // 2)
+    (network,) = method.propose(problem, [target])
+    assert abs(problem.graph.flops(network.genome) / target.flops - 1) < 0.2  # filters are few here
+    found = problem.history.evaluations()
+    assert {row.status for row in found} == set(Status)
+    assert all((row.error is None) == (row.status is not Status.OK) for row in found)
+    with pytest.raises(RunError, match=r"came to nothing \(\d+ failed\)"):
+        method.propose(problem_with(Hopeless, tmp_path / "none"), [target])
+
+
+def test_figures_and_their_absence(tmp_path: Path) -> None:
+    problem = problem_with(Flaky, tmp_path / "some")
+    genomes = problem.graph.repair(np.random.default_rng(0).random((12, problem.graph.num_genes)) < 0.6)
+    values = problem.evaluate(genomes)
+    known = [problem.history.evaluation(genome) for genome in genomes]
+    for row, (error, flops) in zip(known, values, strict=True):
+        assert row is not None
+        expected = (row.error, row.flops) if row.status is Status.OK else (np.nan, np.nan)
+        assert np.array_equal([error, flops], np.array(expected, dtype=float), equal_nan=True)
+    assert np.array_equal(problem.evaluate(genomes), values, equal_nan=True)
+    best = best_within(values, 1e12)
+    assert values[best, 0] == np.nanmin(values[:, 0])
+
+
+def test_the_wheel_has_no_place_for_those_without_an_error() -> None:
+    generator = np.random.default_rng(0)
+    drawn = roulette(np.array([np.nan, 0.2, np.nan, 0.4, 0.5]), 200, generator)
+    assert set(drawn.tolist()) == {1, 3}
+    assert set(roulette(np.array([np.nan, 0.2, np.nan]), 20, generator).tolist()) == {1}

@@ -1,0 +1,257 @@
+"""Exported networks compute what PyTorch computes, and what cannot be exported is refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import Tensor, nn
+
+import deeppruning as dp
+from deeppruning.cli.main import cli
+from deeppruning.data.images import Normalization
+from deeppruning.errors import DeepPruningError, GraphError, InputError, RunError
+from deeppruning.exporting import Normalized, export_onnx, export_program, read_network
+from deeppruning.exporting.onnx_file import has_onnx, open_session, run_session
+from deeppruning.models import create_model
+from deeppruning.models.registry import architecture_of
+from deeppruning.pruning.result import Solution
+from deeppruning.pruning.solution import save_solution
+from export_runs import TinyNet, own_class_run, python_run
+
+needs_onnx = pytest.mark.skipif(not has_onnx(), reason="onnx and onnxruntime are not installed")
+
+FAMILIES = {
+    "resnet20-pad": ("resnet20", {"shortcut": "pad", "image_size": 8}),
+    "resnet20-conv": ("resnet20", {"shortcut": "conv", "image_size": 8}),
+    "vgg16": ("vgg16", {"image_size": 32}),
+    "densenet50": ("densenet50", {"image_size": 8}),
+    "mobilenet_v2": ("mobilenet_v2", {"image_size": 8}),
+    "efficientnet_b0": ("efficientnet_b0", {"image_size": 8}),
+    "googlenet": ("googlenet", {"image_size": 8}),
+    "squeezenet": ("squeezenet", {"image_size": 8}),
+}
+
+# Run in a process that has seen nothing of the networks but their files.
+IN_A_NEW_PROCESS = """
+import json, sys
+from pathlib import Path
+import torch
+import deeppruning as dp
+from deeppruning.exporting import export_onnx
+from deeppruning.pruning.solution import read_solution
+
+torch.set_num_threads(1)
+for file in sorted(Path(sys.argv[1]).glob("*.safetensors")):
+    shape = json.loads(read_solution(file)[0]["image_shape"])
+    difference = export_onnx(dp.load(file), torch.zeros(1, *shape), file.with_suffix(".onnx"))
+    print(json.dumps([file.stem, difference]))
+"""
+
+
+def thin_zoo_network(name: str, options: dict, path: Path) -> nn.Module:
+    torch.manual_seed(1)
+    model = create_model(name, **options).eval()
+    shape = (3, options["image_size"], options["image_size"])
+    graph = dp.ChannelGraph(model, torch.zeros(1, *shape))
+    genome = np.random.default_rng(0).random(graph.num_genes) < 0.3  # thin, so that the test is quick
+    thin = graph.prune(genome).eval()
+    for module in thin.modules():
+        if isinstance(module, nn.BatchNorm2d):  # as after training: nothing is the identity
+            nn.init.uniform_(module.running_mean, -0.2, 0.2)
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+    solution = Solution(
+        role="knee", id=1, model=thin, genome=genome, train_error=0.0, test_error=None,
+        flops=graph.flops(genome), flops_pruned=0.5, params=graph.params(genome), path=path,
+    )  # fmt: skip
+    described = {"architecture": json.dumps(architecture_of(model)), "image_shape": json.dumps(shape)}
+    save_solution(solution, graph, described)
+    return thin
+
+
+@needs_onnx
+def test_every_zoo_family_round_trips_through_a_new_process(tmp_path: Path) -> None:
+    thin = {
+        family: thin_zoo_network(name, options, tmp_path / f"{family}.safetensors")
+        for family, (name, options) in FAMILIES.items()
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_NEW_PROCESS, str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    reported = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert reported.keys() == FAMILIES.keys()
+    for family, model in thin.items():
+        session = open_session(tmp_path / f"{family}.onnx")
+        assert session.get_inputs()[0].shape[0] == "batch"
+        size = FAMILIES[family][1]["image_size"]
+        for batch in (1, 5):
+            images = torch.randn(batch, 3, size, size)
+            with torch.no_grad():
+                expected = model(images)
+            (found,) = run_session(session, images)
+            assert found.shape == (batch, 10)
+            assert float((found - expected).abs().max()) <= 1e-4, family
+        assert 0 <= reported[family] <= 1e-4
+
+
+@pytest.fixture(scope="module")
+def own_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return own_class_run(tmp_path_factory.mktemp("own"))
+
+
+def command(*arguments: object) -> str:
+    done = CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=True)
+    if isinstance(done.exception, DeepPruningError):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@needs_onnx
+@pytest.mark.parametrize("solution", ["knee", "original"])
+def test_normalisation_is_folded_in_on_request(own_run: Path, tmp_path: Path, solution: str) -> None:
+    target = tmp_path / "raw.onnx"
+    output = command("export", own_run, "--solution", solution, "--normalize", "--out", target)
+    assert "largest difference from PyTorch" in output and "opset 18" in output
+    network = read_network(own_run, solution)
+    pixels = torch.randint(0, 256, (4, 1, 8, 8)).float()
+    known = network.normalization()
+    with torch.no_grad():
+        expected = network.model((pixels / 255 - known.mean[0]) / known.std[0])
+    (found,) = run_session(open_session(target), pixels)
+    assert float((found - expected).abs().max()) <= 1e-4
+
+
+@needs_onnx
+def test_default_place_and_metadata(own_run: Path) -> None:
+    import onnx
+
+    command("export", own_run)
+    model = onnx.load(str(own_run / "export" / "knee.onnx"))
+    properties = {entry.key: entry.value for entry in model.metadata_props}
+    assert json.loads(properties["classes"]) == [str(digit) for digit in range(10)]
+    assert model.opset_import[0].version == 18
+    assert sorted(path.name for path in (own_run / "export").iterdir()) == ["knee.onnx"]
+
+
+def test_plain_weights_keep_the_metadata_and_load(own_run: Path, tmp_path: Path) -> None:
+    target = tmp_path / "weights.safetensors"
+    command("export", own_run, "--solution", "light", "--format", "safetensors", "--out", target)
+    assert target.read_bytes() == (own_run / "light.safetensors").read_bytes()
+
+
+def test_torch_export_loads_back_with_a_free_batch(tmp_path: Path) -> None:
+    network, target = TinyNet().eval(), tmp_path / "tiny.pt2"
+    normalization = Normalization((0.3,), (0.2,))
+    assert export_program(network, torch.zeros(1, 1, 8, 8), target, normalization=normalization) <= 1e-4
+    pixels = torch.rand(5, 1, 8, 8) * 255
+    found = torch.export.load(target).module()(pixels)
+    assert torch.allclose(found, Normalized(network, normalization)(pixels), atol=1e-4)
+
+
+class Forgetful(nn.Module):
+    """Differs from run to run, so no export can match it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1) + torch.rand(1)
+
+
+@needs_onnx
+def test_a_file_that_differs_is_not_kept(tmp_path: Path) -> None:
+    target = tmp_path / "kept.onnx"
+    target.write_bytes(b"earlier")
+    with pytest.raises(GraphError, match="differs from PyTorch"):
+        export_onnx(Forgetful(), torch.zeros(1, 1, 8, 8), target)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.onnx"]
+    assert target.read_bytes() == b"earlier"
+
+
+class Counting(nn.Module):
+    """Takes the batch for a plain number, which exporters write into the graph."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(int(x.shape[0]), -1).relu()
+
+
+class Unusual(nn.Module):
+    """Has an operation that only the newer exporter knows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sinh(x)
+
+
+@needs_onnx
+def test_a_fixed_batch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="for a batch of 3"):
+        export_onnx(Counting(), torch.zeros(1, 1, 4, 4), tmp_path / "counting.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_onnx
+def test_what_the_older_exporter_lacks_is_exported_by_the_newer(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="the newer exporter needs onnxscript")
+    assert export_onnx(Unusual(), torch.zeros(1, 1, 4, 4), tmp_path / "unusual.onnx") <= 1e-4
+    (found,) = run_session(open_session(tmp_path / "unusual.onnx"), torch.ones(7, 1, 4, 4))
+    assert found.shape == (7, 1, 4, 4)
+
+
+@needs_onnx
+def test_the_exported_network_stays_as_it_is(tmp_path: Path) -> None:
+    network = TinyNet().train()
+    export_onnx(network, torch.zeros(1, 1, 8, 8), tmp_path / "tiny.onnx")
+    assert network.training and int(network.norm.num_batches_tracked) == 0
+
+
+def test_without_onnx_the_error_says_what_to_install(
+    own_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # what Python does for a package that is absent
+    with pytest.raises(InputError, match=r"pip install deeppruning-es\[onnx\]"):
+        command("export", own_run, "--out", tmp_path / "file.onnx")
+    assert not (tmp_path / "file.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--solution", "kneee"], "did you mean knee"),
+        (["--solution", "candidate-999"], "is not fine-tuned yet"),
+        (["--format", "onx"], "did you mean onnx"),
+        (["--format", "safetensors", "--normalize"], "weights only"),
+        (["--weights", "somewhere.pt"], "for the original only"),
+    ],
+)
+def test_bad_requests_are_refused(own_run: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        command("export", own_run, *arguments)
+
+
+def test_the_runs_own_files_are_never_overwritten(own_run: Path) -> None:
+    before = (own_run / "knee.safetensors").read_bytes()
+    with pytest.raises(InputError, match="belongs to the run itself"):
+        command("export", own_run, "--format", "safetensors", "--out", own_run / "knee.safetensors")
+    assert (own_run / "knee.safetensors").read_bytes() == before
+
+
+def test_other_weights_for_the_original_are_refused(own_run: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    state = load_file(own_run / "finetune" / "original.safetensors")
+    other = tmp_path / "other.safetensors"
+    save_file({name: value + 1 for name, value in state.items()}, other)
+    with pytest.raises(RunError, match="another network or other weights"):
+        read_network(own_run, "original", weights=other)
+
+
+def test_a_run_from_python_needs_the_class_in_hand(tmp_path: Path) -> None:
+    run = python_run(tmp_path)
+    with pytest.raises(RunError, match="model=model"):
+        read_network(run, "knee")
+    network = read_network(run, "original", model=TinyNet())
+    assert network.example(2).shape == (2, 1, 8, 8)
+    assert network.model.stem.weight.shape == (6, 1, 3, 3)

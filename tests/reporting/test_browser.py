@@ -1,0 +1,251 @@
+"""The page in a real browser: from the disk and live, by mouse and by keyboard, with hostile names."""
+
+import shutil
+import threading
+
+import pytest
+
+from deeppruning.reporting.data import collect
+from deeppruning.reporting.page import render
+from deeppruning.reporting.server import ReportServer
+from deeppruning.runs import RunFolder
+from report_runs import (
+    GENERATIONS,
+    LAYERS,
+    ORIGINAL,
+    add_generation,
+    add_solutions,
+    config,
+    make_run,
+    write_comparison,
+)
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+expect = playwright.expect
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+
+FLAGS = [
+    "--no-sandbox",  # containers run as root, where Chromium's sandbox refuses to start
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+HOSTILE = (
+    '</script><script>document.title="caught"</script><img src="http://127.0.0.1:9/x" onerror="alert(1)">'
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Open an address and keep all that goes wrong or over the network beside the page."""
+    contexts = []
+
+    def open_(address, **options):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.problems, page.requests = [], []
+        page.on("console", lambda message: page.problems.append(message.text))
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.on("dialog", lambda dialog: (page.problems.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: page.requests.append(request.url))
+        page.goto(address)
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def page(open_page, tmp_path):
+    """The page of a finished run, opened from the disk."""
+    path = save_page(make_run(tmp_path / "run"))
+    opened = open_page(path.as_uri())
+    yield opened
+    assert opened.problems == []
+    assert opened.requests == [path.as_uri()]
+
+
+def save_page(run):
+    """The page alone: the plots would take longer than all else here."""
+    path = run / "report.html"
+    path.write_text(render(collect(run)))
+    return path
+
+
+def text(page, selector):
+    return page.locator(selector).inner_text()
+
+
+def slide(page, selector, value):
+    page.locator(selector).evaluate(
+        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }", str(value)
+    )
+
+
+def test_cards_and_verdict_are_shown(page):
+    assert text(page, "#verdict").startswith("Of 15 candidates the knee saves 58.0 % of the FLOPs")
+    cards = page.locator("[data-card]")
+    assert [cards.nth(place).get_attribute("data-card") for place in range(4)] == [
+        "original",
+        "heavy",
+        "knee",
+        "light",
+    ]
+    assert "10.00 %" in cards.nth(2).inner_text()
+    assert "58.0 %" in cards.nth(2).inner_text()
+    assert page.locator(".point").count() == 15
+    assert text(page, "#details h3") == "Candidate 12"
+    assert page.locator("[data-curve]").count() == 6
+    assert not page.locator("#rivals-section").is_visible()
+
+
+def test_the_slider_moves_the_population(page):
+    slide(page, "#generation", 2)
+    assert text(page, "#population").startswith("Generation 2: 4 new candidates and their 3 parents")
+    assert page.locator(".point").count() == 11
+    assert page.locator(".point.faded").count() == 4  # seven of generation 1, of which three are parents
+    assert page.locator(".parent").count() == 3
+    slide(page, "#generation", 1)
+    assert (page.locator(".point").count(), page.locator(".point.faded").count()) == (7, 0)
+    page.click("#all")
+    assert page.locator(".point").count() == 15
+
+
+def test_play_goes_through_the_generations(page):
+    page.click("#play")
+    assert text(page, "#generation-out") == "1 of 3"
+    expect(page.locator("#generation-out")).to_have_text("3 of 3")
+    expect(page.locator("#play")).to_have_text("Play")
+
+
+def test_a_click_shows_a_candidate_its_layers_and_its_command(page):
+    page.locator('.point[data-id="5"]').click()
+    assert text(page, "#details h3") == "Candidate 5"
+    assert "--candidate 5" in text(page, "#details code")
+    # Candidate 5 has genome 57, 111001: of the stem three filters, of the head one and its fixed one.
+    assert text(page, '[data-layer="stem"] .count') == "3 / 4"
+    assert text(page, '[data-layer="head"] .count') == "2 / 3"
+    page.locator('[data-network="heavy"]').click()
+    assert text(page, '[data-layer="stem"] .count') == "4 / 4"
+    page.select_option("#candidate", "9")
+    assert text(page, "#details h3") == "Candidate 9"
+
+
+def test_filters_dim_what_does_not_qualify(page):
+    slide(page, "#max-error", 500)
+    assert page.locator(".point.dim").count() == 7
+    assert text(page, "#population").endswith("8 of 15 qualify.")
+    slide(page, "#max-flops", 500)
+    assert page.locator(".point.dim").count() == 14
+    slide(page, "#max-error", 1000)
+    assert (text(page, "#max-error-out"), page.locator(".point.dim").count()) == ("any", 7)
+
+
+def test_the_keyboard_is_enough(page):
+    page.locator("#axis").focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('data-id')") == "12"
+    page.keyboard.press("ArrowRight")  # the next in FLOPs
+    assert text(page, "#details h3") == "Candidate 11"
+    page.keyboard.press("End")
+    assert text(page, "#details h3") == "Candidate 0"
+    assert page.evaluate("document.activeElement.getAttribute('aria-selected')") == "true"
+    page.locator("#generation").focus()
+    page.keyboard.press("ArrowLeft")
+    assert text(page, "#generation-out") == "2 of 3"
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_nothing_is_wider_than_the_screen(open_page, tmp_path, width):
+    path = save_page(make_run(tmp_path / "run", model={"spec": "x" * 300}))
+    page = open_page(path.as_uri(), viewport={"width": width, "height": 800}, color_scheme="dark")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 28)"
+    assert page.problems == []
+
+
+def test_hostile_names_are_shown_as_they_are(open_page, tmp_path):
+    path = make_run(
+        tmp_path / "run<img src=x onerror=alert(1)>", model={"spec": HOSTILE}, data={"data": HOSTILE}
+    )
+    with RunFolder.open(path) as run:
+        run.history.set_fact("layers", {HOSTILE + name: genes for name, genes in LAYERS.items()})
+        run.history.set_fact("versions", {HOSTILE: HOSTILE})
+        run.history.set_fact("bench", {"networks": {HOSTILE: {"latency_ms": {HOSTILE: {"median": 1.5}}}}})
+    page = open_page(save_page(path).as_uri())
+    assert text(page, "#title") == f"{HOSTILE} on {HOSTILE}"
+    assert page.locator("img").count() == 0
+    assert page.locator(".layer").count() == 3
+    assert "1.5" in text(page, "#bench")
+    assert page.problems == []
+    assert len(page.requests) == 1
+
+
+def test_a_method_is_brought_out_by_mouse_and_by_keyboard(open_page, tmp_path):
+    run = make_run(tmp_path / "run")
+    write_comparison(run / "compare", ("l1", "deeppruninges", HOSTILE))
+    page = open_page(save_page(run).as_uri(), viewport={"width": 390, "height": 800})
+    assert text(page, "#rivals-lead").startswith("2 other methods were each asked for networks of the same")
+    lines, rows = page.locator(".rival-line"), page.locator(".rival-row")
+    assert (lines.count(), rows.count(), page.locator(".rival-line.ours").count()) == (3, 3, 1)
+    assert text(page, ".rival-row.ours td >> nth=2") == "90.0 → 22.00 ± 1.41"
+    assert page.locator(".rival-line.on").count() == 0
+    rows.nth(0).click()
+    page.mouse.move(0, 0)
+    assert page.locator(".method").nth(0).get_attribute("aria-pressed") == "true"
+    assert page.locator(".rival-line.on").get_attribute("data-rival") == "l1"
+    page.locator(".method").nth(1).focus()
+    page.keyboard.press("Tab")
+    assert page.locator(".rival-line.on").get_attribute("data-rival") == HOSTILE
+    page.keyboard.press("Enter")
+    assert page.locator(".method[aria-pressed=true]").inner_text() == HOSTILE
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert (page.locator("img").count(), page.problems) == (0, [])
+
+
+def test_an_empty_run_says_so(open_page, tmp_path):
+    page = open_page(save_page(make_run(tmp_path / "run", 0)).as_uri())
+    assert text(page, "#verdict").startswith("No candidate has been evaluated yet")
+    assert not page.locator("#choose").is_visible()
+    assert page.problems == []
+
+
+def test_the_live_page_follows_a_run_and_keeps_the_choice(open_page, tmp_path):
+    with RunFolder.create(tmp_path / "run", config()) as run, ReportServer(run.path) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            page = open_page(server.address)
+            assert text(page, "#status") == "running: no candidate evaluated yet"
+            run.history.set_fact("original", ORIGINAL)
+            run.history.set_fact("layers", LAYERS)
+            add_generation(run, 1)
+            page.wait_for_selector('.point[data-id="3"]')
+            page.select_option("#candidate", "3")
+            slide(page, "#max-error", 600)
+            for generation in range(2, GENERATIONS + 1):
+                add_generation(run, generation)
+            add_solutions(run)
+            expect(page.locator("#status")).to_have_text("finished", timeout=30_000)
+            assert page.locator(".point").count() == 15
+            assert text(page, "#details h3") == "Candidate 3"
+            assert text(page, "#max-error-out") == "23.0 %"
+            assert page.problems == []
+            assert {url.removeprefix(server.address) for url in page.requests} == {"", "data.json"}
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,173 @@
+"""What the report reads from a run, in every state a run can be in."""
+
+import numpy as np
+import pytest
+
+from deeppruning.errors import RunError
+from deeppruning.reporting import write_report
+from deeppruning.reporting.data import collect
+from deeppruning.reporting.plots import population
+from deeppruning.reporting.words import in_use
+from deeppruning.runs import EpochRow, Evaluation, RunFolder
+from report_runs import GENES, LAYERS, ORIGINAL, add_generation, config, genome, make_run
+
+
+def test_a_finished_run_has_its_verdict_picks_and_curves(tmp_path):
+    data = collect(make_run(tmp_path / "run"))
+    assert (data["state"], data["status"], data["title"]) == ("finished", "finished", "resnet20 on digits")
+    assert data["verdict"] == (
+        "Of 15 candidates the knee saves 58.0 % of the FLOPs for 2.00 points more test error "
+        "(10.00 % instead of 8.00 %)."
+    )
+    assert [(one["role"], one["id"], one["final"]) for one in data["solutions"]] == [
+        ("heavy", 0, True),
+        ("knee", 12, True),
+        ("light", 14, True),
+    ]
+    assert [(curve["id"], curve["roles"], len(curve["epochs"])) for curve in data["curves"]] == [
+        (0, ["heavy"], 2),
+        (12, ["knee"], 2),
+        (14, ["light"], 2),
+    ]
+    assert data["picks"][1] == {"generation": 2, "heavy": 0, "knee": 8, "light": 10}
+    assert (len(data["candidates"]), data["evaluations"]) == (15, 15)
+
+
+def test_widths_are_those_of_the_genome(tmp_path):
+    data = collect(make_run(tmp_path / "run"))
+    assert [layer["fixed"] for layer in data["layers"]] == [False, False, True]
+    for row in data["candidates"]:
+        bits = genome(62 - row["id"])
+        stem, head = int(bits[:4].sum()), int(bits[4:].sum()) + 1
+        assert row["widths"] == [stem, head, 2]
+        assert row["kept"] == bits.sum()
+
+
+@pytest.mark.parametrize(("held", "word"), [(True, "running"), (False, "stopped")])
+def test_an_unfinished_run_says_how_far_it_is(tmp_path, held, word):
+    path = make_run(tmp_path / "run", 2)
+    run = RunFolder.open(path)
+    run.history.record_generation(3, [(11, genome(51))])
+    if not held:
+        run.close()
+    data = collect(path)
+    run.close()
+    assert (data["state"], data["status"]) == ("searching", f"{word}: generation 3 of 3")
+    assert (
+        data["verdict"]
+        == "After 11 candidates the knee saves 42.0 % of the FLOPs at an error of 45.00 % in the search."
+    )
+    assert [one["final"] for one in data["solutions"]] == [False] * 3
+    assert data["commands"]["export"] == {}
+
+
+def test_fine_tuning_is_a_state_of_its_own(tmp_path):
+    data = collect(make_run(tmp_path / "run", finished=False))
+    assert (data["state"], data["status"]) == (
+        "finetuning",
+        "stopped: fine-tuning the picks, epoch 0 of 2 done",
+    )
+
+
+def test_a_run_without_history_or_candidates_says_so(tmp_path):
+    RunFolder.create(tmp_path / "new", config()).close()
+    assert collect(tmp_path / "new")["state"] == "empty"
+    make_run(tmp_path / "started", 0)
+    data = collect(tmp_path / "started")
+    assert (data["state"], data["original"]) == ("empty", ORIGINAL)
+    assert data["verdict"].startswith("No candidate has been evaluated yet")
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(RunError, match="is not a folder"):
+        collect(tmp_path / "missing")
+    with pytest.raises(RunError, match="not a run"):
+        collect(tmp_path)
+
+
+def test_commands_quote_the_path_and_ask_for_an_own_model(tmp_path):
+    path = make_run(tmp_path / "my run; rm", model={"spec": "nets.py:tiny"})
+    commands = collect(path)["commands"]
+    assert commands["finetune"] == f"deeppruning finetune '{path}' --candidate "
+    assert commands["load"]["knee"] == f"model = dp.load('{path}/knee.safetensors', model)"
+
+
+def test_latencies_and_candidates_fine_tuned_on_request_are_shown(tmp_path):
+    path = make_run(tmp_path / "run")
+    with RunFolder.open(path) as run:
+        run.history.set_fact("latency_batch_1", {"original": 0.004, "knee": 0.002})
+        run.history.set_fact("solution/candidate-9", {**run.history.get_fact("solution/knee"), "id": 9})
+        for name in ("candidate-9", "candidate-12/abc"):
+            run.history.record_epoch(EpochRow(name, 1, 0.1, 0.1, None, 0.01, 1.0))
+        run.history.set_fact("solution/candidate-12", run.history.get_fact("solution/knee"))
+    data = collect(path)
+    timing = data["bench"]["networks"]["knee"]["latency_ms"]
+    assert timing == {"one input, one thread": {"median": 2.0}}
+    assert [one["role"] for one in data["solutions"]] == [
+        "heavy",
+        "knee",
+        "light",
+        "candidate-12",
+        "candidate-9",
+    ]
+    assert [(curve["name"], curve["roles"]) for curve in data["curves"]][1::2] == [
+        ("candidate-12", ["knee"]),
+        ("candidate-12/abc", ["candidate-12"]),
+    ]
+    assert data["curves"][-1]["roles"] == ["candidate-9"]
+    assert data["commands"]["export"]["candidate-9"].endswith("--solution candidate-9 --format onnx")
+
+
+def test_other_objectives_get_their_own_axis(tmp_path):
+    path = make_run(tmp_path / "run", 1)
+    assert [axis["key"] for axis in collect(path)["axes"]] == ["flops", "params"]
+    with RunFolder.open(path) as run:
+        bits = genome(1)
+        run.history.record_generation(2, [(7, bits)])
+        run.history.record_evaluation(
+            Evaluation(genome=bits, error=2.5, cost=0.3, flops=5, params=5, seconds=0.1, worker="test")
+        )
+    data = collect(path)
+    assert [axis["key"] for axis in data["axes"]] == ["cost", "flops", "params"]
+    assert data["error_is_share"] is False
+
+
+def test_the_run_is_left_as_it_was_and_may_be_in_use(tmp_path):
+    with RunFolder.create(tmp_path / "run", config()) as run:
+        run.history.set_fact("layers", LAYERS)
+        add_generation(run, 1)
+        before = (run.path / "history.sqlite").read_bytes()
+        assert in_use(run.path)
+        assert len(collect(run.path)["candidates"]) == 7
+        assert (run.path / "history.sqlite").read_bytes() == before
+    assert not in_use(run.path)
+    assert np.array_equal(genome(63), np.ones(GENES, dtype=bool))
+
+
+@pytest.mark.parametrize("status", ["diverged", "failed"])
+def test_candidates_without_objectives_are_listed_with_the_reason_and_not_plotted(tmp_path, status):
+    path = make_run(tmp_path / "run", 1, finished=False)
+    lost = genome(1)
+    with RunFolder.open(path) as run:
+        run.history.record_generation(2, [(7, lost)])
+        run.history.record_evaluation(
+            Evaluation(
+                genome=lost,
+                error=None,
+                cost=None,
+                flops=400_000,
+                params=100,
+                seconds=1.0,
+                worker="w",
+                status=status,
+                detail="Traceback\nOSError: no <luck>",
+            )
+        )
+    data = collect(path)
+    row = data["candidates"][-1]
+    assert (row["id"], row["error"], row["cost"], row["flops"]) == (7, None, None, 400_000)
+    assert (row["status"], row["reason"]) == (status, "OSError: no <luck>")
+    assert data["error_is_share"] and data["axes"][0]["key"] == "flops"
+    without = collect(make_run(tmp_path / "without", 1, finished=False))
+    assert population(data).svg().count("<circle") == population(without).svg().count("<circle")
+    assert "no <luck>" not in write_report(path).read_text()

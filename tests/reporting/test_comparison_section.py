@@ -1,0 +1,140 @@
+"""The comparison with other methods in the report: what is read, what is refused, and its plot."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from deeppruning.comparison import METHODS
+from deeppruning.comparison import rivalry as writer
+from deeppruning.reporting import write_plots, write_rivals_plot
+from deeppruning.reporting.comparison import OTHER_KIND, OURS, RESULTS, kind_of, read_rivals
+from deeppruning.reporting.comparison_plot import KIND_COLORS, OURS_COLOR, rivals, spread_apart
+from deeppruning.reporting.data import collect
+from deeppruning.reporting.page import render
+from report_runs import make_run, write_comparison
+
+HOSTILE = "</script><b>&"
+NAMES = ("l1", "deeppruninges", "thinet", "nsga2")
+
+
+def picture(folder):
+    """The plot of a comparison as a tree of SVG elements."""
+    return ElementTree.fromstring(rivals({"rivals": read_rivals(folder)}).svg())
+
+
+def test_methods_are_read_as_means_the_best_at_the_knee_first(tmp_path):
+    run = make_run(tmp_path / "run")
+    assert collect(run)["rivals"] is None
+    write_comparison(run / "compare", NAMES)
+    found = collect(run)["rivals"]
+    assert [method["name"] for method in found["methods"]] == list(NAMES)
+    assert [method["ours"] for method in found["methods"]] == [False, True, False, False]
+    assert (found["methods"][1]["label"], found["matched"], found["seeds"]) == ("DeepPruningES", True, [2, 2])
+    assert (found["targets"][1], found["middle"]) == ({"name": "knee", "share": 0.42}, 1)
+    knee = found["methods"][2]["points"][1]
+    assert knee["after"] == pytest.approx(0.23)
+    assert knee["spread"] == pytest.approx(0.02 / 2**0.5)
+    assert (knee["share"], knee["select_seconds"], knee["finetune_seconds"]) == (0.418, 2.0, 100.0)
+    (search,) = found["searches"]
+    assert (search["label"], search["evaluations"], search["hypervolume"]) == ("nsga2", 15, 0.55)
+
+
+def test_without_a_matched_run_the_same_search_stands_for_ours(tmp_path):
+    found = read_rivals(write_comparison(tmp_path, ("l1", "es-plus"), seeds=1))
+    assert [method["ours"] for method in found["methods"]] == [False, True]
+    assert (found["matched"], found["seeds"], found["methods"][0]["points"][0]["spread"]) == (
+        False,
+        [1, 1],
+        None,
+    )
+
+
+def test_reader_and_writer_agree_on_names():
+    assert (RESULTS, OURS) == (writer.RESULTS, writer.OURS)
+    assert [name for name in (*METHODS, OURS) if kind_of(name) == OTHER_KIND] == []
+
+
+DAMAGES = {
+    "no error": lambda table: table["means"][0].pop("error_after"),
+    "not a number": lambda table: table["means"][0].update(error_after=float("nan")),
+    "text for a number": lambda table: table["means"][0].update(flops="many"),
+    "beyond floats": lambda table: table["means"][0].update(flops=10**400),
+    "number for a name": lambda table: table["means"][0].update(method=3),
+    "no FLOPs": lambda table: table["original"].update(flops=0),
+    "no methods": lambda table: table["means"].clear(),
+    "searches of text": lambda table: table.update(searches=["x"]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_table_is_left_out(tmp_path, damage):
+    file = write_comparison(tmp_path, NAMES) / RESULTS
+    table = json.loads(file.read_text())
+    damage(table)
+    file.write_text(json.dumps(table))
+    assert read_rivals(tmp_path) is None
+    assert write_rivals_plot(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b"[]", b"null", b"\xff\xfe", b"[" * 100_000])
+def test_a_half_written_file_does_not_break_the_page(tmp_path, content):
+    run = make_run(tmp_path / "run", 1)
+    (write_comparison(run / "compare", NAMES) / RESULTS).write_bytes(content)
+    assert '"rivals":null' in render(collect(run))
+
+
+def test_a_hostile_name_stays_text_in_page_and_plot(tmp_path):
+    run = make_run(tmp_path / "run")
+    write_comparison(run / "compare", (HOSTILE, "deeppruninges"))
+    page = render(collect(run))
+    assert (page.count("</script>"), page.count("<b>")) == (2, 0)
+    root = picture(run / "compare")
+    assert HOSTILE in [element.text for element in root]
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_the_plot_has_a_line_for_each_method(tmp_path, seeds):
+    root = picture(write_comparison(tmp_path, NAMES, seeds))
+    lines = [element for element in root if element.tag.endswith("polyline")]
+    # Those of the grid, of the key and to the names have two points.
+    curves = [line for line in lines if len(line.get("points").split()) == 3]
+    assert len(curves) == len(NAMES)
+    assert {line.get("stroke") for line in curves} < {OURS_COLOR, *KIND_COLORS.values()}
+    assert (curves[-1].get("stroke"), curves[-1].get("stroke-width")) == (OURS_COLOR, "3.5")
+    words = [element.text for element in root if element.tag.endswith("text")]
+    assert {"DeepPruningES", "l1", "thinet", "nsga2", "original"} <= set(words)
+
+
+def test_the_plot_is_written_for_a_run_and_for_a_comparison_alone(tmp_path):
+    run = make_run(tmp_path / "run", 0)
+    write_comparison(run / "compare", NAMES)
+    assert write_plots(run) == [run / "plots" / "rivals.svg", run / "plots" / "rivals.png"]
+    assert write_rivals_plot(run / "compare") == run / "compare" / "plots" / "rivals.svg"
+    with Image.open(run / "compare" / "plots" / "rivals.png") as image:
+        assert image.size == (1440, 1080)
+
+
+def test_every_method_there_is_has_a_place_for_its_name(tmp_path):
+    root = picture(write_comparison(tmp_path, (OURS, *METHODS)))
+    names = {*METHODS, "DeepPruningES", "original"}
+    levels = [
+        float(element.get("y")) for element in root if element.text in names and element.get("x") == "196.00"
+    ]
+    assert len(levels) == len(names)
+    levels.sort()
+    assert min(b - a for a, b in pairwise(levels)) >= 12.9
+
+
+@given(st.lists(st.floats(0, 100), max_size=30), st.floats(0.1, 20))
+def test_names_are_spread_in_order_and_within_bounds(wanted, gap):
+    wanted.sort()
+    placed = spread_apart(wanted, gap, 0.0, 100.0)
+    assert len(placed) == len(wanted)
+    apart = min(gap, 100 / max(1, len(wanted) - 1))
+    assert all(b - a >= apart - 1e-6 for a, b in pairwise(placed))
+    assert all(-1e-6 <= place <= 100 + 1e-6 for place in placed)

@@ -1,0 +1,52 @@
+"""A run folder written by an earlier version still opens, loads and can be reported on.
+
+`fixtures/run-format-1` was written by version 0.1.0; later formats are added beside it, never in its place.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import deeppruning as dp
+from deeppruning.reporting import write_report
+from deeppruning.runs import RunFolder
+from search_helpers import TinyNet, digits, outcome, tiny_net
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "run-format-1"
+
+
+@pytest.fixture
+def old_run(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FIXTURE, tmp_path / "run"))
+
+
+def test_history_opens(old_run: Path) -> None:
+    expected = json.loads((old_run / "expected.json").read_text())
+    with RunFolder.open(old_run, read_only=True) as run:
+        snapshot = run.history.snapshot()
+        assert run.version == "0.1.0"
+    assert len(snapshot["candidates"]) == expected["candidates"]
+    assert snapshot["facts"]["solution/knee"]["flops"] == expected["knee_flops"]
+    assert snapshot["picks"][-2]["candidate_id"] == expected["knee_id"]
+
+
+def test_solution_loads(old_run: Path) -> None:
+    expected = json.loads((old_run / "expected.json").read_text())
+    picture = torch.linspace(-1, 1, 64).reshape(1, 1, 8, 8)
+    output = dp.load(old_run / "knee.safetensors", TinyNet())(picture)[0]
+    assert torch.allclose(output, torch.tensor(expected["knee_output"]), atol=1e-4)
+
+
+def test_report_is_written(old_run: Path) -> None:
+    assert "knee" in write_report(old_run).read_text()
+
+
+def test_resuming_leaves_it_as_it_was(old_run: Path) -> None:
+    before = outcome(old_run)
+    train, test = digits()
+    result = dp.resume(old_run, tiny_net(), train, test, workers=1)
+    assert result.knee.flops == json.loads((old_run / "expected.json").read_text())["knee_flops"]
+    assert outcome(old_run)["candidates"] == before["candidates"]
