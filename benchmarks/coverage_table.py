@@ -6,8 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 Row = dict[str, Any]
-HEADS = ("network", "input", "filters", "prunable", "genes", "build", "proof", "step", "Torch-Pruning")
-WIDTHS = dict(zip(HEADS, (34, 5, 7, 8, 7, 7, 9, 5, 1), strict=True))
+HEADS = (
+    "network",
+    "input",
+    "filters",
+    "prunable",
+    "genes",
+    "build",
+    "proof",
+    "step",
+    "branches",
+    "Torch-Pruning",
+)
+WIDTHS = dict(zip(HEADS, (34, 5, 7, 8, 7, 7, 9, 5, 8, 1), strict=True))
 
 
 def render(rows: Sequence[Row]) -> str:
@@ -39,7 +50,18 @@ def _cells(row: Row) -> tuple[str, ...]:
     ours = row["ours"]
     name = f"`{row['network']}`"
     if "error" in ours:
-        return (name, str(row["size"]), "", ours["error"][:60], "", "", "", "", _rival(row["torch_pruning"]))
+        return (
+            name,
+            str(row["size"]),
+            "",
+            ours["error"][:60],
+            "",
+            "",
+            "",
+            "",
+            "",
+            _rival(row["torch_pruning"]),
+        )
     share = 100 * ours["prunable"] / ours["filters"]
     proof = f"{ours['difference']:.0e}" if ours["proof"] else f"FAILS {ours['difference']:.0e}"
     return (
@@ -51,6 +73,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{ours['seconds']:.1f} s",
         proof if ours["flops_exact"] else f"{proof}, FLOPs differ",
         "yes" if ours["trains"] is True else "no",
+        f"{ours['branches']}" if ours["branches_proven"] else f"{ours['branches']}, NOT PROVEN",
         _rival(row["torch_pruning"]),
     )
 

@@ -45,6 +45,24 @@ def ours(network: Network) -> Row:
     )
     row["flops_at_half"] = graph.flops(genomes[1]) / graph.flops(graph.full_genome())
     row["trains"] = trains(graph.prune(genomes[1]), network)
+    row |= branches(model, network)
+    return row
+
+
+def branches(model: nn.Module, network: Network) -> Row:
+    """How many sets of filters may go altogether, and the proof with as many gone as may be at once."""
+    from deeppruning.graph import ChannelGraph
+
+    graph = ChannelGraph(model, network.example(), depth=True)
+    removable = [group for group in graph.groups if group.removable]
+    row: Row = {"branches": len(removable), "branches_proven": True}
+    if removable:
+        genome = np.random.default_rng(0).random(graph.num_genes) < KEEP[1]
+        for group in removable:
+            genome[list(group.genes)] = False
+        exact = graph.flops(genome) == multiply_adds(graph.prune(genome), network)
+        row["branches_proven"] = graph.verify(genome).holds and exact
+        row["branches_gone"] = sum(not graph.repair(genome)[list(group.genes)].any() for group in removable)
     return row
 
 

@@ -141,6 +141,7 @@ class SearchConfig(_Checked):
     encoding: str = "paper"  # "paper" leaves alone the layers the paper leaves alone; "full" prunes all
     min_channels: int = 1
     round_to: int = 1
+    depth: bool = False  # whole branches may go; in the paper every layer keeps at least one filter
     exclude: tuple[str, ...] = ()
     threads: int = 1  # torch threads a candidate; part of the result's bits, hence of the options
     seed: int = 0

@@ -123,10 +123,12 @@ class ChannelGraph:
         return int(counts[0]) if single else counts
 
     def widths(self, genome: Any) -> dict[str, tuple[int, int]]:
-        """Layer -> (filters kept, filters of the original)."""
-        extended = np.append(self._one(genome), True)
+        """Layer -> (filters kept, filters of the original); none of a layer that is gone with its branch."""
+        repaired = self._one(genome)
+        extended, recipe = np.append(repaired, True), self._plan.recipe(repaired)
+        gone = {*recipe.hollow, *recipe.answers}
         return {
-            name: (int(extended[np.array(genes)].sum()), len(genes))
+            name: (0 if name in gone else int(extended[np.array(genes)].sum()), len(genes))
             for name, genes in self.layer_genes().items()
         }
 

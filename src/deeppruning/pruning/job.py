@@ -12,6 +12,7 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.evolution.selection import Picks
 from deeppruning.evolution.strategy import Individual
+from deeppruning.graph import ChannelGraph
 from deeppruning.pruning.candidate import Context, Genome
 from deeppruning.pruning.events import Observer, SolutionSaved, Started, ignore
 from deeppruning.pruning.finetuning import ORIGINAL, Finetuning, Lost, Tuned
@@ -132,6 +133,7 @@ def _announce(job: Job, run: RunFolder) -> None:
         known = {"train_error": error, "flops": graph.flops(full), "params": graph.params(full)}
         run.history.set_fact("original", known)
         run.history.set_fact("layers", graph.layer_genes())
+        run.history.set_fact("branches", _branches(graph))
     job.observer(
         Started(
             run=str(run.path),
@@ -164,6 +166,17 @@ def _finetuning(job: Job, run: RunFolder, variant: str = "") -> Finetuning:
     # A task of the user's own is not trained by our options, so its seed is the run's.
     seed = job.finetune.seed if isinstance(job.task, Classification) else job.context.seed
     return Finetuning(run, replace(job.context, task=job.task), job.observer, seed, variant)
+
+
+def _branches(graph: ChannelGraph) -> dict[str, list[list[int]]]:
+    """Layer -> sets of genes without any one of which it is gone, with the branch it stands in."""
+    layers = graph.layer_genes()
+    found: dict[str, list[list[int]]] = {}
+    for group in graph.groups:
+        for layer in group.branch:
+            if layer in layers:
+                found.setdefault(layer, []).append(list(group.genes))
+    return found
 
 
 def _finetune(job: Job, run: RunFolder, picks: Picks[Individual]) -> dict[int, Tuned | Lost]:

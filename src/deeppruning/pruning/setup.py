@@ -166,6 +166,7 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
         exclude=(*by_paper, *search.exclude),
         min_channels=search.min_channels,
         round_to=search.round_to,
+        depth=search.depth,
     )
     if graph.num_genes == 0:
         raise InputError(f"nothing of this network can be pruned:\n{graph}")

@@ -33,7 +33,9 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
     facts, config = snapshot["facts"], run.config
     search = config.get("search", {})
     layers = {name: np.array(genes, dtype=np.int64) for name, genes in _layer_genes(facts).items()}
-    candidates = [_candidate(row, layers) for row in snapshot["candidates"] if row["status"] != "waiting"]
+    branches = facts.get("branches", {})
+    evaluated = [row for row in snapshot["candidates"] if row["status"] != "waiting"]
+    candidates = [_candidate(row, layers, branches) for row in evaluated]
     picks = _picks_by_generation(snapshot["picks"])
     data: dict[str, Any] = {
         "run": shown,
@@ -83,13 +85,18 @@ def _layer(name: str, genes: "np.ndarray[Any, np.dtype[np.int64]]") -> dict[str,
     return {"name": name, "width": len(genes), "fixed": bool((genes < 0).all())}
 
 
-def _candidate(row: Mapping[str, Any], layers: Mapping[str, Any]) -> dict[str, Any]:
+def _candidate(
+    row: Mapping[str, Any], layers: Mapping[str, Any], branches: Mapping[str, Any]
+) -> dict[str, Any]:
     genome = unpack_genome(bytes.fromhex(row["genome"]), row["num_genes"])
     # A gene of -1 stands for a filter that always stays: it finds the True put at the end.
     bits = np.append(genome, True)
     names = ("id", "generation", "error", "cost", "flops", "params", "seconds", "status", "reason", "kept")
     return {name: row[name] for name in (*names, "num_genes")} | {
-        "widths": [int(bits[genes].sum()) for genes in layers.values()]
+        "widths": [
+            0 if any(not bits[unit].any() for unit in branches.get(name, ())) else int(bits[genes].sum())
+            for name, genes in layers.items()
+        ]
     }
 
 

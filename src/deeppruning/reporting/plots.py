@@ -145,6 +145,8 @@ def layers(data: Mapping[str, Any]) -> Drawing | None:
             ):
                 height = y.at(0) - y.at(value)
                 drawing.rectangle(left, y.at(0) - height, step - gap, height, color)
+            if by_id[pick["id"]]["widths"][layer] == 0:  # gone with its branch
+                drawing.text(left + (step - gap) / 2, y.at(0) - 4, "×", color=MUTED, anchor="middle")
         drawing.text(620, top - 14, f"{pick['role']}, candidate {pick['id']}", color=INK, anchor="end")
     drawing.text(620, drawing.height - 18, "Layer, first to last", color=MUTED, anchor="end")
     return drawing

@@ -27,13 +27,19 @@ def parse_fact(key: str, text: str) -> Any:
         _check_numbers(key, value, tuple(value))
     elif key == "layers":
         for genes in _table(key, value).values():
-            if not isinstance(genes, int) and not (
-                isinstance(genes, list) and all(type(gene) is int and abs(gene) < 2**31 for gene in genes)
-            ):
+            if not isinstance(genes, int) and not _are_genes(genes):
+                raise ValueError(f"the fact {key!r} has genes that are no whole numbers")
+    elif key == "branches":
+        for sets in _table(key, value).values():
+            if not isinstance(sets, list) or not all(map(_are_genes, sets)):
                 raise ValueError(f"the fact {key!r} has genes that are no whole numbers")
     elif key == "versions":
         _table(key, value)
     return value
+
+
+def _are_genes(value: Any) -> bool:
+    return isinstance(value, list) and all(type(gene) is int and abs(gene) < 2**31 for gene in value)
 
 
 def _check_figures(

@@ -38,6 +38,7 @@ _SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
      "paper leaves alone the layers that the paper leaves alone, full prunes all that can be.", True),
     ("min_channels", int, None, "Filters that every layer keeps at least.", False),
     ("round_to", int, None, "Keep filters in multiples of this number, which some hardware likes.", False),
+    ("depth", bool, None, "Let whole branches go, as residual blocks; else each layer keeps a filter.", True),
     ("threads", int, None, "Processor threads a candidate; part of the result's bits.", False),
 )  # fmt: skip
 

@@ -22,9 +22,11 @@ function drawLayers() {
   const original = data.layers.reduce((sum, layer) => sum + (layer.fixed ? 0 : layer.width), 0);
   const kept = data.layers.reduce((sum, layer, index) => sum + (layer.fixed ? 0 : widths[index]), 0);
   const cut = data.layers.map((layer, index) => ({ layer, left: widths[index] / layer.width })).filter((one) => !one.layer.fixed);
-  const most = cut.reduce((least, one) => (one.left < least.left ? one : least), cut[0]);
+  const gone = cut.filter((one) => one.left === 0).length;
+  const thinned = cut.filter((one) => one.left > 0);
+  const most = thinned.reduce((least, one) => (one.left < least.left ? one : least), thinned[0]);
   byId("layers-summary").textContent = most
-    ? `${roleLabel(name)} keeps ${kept} of ${original} filters; most was cut from ${most.layer.name}, which keeps ${share(most.left, 0)}.`
+    ? `${roleLabel(name)} keeps ${kept} of ${original} filters; ${gone ? `${gone} of ${cut.length} layers are gone with the branches they stood in; of the others, ` : ""}most was cut from ${most.layer.name}, which keeps ${share(most.left, 0)}.`
     : "No layer of this network can be cut.";
   const widest = Math.max(...data.layers.map((layer) => layer.width));
   fill(byId("layers"), data.layers.map((layer, index) => layerRow(layer, widths[index], widest, role)));
@@ -35,12 +37,13 @@ function layerRow(layer, kept, widest, role) {
   const length = Math.sqrt(layer.width / widest) * 100;
   const fixed = layer.fixed ? ", never cut" : "";
   const kind = ["heavy", "knee", "light", "chosen"].includes(role) ? role : "other";
-  return html("div", { class: `layer role-${kind}${layer.fixed ? " fixed" : ""}`, "data-layer": layer.name,
-    title: `${layer.name}: ${kept} of ${layer.width} filters kept${fixed}` },
+  const gone = kept === 0;
+  return html("div", { class: `layer role-${kind}${layer.fixed ? " fixed" : ""}${gone ? " gone" : ""}`, "data-layer": layer.name,
+    title: gone ? `${layer.name}: gone, with the branch it stood in` : `${layer.name}: ${kept} of ${layer.width} filters kept${fixed}` },
     html("span", { class: "label" }, layer.name),
     html("span", { class: "bar", "aria-hidden": "true" },
       html("span", { style: { width: length + "%" } }, html("i", { style: { width: (kept / layer.width) * 100 + "%" } }))),
-    html("span", { class: "count" }, String(kept), html("small", {}, ` / ${layer.width}`)));
+    html("span", { class: "count" }, gone ? "gone" : String(kept), html("small", {}, ` / ${layer.width}`)));
 }
 
 // All layers of a candidate at a glance, for the panel beside the plot.
