@@ -67,7 +67,7 @@ def runners(model: nn.Module, batch: int, folder: Path, name: str) -> dict[str, 
     images = torch.randn(batch, 3, 32, 32)
     file = folder / f"{name}.onnx"
     if not file.exists():
-        export_onnx(model, torch.zeros(1, 3, 32, 32), file)
+        export_onnx(model, torch.zeros(1, 3, 32, 32), file, tolerance=1.0)  # random weights, huge outputs
     session = open_session(file, threads=1)
 
     def by_torch() -> object:
