@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from deeppruning.graph import ChannelGraph as ChannelGraph
     from deeppruning.pruning.solution import load as load
     from deeppruning.pruning.task import Task as Task
+    from deeppruning.refitting import refit as refit
 
 # Imported when first used: `deeppruning --help` must not wait for torch.
 _HOMES = {
@@ -33,6 +34,7 @@ _HOMES = {
     "compare": "deeppruning.api",
     "load": "deeppruning.pruning.solution",
     "prune": "deeppruning.api",
+    "refit": "deeppruning.refitting",
     "resume": "deeppruning.api",
 }
 
@@ -47,6 +49,7 @@ __all__ = [
     "compare",
     "load",
     "prune",
+    "refit",
     "resume",
 ]
 

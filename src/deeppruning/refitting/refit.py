@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.cut.hollow import Answer
+from deeppruning.graph.cut.hollow import Answer, Hollow
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.refitting.patches import patches_at
 from deeppruning.refitting.reference import LayerAnswers, Reference
@@ -72,7 +72,7 @@ class _Pass:
             for name, module in self.thin.named_modules():
                 if isinstance(module, Answer):
                     self._answer(name, module)
-                elif name in self.reference.layers:
+                elif name in self.reference.layers and not isinstance(module, Hollow):
                     handles.append(
                         module.register_forward_pre_hook(lambda m, i, name=name: self._layer(name, m, i[0]))
                     )
