@@ -1,10 +1,17 @@
-"""What holds for all tests: none of them writes into the state folder of whoever runs them."""
+"""What holds for all tests: they leave the user's state folder alone, and programs they start heed Ctrl-C."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """A shell has its jobs in the background ignore Ctrl-C, and whatever they start would do so, too."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
