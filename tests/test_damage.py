@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from damage import damaged_bytes, damaged_tree, database_edits, without_null
-from deeppruning.errors import DeepPruningError
+from deeppruning.errors import LONGEST_MESSAGE, DeepPruningError
 from deeppruning.runs.folder import tomllib
 from loaders import LOADERS, NAMED_BY_THE_CALLER, Loader, rewrite_metadata
 
@@ -46,7 +46,7 @@ def check(name: str, loader: Loader, change) -> None:
         except DeepPruningError as error:
             text = str(error)
             assert loader.file.rpartition("/")[2] in text or str(copy) in text or name in NAMED_BY_THE_CALLER
-            assert len(text) < 3000
+            assert len(text) <= LONGEST_MESSAGE + 5
 
 
 def damage_bytes(name: str, data: st.DataObject) -> None:

@@ -3,9 +3,17 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LONGEST_MESSAGE = 20_000  # characters: room for a table of layers, not for a file that is repeated
+
 
 class DeepPruningError(Exception):
     """Base of every error raised on purpose; the command line prints it without a traceback."""
+
+    def __str__(self) -> str:
+        """The message; what a file made vast is left out of its middle."""
+        text = super().__str__()
+        half = LONGEST_MESSAGE // 2
+        return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} ... {text[-half:]}"
 
 
 class InputError(DeepPruningError, ValueError):

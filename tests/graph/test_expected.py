@@ -134,6 +134,9 @@ def test_layers_go_together_exactly_as_they_must(name):
 
 
 EXPECTED_FROZEN = {
+    "attention_reshaped_by_the_width_it_read": (
+        "stem.0", 8, "mm in project: a size or order is written into the code",
+    ),
     "unknown_operation": ("stem.0", 8, "_fft_c2c in the network's forward is not understood"),
     "view_literal": ("body.0", 12, "view in forward: a size or order is written into the code"),
     "split_unequal": ("stem.0", 8, "split_with_sizes in forward: a size or order is written into the code"),
@@ -353,3 +356,25 @@ def test_independent_literal_sizes_are_settled_in_the_same_round(literal):
     deep = built(16)
     assert deep._built.rounds <= 5  # by luck a fault may not show at the first genome that is tried
     assert deep.num_genes == 0
+
+
+def test_operations_that_hold_no_gene_are_not_taken_for_the_cause():
+    """Twelve operations lie between the width that is read and the reshape that fails for it."""
+    graph = graph_of("attention_reshaped_by_the_width_it_read")
+    assert graph._built.rounds <= 2
+    assert graph.num_genes == 6
+
+
+def test_a_layer_whose_width_is_used_elsewhere_is_found_by_halving():
+    """What fails comes before the layer whose width it reads: no operation near it can be blamed."""
+
+    def run(net, x):
+        return net.head(net.layers(x[:, : net.layers[3].out_channels]))
+
+    layers = nn.Sequential(*(conv(4 if i else 3, 3 if i == 3 else 4) for i in range(4)), conv(3, 4))
+    graph = ChannelGraph(Net(run, layers=layers, head=head(4)), torch.zeros(1, 4, 8, 8))
+    assert frozen(graph) == {
+        "layers.3": (3, "its width is used elsewhere in the code, where it must not change")
+    }
+    assert graph.num_genes == 4 * 4
+    assert graph.verify(np.arange(16) % 2 == 0).holds

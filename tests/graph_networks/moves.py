@@ -209,6 +209,21 @@ def attention():
 
 
 @network
+def attention_reshaped_by_the_width_it_read():
+    """As in MaxViT: the product is as wide as the linear layer made it, the reshape as what went in."""
+
+    def run(net, x):
+        n, c, h, w = x.shape
+        tokens = x.flatten(2).transpose(1, 2)
+        query, key, value = net.project(tokens).chunk(3, -1)
+        scores = torch.softmax((query @ key.transpose(1, 2)).mul(0.3).add(0.1).sub(0.1), -1)
+        mixed = (scores @ value).add(1).mul(2).sub(1).relu().transpose(1, 2).reshape(n, h * w, c)
+        return x + net.merge(mixed).transpose(1, 2).reshape(n, -1, h, w)
+
+    return around(run, 8, project=nn.Linear(8, 24), merge=nn.Linear(8, 8))
+
+
+@network
 def multi_head_attention():
     def run(net, x):
         tokens = x.flatten(2).transpose(1, 2)
