@@ -76,9 +76,8 @@ def main() -> None:
         return
     sources = [HERE, *([options.against.resolve()] if options.against else [])]
     print(f"torch {torch.__version__}, one thread, median of {options.repeat} builds\n")
-    print(
-        "| network | one run | build | in runs | other version | ratio | genes |\n|---|---|---|---|---|---|---|"
-    )
+    heads = ("network", "one run", "build", "in runs", "other version", "ratio", "genes")
+    print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads))
     for name in TORCHVISION if options.torchvision else ZOO:
         found = [
             [apart(name, source, torchvision=options.torchvision) for source in sources]

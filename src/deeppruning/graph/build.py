@@ -10,7 +10,6 @@ from torch import nn
 from deeppruning.errors import GraphError
 from deeppruning.graph.assemble import GraphOptions, assemble
 from deeppruning.graph.cut.cutting import cut
-from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.graph.depth.prove import DepthFinder
 from deeppruning.graph.plan import Bits
 from deeppruning.graph.proof.built import Built
@@ -113,35 +112,30 @@ class Builder:
         return layers[works].name.partition("#")[0]
 
     def _compare(self, built: Built, genome: Bits, mode: str, records: list[Record]) -> list[Fault]:
-        recipe = built.plan.recipe(genome)
+        scene = self.stage.scene(mode)
+        full = scene.copy()
+        thin = cut(full, built.plan.recipe(genome))  # before the full one is run, for that may leave traces
         kept = kept_atoms(built.classes, built.gene_of_class, genome)
         if mode == "train":
-            return self._compare_shapes(recipe, expected_shapes(records, kept), built.detached)
-        scene = self.stage.eval
-        full = scene.copy()
-        thin = cut(full, recipe)  # before the full one is run, for that may leave traces
-        silent = ExpectedSteps(full, built.detached, records, kept)
+            expected = expected_shapes(records, kept)
+        else:
+            expected = self._silenced(full, built.detached, records, kept)
+        with seeded(1):
+            return find_faults(
+                thin, scene.args, scene.kwargs, expected, built.detached, strict_order=mode == "eval"
+            )
+
+    def _silenced(
+        self, full: nn.Module, detached: frozenset[str], records: list[Record], kept: Bits
+    ) -> list[Step]:
+        silent = ExpectedSteps(full, detached, records, kept)
         try:
             with seeded(1):  # other random numbers than the trace had: the operations must be the same
-                silent.run(full, scene.args, scene.kwargs)
+                silent.run(full, self.stage.eval.args, self.stage.eval.kwargs)
         except GraphError:
             self._check_repeatable(records)
             raise
-        with seeded(1):
-            return find_faults(
-                thin, scene.args, scene.kwargs, silent.steps, built.detached, strict_order=True
-            )
-
-    def _compare_shapes(self, recipe: Recipe, expected: list[Step], detached: frozenset[str]) -> list[Fault]:
-        scene = self.stage.scene("train")
-        try:
-            thin = cut(scene.copy(), recipe)
-        except Exception:
-            if not self.stage.make_training_real():
-                raise
-            return self._compare_shapes(recipe, expected, detached)
-        with seeded():
-            return find_faults(thin, scene.args, scene.kwargs, expected, detached, strict_order=False)
+        return silent.steps
 
     def _check_repeatable(self, records: list[Record]) -> None:
         """Another run under other random numbers must execute the same operations."""

@@ -1,8 +1,7 @@
 """The copies of a network that a build runs, and the runs on labels, at as little cost as can be.
 
 Evaluation mode is run in double precision, where a wrong cut shows in the values. Of training mode
-only shapes can be compared, for random masks depend on sizes: it is run on tensors without data, or
-where the forward code needs their values, on real ones.
+only shapes can be compared, for random masks depend on sizes: single precision will do.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from torch import nn
 from deeppruning.graph.cut.duplicate import unrun
 from deeppruning.graph.labels.atoms import AtomTable
 from deeppruning.graph.proof.remedies import Decisions
-from deeppruning.graph.proof.twin import doubled, ghost_copy, in_own_precision, probe_copy, seeded
+from deeppruning.graph.proof.twin import doubled, in_own_precision, light_copy, probe_copy, seeded
 from deeppruning.graph.trace.tracer import Trace, Tracer, run_on_labels
 
 
@@ -85,25 +84,12 @@ class Stage:
         self.settled = True
         return table, traces
 
-    def make_training_real(self) -> bool:
-        """Run training mode on real tensors from now on; false if it is so already."""
-        if self.train is None or self.train.model is self.eval.model:
-            return False
-        real = [scene for scene in self._both_batches(self.eval) if _runs(scene)]
-        self.train = real[0] if real else None
-        return bool(real)
-
     def _training_scenes(self) -> list[Scene]:
         """Training mode may run other code (auxiliary heads): ways to run it, the cheapest first."""
         if self.settled:
-            known = [] if self.train is None else [self.train]
-            ghost = bool(known) and known[0].model is not self.eval.model
-            return [*known, *self._both_batches(self.eval)] if ghost else known
-        try:
-            ghosts = [Scene(*ghost_copy(self.eval.model, self.eval.args, self.eval.kwargs))]
-        except Exception:  # tensors of a kind that cannot be without data
-            ghosts = []
-        return [batch for scene in (*ghosts, self.eval) for batch in self._both_batches(scene)]
+            return [] if self.train is None else [self.train]
+        light = Scene(*light_copy(self.eval.model, self.eval.args, self.eval.kwargs))
+        return [batch for scene in (light, self.eval) for batch in self._both_batches(scene)]
 
     def _both_batches(self, scene: Scene) -> list[Scene]:
         """The example as it is, and twice in one batch, which norms ask for that see a single number each."""
@@ -112,12 +98,3 @@ class Stage:
             Scene(scene.model, scene.args, scene.kwargs, training=True),
             Scene(scene.model, args, kwargs, training=True),
         ]
-
-
-def _runs(scene: Scene) -> bool:
-    try:
-        with seeded():
-            scene.copy()(*scene.args, **scene.kwargs)
-    except Exception:
-        return False
-    return True

@@ -103,20 +103,6 @@ def follow_modules(enter: Callable[..., Any], leave: Callable[..., Any]) -> Iter
             handle.remove()
 
 
-def execute(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Run an operation; norms of tensors without data in a short way, for torch takes milliseconds."""
-    data = args[0] if args else None
-    if isinstance(data, Tensor) and data.is_meta and func in _NORMS and not kwargs:
-        if func is _NORMS[0]:
-            return torch.empty_like(data), data.new_empty(data.shape[1]), data.new_empty(data.shape[1])
-        kept = data.shape[: data.ndim - len(args[1])] + (1,) * len(args[1])
-        return torch.empty_like(data), data.new_empty(kept), data.new_empty(kept)
-    return func(*args, **kwargs)
-
-
-_NORMS = (torch.ops.aten.native_batch_norm.default, torch.ops.aten.native_layer_norm.default)
-
-
 def operation_name(func: Any) -> str:
     """The name without overload and without the trailing underscore of in-place forms."""
     name: str = func._schema.name

@@ -23,7 +23,7 @@ from deeppruning.graph.rules import products as product_rules
 from deeppruning.graph.rules import reductions as reduction_rules
 from deeppruning.graph.rules import weights as weight_rules
 from deeppruning.graph.rules.call import Call
-from deeppruning.graph.trace.follow import Follower, by_name, execute, operation_name, tensors_in
+from deeppruning.graph.trace.follow import Follower, by_name, operation_name, tensors_in
 
 Rule = Callable[[Call], list[Payload]]
 
@@ -136,7 +136,7 @@ class Tracer(Follower):
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation, apply its rule to the labels, write it down."""
-        result = execute(func, args, kwargs)
+        result = func(*args, **kwargs)
         outputs = tensors_in(result)
         if not outputs:
             return result
@@ -166,7 +166,7 @@ class Tracer(Follower):
 
     def hidden_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Inside a detached module everything is run at full width, in a thin network too."""
-        result = execute(func, args, kwargs)
+        result = func(*args, **kwargs)
         self.trace.other_multiply_adds += _multiply_adds(func, args, kwargs, result)
         return result
 
