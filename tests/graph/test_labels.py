@@ -1,4 +1,4 @@
-"""Labels of moved tensors: windows on parameters, the axis that is cut, counts and repair."""
+"""Labels of moved tensors: windows on parameters, the dimension that is cut, counts and repair."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deeppruning.graph.labels.atoms import AtomTable, components
 from deeppruning.graph.labels.payloads import Channels, Constant, Origin, gather
-from deeppruning.graph.repair import Repair
+from deeppruning.graph.repair import FilterRepair
 from deeppruning.graph.tally import Tally
 
 VIEWS = {
@@ -32,9 +32,9 @@ def test_a_window_tells_what_the_positions_of_all_elements_tell(name):
     assert torch.equal(seen.flat(), moved)
     known = Origin("weight", (6, 4), index=moved.contiguous())
     for dimension in range(moved.ndim):
-        found, due = seen.axis_along(dimension), known.axis_along(dimension)
+        found, due = seen.own_dimension(dimension), known.own_dimension(dimension)
         if name in ("merged", "diagonal"):
-            assert found is None  # two axes run along it: frozen, to be on the safe side
+            assert found is None  # two dimensions run along it: frozen, to be on the safe side
         elif moved.shape[dimension] > 1 and due is not None:
             assert found is not None and found[0] == due[0]
             assert found[1].tolist() == due[1].tolist()
@@ -49,17 +49,17 @@ def test_a_view_back_to_the_whole_parameter_is_the_parameter():
     assert twice.seen_as(twice.ghost().t()).unmoved
 
 
-def test_the_axis_that_leaves_most_channels_free_is_cut():
+def test_the_dimension_that_leaves_most_channels_free_is_cut():
     table = AtomTable()
-    ids = torch.arange(1, 13, dtype=torch.float64)
+    atoms = torch.arange(1, 13, dtype=torch.float64)
     table.size = 13
-    payload = gather(ids.view(1, 2, 6, 1).expand(4, 2, 6, 20), table, ("view",), "")
-    assert isinstance(payload, Channels) and payload.axis == 2
+    payload = gather(atoms.view(1, 2, 6, 1).expand(4, 2, 6, 20), table, ("view",), "")
+    assert isinstance(payload, Channels) and payload.dimension == 2
     assert len(np.unique(table.classes()[1:])) == 6
     assert table.candidates[("view",)] == 2
     other = AtomTable(choices={("view",): 1}, size=13)
-    payload = gather(ids.view(1, 2, 6, 1).expand(4, 2, 6, 20), other, ("view",), "")
-    assert isinstance(payload, Channels) and payload.axis == 1
+    payload = gather(atoms.view(1, 2, 6, 1).expand(4, 2, 6, 20), other, ("view",), "")
+    assert isinstance(payload, Channels) and payload.dimension == 1
     assert gather(torch.zeros(2, 3), AtomTable(), ("zeros",), "") == Constant()
 
 
@@ -75,27 +75,29 @@ def test_components_are_those_of_the_graph(size, edges):
     assert components(size, first, second).tolist() == due
 
 
-RUNS = st.lists(st.lists(st.integers(-1, 11), min_size=1, max_size=8), min_size=1, max_size=6)
+STRIPS = st.lists(st.lists(st.integers(-1, 11), min_size=1, max_size=8), min_size=1, max_size=6)
 
 
 @settings(deadline=None, max_examples=60)
-@given(RUNS, st.lists(st.booleans(), min_size=12, max_size=12))
-def test_a_tally_counts_what_stays(runs, bits):
-    arrays = [np.array(run, dtype=np.int64) for run in runs]
+@given(STRIPS, st.lists(st.booleans(), min_size=12, max_size=12))
+def test_a_tally_counts_what_stays(strips, bits):
+    arrays = [np.array(strip, dtype=np.int64) for strip in strips]
     found = Tally(12, arrays)(np.array([bits]))
-    assert found.tolist() == [[sum(gene < 0 or bits[gene] for gene in run) for run in runs]]
+    assert found.tolist() == [[sum(gene < 0 or bits[gene] for gene in strip) for strip in strips]]
 
 
 @settings(deadline=None, max_examples=60)
-@given(RUNS, st.lists(st.booleans(), min_size=12, max_size=12), st.integers(1, 4), st.integers(1, 4))
-def test_repair_keeps_every_limit_and_only_adds(runs, bits, least, multiple):
-    arrays = [np.array(run, dtype=np.int64) for run in runs]
-    repair = Repair(num_genes=12, layers=arrays, pieces=arrays[:2], min_channels=least, round_to=multiple)
+@given(STRIPS, st.lists(st.booleans(), min_size=12, max_size=12), st.integers(1, 4), st.integers(1, 4))
+def test_repair_keeps_every_limit_and_only_adds(strips, bits, least, multiple):
+    arrays = [np.array(strip, dtype=np.int64) for strip in strips]
+    repair = FilterRepair(
+        num_genes=12, layers=arrays, pieces=arrays[:2], min_channels=least, round_to=multiple
+    )
     genome = np.array([bits])
     repaired = repair(genome)
     assert (repaired >= genome).all()
     assert (repair(repaired) == repaired).all()
-    for run in arrays:
-        kept = int(sum(gene < 0 or repaired[0, gene] for gene in run))
-        free = (run >= 0).any()
-        assert not free or kept == len(run) or (kept >= min(least, len(run)) and kept % multiple == 0)
+    for strip in arrays:
+        kept = int(sum(gene < 0 or repaired[0, gene] for gene in strip))
+        free = (strip >= 0).any()
+        assert not free or kept == len(strip) or (kept >= min(least, len(strip)) and kept % multiple == 0)

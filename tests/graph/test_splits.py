@@ -172,6 +172,6 @@ def test_something_is_removed_at_every_operation(name):
     genes = built.gene_of_class[built.classes]
     genomes = Trials(built.plan, genes, built.records).genomes()
     for record in built.records:
-        for ids in record.ids():
-            free = genes[ids][genes[ids] >= 0]
+        for atoms in record.atoms():
+            free = genes[atoms][genes[atoms] >= 0]
             assert not len(free) or any(not genome[free].all() for genome in genomes)

@@ -186,9 +186,9 @@ def test_a_recipe_is_read_back_and_a_spoilt_one_refused():
         ({"kept": [[1, 1]]}, "must rise"),
         ({"kept": [[0, 3]]}, "stay below 3"),
         ({"kept": [[0], [0]]}, "as many kept lists as widths"),
-        ({"parameters": {"conv.weight": [[0, 1]]}}, "an axis that is not listed"),
-        ({"norms": {"norm": [[0, 7]]}}, "an axis that is not listed"),
-        ({"detached": {"pad": [None, 1]}}, "an axis that is not listed"),
+        ({"parameters": {"conv.weight": [[0, 1]]}}, "a strip that is not listed"),
+        ({"norms": {"norm": [[0, 7]]}}, "a strip that is not listed"),
+        ({"detached": {"pad": [None, 1]}}, "a strip that is not listed"),
         ({"grouped": {"conv.weight": 0}}, "groups of no rows"),
     ],
 )

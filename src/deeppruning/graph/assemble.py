@@ -1,14 +1,14 @@
-"""Assembling a plan from a finished atom table: classes become genes, bound dimensions become axes."""
+"""Assembling a plan from a finished atom table: classes become genes, bound dimensions become strips."""
 
 import fnmatch
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
 
-from deeppruning.graph.labels.atoms import AtomTable, Ids
+from deeppruning.graph.labels.atoms import Atoms, AtomTable, Site
 from deeppruning.graph.labels.payloads import Channels
 from deeppruning.graph.plan import Genes, LayerFilters, Plan
 from deeppruning.graph.trace.tracer import Trace
@@ -28,7 +28,7 @@ class GraphOptions:
 
 def assemble(
     model: nn.Module, table: AtomTable, traces: Mapping[str, Trace], options: GraphOptions, *, batch: int
-) -> tuple[Plan, Ids, Ids]:
+) -> tuple[Plan, Atoms, Genes]:
     """The plan, the class of each atom, and the gene of each class (-1 where it always stays)."""
     _freeze_excluded(model, table, options)
     table.freeze_pinned()
@@ -39,24 +39,24 @@ def assemble(
         genes = gene_of_class[classes]
         if not _freeze_lone(table, traces, genes):
             break
-    axes = _AxisPool()
+    strips = _StripPool()
     parameters: dict[str, list[tuple[int, int]]] = {}
-    detached_axes: dict[str, int] = {}
+    detached_strips: dict[str, int] = {}
     names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
-    for (name, dimension), ids in table.axes.items():
+    for (name, dimension), atoms in table.bound.items():
         if name not in names:  # the input or output of a detached module
-            detached_axes[name] = axes.add(genes[ids])
-        elif (genes[ids] >= 0).any():
-            parameters.setdefault(name, []).append((dimension, axes.add(genes[ids])))
+            detached_strips[name] = strips.add(genes[atoms])
+        elif (genes[atoms] >= 0).any():
+            parameters.setdefault(name, []).append((dimension, strips.add(genes[atoms])))
     norms: dict[str, list[tuple[int, int]]] = {}
-    for (layer, dimension), ids in table.norms.items():
-        if (genes[ids] >= 0).any():
-            norms.setdefault(layer, []).append((dimension, axes.add(genes[ids])))
+    for (layer, dimension), atoms in table.norms.items():
+        if (genes[atoms] >= 0).any():
+            norms.setdefault(layer, []).append((dimension, strips.add(genes[atoms])))
     layers = tuple(_layers(table, classes, genes, reasons, _output_sizes(traces)))
     trace = traces["eval"]
     plan = Plan(
         num_genes=int(gene_of_class.max(initial=-1)) + 1,
-        axes=tuple(axes.axes),
+        strips=tuple(strips.found),
         parameters={name: tuple(cuts) for name, cuts in parameters.items()},
         aliases=_aliases(model),
         shapes={n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())},
@@ -66,7 +66,7 @@ def assemble(
         batch=batch,
         layers=layers,
         pieces=tuple(_pieces(traces, genes, layers)),
-        detached=_detached(table, detached_axes, axes),
+        detached=_detached(table, detached_strips, strips),
         grouped=dict(table.grouped),
         norms={layer: tuple(cuts) for layer, cuts in norms.items()},
         min_channels=options.min_channels,
@@ -75,18 +75,18 @@ def assemble(
     return plan, classes, gene_of_class
 
 
-class _AxisPool:
-    """Equal axes are kept once: most parameters of a network share theirs with others."""
+class _StripPool:
+    """Equal strips are kept once: most parameters of a network share theirs with others."""
 
     def __init__(self) -> None:
-        self.axes: list[Genes] = []
-        self.places: dict[bytes, int] = {}
+        self.found: list[Genes] = []
+        self.numbers: dict[bytes, int] = {}
 
     def add(self, genes: Genes) -> int:
-        place = self.places.setdefault(genes.tobytes(), len(self.axes))
-        if place == len(self.axes):
-            self.axes.append(genes)
-        return place
+        number = self.numbers.setdefault(genes.tobytes(), len(self.found))
+        if number == len(self.found):
+            self.found.append(genes)
+        return number
 
 
 def _freeze_excluded(model: nn.Module, table: AtomTable, options: GraphOptions) -> None:
@@ -96,31 +96,33 @@ def _freeze_excluded(model: nn.Module, table: AtomTable, options: GraphOptions) 
             continue
         for pattern in options.exclude:
             if fnmatch.fnmatchcase(issue.layer, pattern):
-                table.freeze(issue.ids, f"excluded by pattern {pattern!r}")
+                table.freeze(issue.atoms, f"excluded by pattern {pattern!r}")
         if options.exclude_types and isinstance(modules.get(issue.layer), options.exclude_types):
-            table.freeze(issue.ids, f"excluded by type {type(modules[issue.layer]).__name__}")
+            table.freeze(issue.atoms, f"excluded by type {type(modules[issue.layer]).__name__}")
 
 
 def _freeze_lone(table: AtomTable, traces: Mapping[str, Trace], genes: Genes) -> bool:
     """Freeze channels without which nothing would be left of a layer or at an operation; true if any."""
-    runs = [(issue.ids, issue.layer) for issue in table.issues.values() if issue.kind in ("conv", "linear")]
+    spots = [
+        (issue.atoms, issue.layer) for issue in table.issues.values() if issue.kind in ("conv", "linear")
+    ]
     for trace in traces.values():
         for record in trace.records:
-            places = (payload.ids for payload in record.payloads if isinstance(payload, Channels))
-            runs += [(ids, f"{record.name} in {record.layer or 'forward'}") for ids in places]
+            made = (payload.atoms for payload in record.payloads if isinstance(payload, Channels))
+            spots += [(atoms, f"{record.name} in {record.layer or 'forward'}") for atoms in made]
     found = False
-    for ids, place in runs:
-        own = genes[ids]
+    for atoms, place in spots:
+        own = genes[atoms]
         if len(own) and own[0] >= 0 and (own == own[0]).all():
             lone = "the only channel" if len(own) == 1 else "all channels, tied to one another,"
-            table.freeze(ids, f"{lone} of {place}: one must stay")
+            table.freeze(atoms, f"{lone} of {place}: one must stay")
             found = True
     return found
 
 
 def _number_genes(
-    table: AtomTable, classes: Ids, reasons: Mapping[int, list[str]], options: GraphOptions
-) -> Ids:
+    table: AtomTable, classes: Atoms, reasons: Mapping[int, list[str]], options: GraphOptions
+) -> Genes:
     """Genes in the order in which the network runs its layers, filter by filter."""
     gene_of_class = np.full(table.size, -1, dtype=np.int64)
     kinds = ("conv", "linear") if options.prune_linear else ("conv",)
@@ -128,35 +130,39 @@ def _number_genes(
     for issue in table.issues.values():
         if issue.kind not in kinds:
             continue
-        for label in classes[issue.ids].tolist():
-            if label not in reasons and gene_of_class[label] < 0:
-                gene_of_class[label] = count
+        for kin in classes[issue.atoms].tolist():
+            if kin not in reasons and gene_of_class[kin] < 0:
+                gene_of_class[kin] = count
                 count += 1
     return gene_of_class
 
 
 def _layers(
-    table: AtomTable, classes: Ids, genes: Genes, reasons: Mapping[int, list[str]], outputs: Mapping[int, int]
+    table: AtomTable,
+    classes: Atoms,
+    genes: Genes,
+    reasons: Mapping[int, list[str]],
+    outputs: Mapping[int, int],
 ) -> list[LayerFilters]:
     found: list[LayerFilters] = []
     uses: Counter[str] = Counter()
-    for owner, issue in table.issues.items():
+    for site, issue in table.issues.items():
         if issue.kind in ("conv", "linear"):
-            own = genes[issue.ids]
-            labels = np.unique(classes[issue.ids][own < 0]).tolist()
-            why = tuple(dict.fromkeys(reason for label in labels for reason in reasons.get(label, ())))
+            own = genes[issue.atoms]
+            frozen = np.unique(classes[issue.atoms][own < 0]).tolist()
+            why = tuple(dict.fromkeys(reason for kin in frozen for reason in reasons.get(kin, ())))
             if issue.kind == "conv" or (own >= 0).any():
                 uses[issue.layer] += 1  # one weight, or one module, may make several convolutions
                 name = issue.layer if uses[issue.layer] == 1 else f"{issue.layer}#{uses[issue.layer]}"
                 repeats = max(1, outputs.get(issue.start, 0) // issue.size)
-                found.append(LayerFilters(name, issue.kernel, own, why, repeats, *_place(table, owner)))
+                found.append(LayerFilters(name, issue.kernel, own, why, repeats, *_weight_of(table, site)))
     return found
 
 
-def _place(table: AtomTable, owner: Hashable) -> tuple[str, int]:
+def _weight_of(table: AtomTable, site: Site) -> tuple[str, int]:
     """The parameter that a layer's filters lie in, and along which of its dimensions."""
-    if isinstance(owner, tuple) and len(owner) == 2 and owner in table.axes:
-        return str(owner[0]), int(owner[1])
+    if site in table.bound:
+        return site
     return "", 0
 
 
@@ -166,15 +172,15 @@ def _output_sizes(traces: Mapping[str, Trace]) -> dict[int, int]:
     for trace in traces.values():
         for record in trace.records:
             if record.name == "convolution" and isinstance(record.payloads[0], Channels):
-                ids = record.payloads[0].ids
-                sizes[int(ids[0])] = len(ids)
+                atoms = record.payloads[0].atoms
+                sizes[int(atoms[0])] = len(atoms)
     return sizes
 
 
 def _pieces(traces: Mapping[str, Trace], genes: Genes, layers: tuple[LayerFilters, ...]) -> list[Genes]:
-    """Runs of channels that exist at some point of the run and could lose all they have.
+    """Strips of channels that exist at some point of the run and could lose all they have.
 
-    A run that holds all filters of some layer cannot: the layer itself keeps at least one.
+    One that holds all filters of some layer cannot: the layer itself keeps at least one.
     """
     whole = {frozenset(layer.genes.tolist()) for layer in layers}
     by_gene: dict[int, list[frozenset[int]]] = {}
@@ -187,7 +193,7 @@ def _pieces(traces: Mapping[str, Trace], genes: Genes, layers: tuple[LayerFilter
             for channels in record.payloads:
                 if not isinstance(channels, Channels):
                     continue
-                own = genes[channels.ids]
+                own = genes[channels.atoms]
                 if (own < 0).any() or own.tobytes() in seen:
                     continue
                 seen.add(own.tobytes())
@@ -198,15 +204,15 @@ def _pieces(traces: Mapping[str, Trace], genes: Genes, layers: tuple[LayerFilter
 
 
 def _detached(
-    table: AtomTable, places: Mapping[str, int], axes: _AxisPool
+    table: AtomTable, numbers: Mapping[str, int], strips: _StripPool
 ) -> dict[str, tuple[int | None, int]]:
     """Only modules at whose input or output something can be cut need their wrapper."""
     found: dict[str, tuple[int | None, int]] = {}
     modules = [issue.layer for issue in table.issues.values() if issue.kind == "module"]
     for name in modules:
-        inward, outward = places.get(f"{name}.input"), places[f"{name}.output"]
-        cut_in = inward is not None and (axes.axes[inward] >= 0).any()
-        if cut_in or (axes.axes[outward] >= 0).any():
+        inward, outward = numbers.get(f"{name}.input"), numbers[f"{name}.output"]
+        cut_in = inward is not None and (strips.found[inward] >= 0).any()
+        if cut_in or (strips.found[outward] >= 0).any():
             found[name] = (inward, outward)
     return found
 

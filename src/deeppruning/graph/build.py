@@ -29,7 +29,7 @@ class _Failure:
 
     mode: str
     genome: Bits
-    places: list[Fault]
+    faults: list[Fault]
 
 
 class Builder:
@@ -47,22 +47,20 @@ class Builder:
 
         Each round decides on something that no round before has, about a gene that is left: it ends.
         """
-        rounds = 0
         while True:
-            rounds += 1
             table, traces = self.stage.trace(self.decisions)
             model, trace = self.stage.eval.model, traces["eval"]
             plan, classes, gene_of_class = assemble(
                 model, table, traces, self.options, batch=self._batch(trace)
             )
             detached, notes = frozenset(self.decisions.detached), self.stage.notes
-            built = Built(plan, classes, gene_of_class, detached, trace.records, notes, rounds)
-            fault = self._probe(built, traces)
-            if fault is None:
+            built = Built(plan, classes, gene_of_class, detached, trace.records, notes)
+            failure = self._probe(built, traces)
+            if failure is None:
                 return self._with_depth(built, traces) if self.options.depth else built
             doctor = Doctor(model, self.decisions, table, classes, gene_of_class[classes])
-            if not doctor.treat(fault.places, traces[fault.mode]):
-                self.decisions.excluded.add(self._culprit(built, traces, fault))
+            if not doctor.treat(failure.faults, traces[failure.mode]):
+                self.decisions.excluded.add(self._culprit(built, traces, failure))
 
     def _with_depth(self, built: Built, traces: Mapping[str, Trace]) -> Built:
         scenes = {mode: (self.stage.scene(mode), trace.records) for mode, trace in traces.items()}
@@ -95,7 +93,7 @@ class Builder:
         records = traces[failure.mode].records
         works, fails = 0, len(layers)  # numbers of layers, from the first on, that are cut
         if self._compare(built, np.ones_like(failure.genome), failure.mode, records):
-            error = next((fault.error for fault in failure.places if fault.error), None)
+            error = next((fault.error for fault in failure.faults if fault.error), None)
             raise GraphError(
                 "the network cannot be adapted: a copy of it fails, though nothing is cut"
                 + (f" ({error})" if error else "")

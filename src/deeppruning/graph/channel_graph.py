@@ -148,8 +148,8 @@ class ChannelGraph:
     def parameter_genes(self) -> dict[str, dict[int, NDArray[np.int64]]]:
         """Parameter or buffer -> dimension -> the gene at each position, -1 for one that always stays."""
         return {
-            name: {dimension: self._plan.axes[axis] for dimension, axis in places}
-            for name, places in self._plan.parameters.items()
+            name: {dimension: self._plan.strips[strip] for dimension, strip in cuts}
+            for name, cuts in self._plan.parameters.items()
         }
 
     def __str__(self) -> str:

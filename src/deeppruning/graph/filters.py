@@ -28,6 +28,6 @@ def filter_rows(modules: Mapping[str, nn.Module], layer: LayerFilters) -> Tensor
 
 
 def _weight(modules: Mapping[str, nn.Module], name: str) -> Tensor | None:
-    owner, _, attribute = name.rpartition(".")
-    found = getattr(modules.get(owner), attribute, None) if attribute else None
+    module, _, attribute = name.rpartition(".")
+    found = getattr(modules.get(module), attribute, None) if attribute else None
     return found if isinstance(found, Tensor) else None

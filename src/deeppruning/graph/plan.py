@@ -1,7 +1,7 @@
 """The plan: what one run on labels boils down to, so that cutting is slicing and pricing is arithmetic.
 
-A genome is a row of bits. Every dimension of every parameter that is cut is an `axis`: for each of
-its positions the gene that decides it, or -1 where it always stays.
+A genome is a row of bits. Along every dimension of every parameter that is cut lies a *strip*: for each
+position the gene that decides it, or -1 where it always stays. Equal strips are kept once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.graph.prices import Price
-from deeppruning.graph.repair import Repair
+from deeppruning.graph.repair import FilterRepair
 from deeppruning.graph.tally import Tally
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deeppruning.graph.depth.find import Depth
 
 Bits = NDArray[np.bool_]
-Genes = NDArray[np.int64]  # one gene a position, -1 for a position that always stays
+Genes = NDArray[np.int64]  # one gene a position (or an atom), -1 for what always stays
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Plan:
     """Immutable: made once for a network, used for thousands of genomes."""
 
     num_genes: int
-    axes: tuple[Genes, ...]
-    parameters: dict[str, tuple[tuple[int, int], ...]]  # parameter -> ((dimension, axis), ...)
+    strips: tuple[Genes, ...]
+    parameters: dict[str, tuple[tuple[int, int], ...]]  # parameter -> ((dimension, strip), ...)
     aliases: dict[str, str]  # other names of shared parameters -> the name used here
     shapes: dict[str, tuple[int, ...]]  # of every parameter and buffer
     trainable: frozenset[str]  # the parameters among them, buffers left out
@@ -54,10 +54,12 @@ class Plan:
     fixed_multiply_adds: int
     batch: int
     layers: tuple[LayerFilters, ...]
-    pieces: tuple[Genes, ...]  # runs of channels that must not become empty
-    detached: dict[str, tuple[int | None, int]]  # module -> axes of its input and output
+    pieces: tuple[Genes, ...]  # strips of channels that must not become empty
+    detached: dict[
+        str, tuple[int | None, int]
+    ]  # module -> strips of its input (if it has channels) and output
     grouped: dict[str, int]  # weight whose groups go whole -> rows a group
-    norms: dict[str, tuple[tuple[int, int], ...]]  # norm layer -> ((dimension, axis), ...)
+    norms: dict[str, tuple[tuple[int, int], ...]]  # norm layer -> ((dimension, strip), ...)
     min_channels: int
     round_to: int
     depth: Depth | None = None  # which sets of filters may go altogether
@@ -67,8 +69,8 @@ class Plan:
         extended = np.append(genome, True)  # index -1 reads the last entry: always kept
         forms = self.depth.settle(self.depth.gone(genome)).forms if self.depth else None
         return Recipe(
-            kept=tuple(np.flatnonzero(extended[genes]) for genes in self.axes),
-            widths=tuple(len(genes) for genes in self.axes),
+            kept=tuple(np.flatnonzero(extended[genes]) for genes in self.strips),
+            widths=tuple(len(genes) for genes in self.strips),
             parameters=self.parameters,
             aliases=self.aliases,
             detached=self.detached,
@@ -79,9 +81,9 @@ class Plan:
             spread=tuple(sorted(forms.spread)) if forms else (),
         )
 
-    def repair(self, *, limits: bool = False) -> Repair:
+    def repair(self, *, limits: bool = False) -> FilterRepair:
         """What keeps every layer and piece alive; with `limits`, as wide as the user asked for, too."""
-        return Repair(
+        return FilterRepair(
             num_genes=self.num_genes,
             layers=[layer.genes for layer in self.layers],
             pieces=self.pieces,
@@ -91,10 +93,10 @@ class Plan:
 
     @cached_property
     def _tally(self) -> Tally:
-        return Tally(self.num_genes, self.axes)
+        return Tally(self.num_genes, self.strips)
 
     def widths(self, population: Bits) -> NDArray[np.float64]:
-        """(genomes, axes): how many positions of each axis stay."""
+        """(genomes, strips): how many positions of each strip stay."""
         return self._tally(population)
 
     @cached_property
@@ -102,7 +104,7 @@ class Plan:
         return self._price(self.uses), self._price(dict.fromkeys(self.trainable, 1))
 
     def _price(self, uses: dict[str, int]) -> Price:
-        return Price.of(uses, self.shapes, self.parameters, unit=len(self.axes))
+        return Price.of(uses, self.shapes, self.parameters, single=len(self.strips))
 
     def flops(self, population: Bits) -> NDArray[np.int64]:
         """Multiply-adds of each (repaired) genome for one input."""

@@ -14,7 +14,7 @@ class Price:
     """A sum over parameters of weight x product of widths, with equal products added up beforehand."""
 
     constant: float
-    factors: NDArray[np.int64]  # (terms, most axes a parameter has); padded by the axis of width 1
+    factors: NDArray[np.int64]  # (terms, most strips a parameter has); padded by a strip of width 1
     weights: NDArray[np.float64]
 
     @classmethod
@@ -24,9 +24,9 @@ class Price:
         shapes: Mapping[str, tuple[int, ...]],
         cuts: Mapping[str, Sequence[tuple[int, int]]],
         *,
-        unit: int,
+        single: int,
     ) -> Price:
-        """The price of `uses` of each element of some parameters; `unit` is the axis whose width is 1."""
+        """The price of `uses` of each element of some parameters; `single` is the strip whose width is 1."""
         constant = 0.0
         terms: dict[tuple[int, ...], float] = {}
         for name, count in uses.items():
@@ -36,12 +36,12 @@ class Price:
                 if all(dimension != other for other, _ in cut):
                     rest *= extent
             if cut:
-                key = tuple(sorted(axis for _, axis in cut))
+                key = tuple(sorted(strip for _, strip in cut))
                 terms[key] = terms.get(key, 0.0) + rest
             else:
                 constant += rest
         longest = max((len(key) for key in terms), default=1)
-        factors = np.array([key + (unit,) * (longest - len(key)) for key in terms], dtype=np.int64)
+        factors = np.array([key + (single,) * (longest - len(key)) for key in terms], dtype=np.int64)
         return cls(constant, factors.reshape(len(terms), longest), np.array(list(terms.values())))
 
     def total(self, widths: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """Repair of genomes: no layer may lose its last filter, whatever the bits say.
 
->>> from deeppruning.graph.repair import Repair
->>> repair = Repair(num_genes=4, layers=[np.array([0, 1]), np.array([2, 3])], min_channels=1)
+>>> from deeppruning.graph.repair import FilterRepair
+>>> repair = FilterRepair(num_genes=4, layers=[np.array([0, 1]), np.array([2, 3])], min_channels=1)
 >>> repair(np.array([[False, False, False, True]])).astype(int).tolist()
 [[1, 0, 0, 1]]
 """
@@ -16,7 +16,7 @@ from deeppruning.graph.tally import Tally
 Bits = NDArray[np.bool_]
 
 
-class Repair:
+class FilterRepair:
     """Switches removed genes back on, lowest first, until every limit is kept.
 
     `layers` and `pieces` list the gene of each filter (-1 for one that always stays). Every layer
@@ -34,38 +34,38 @@ class Repair:
         min_channels: int = 1,
         round_to: int = 1,
     ) -> None:
-        runs = [(genes, min(min_channels, len(genes)), round_to) for genes in layers]
-        runs += [(genes, 1, 1) for genes in pieces]
-        runs = [run for run in runs if (run[0] >= 0).any()]
-        self.runs = [genes for genes, _, _ in runs]
-        self.tally = Tally(num_genes, self.runs)
-        self.lengths = np.array([len(genes) for genes in self.runs])
-        self.needed = np.array([needed for _, needed, _ in runs])
-        self.multiples = np.array([multiple for _, _, multiple in runs])
+        strips = [(genes, min(min_channels, len(genes)), round_to) for genes in layers]
+        strips += [(genes, 1, 1) for genes in pieces]
+        strips = [strip for strip in strips if (strip[0] >= 0).any()]
+        self.strips = [genes for genes, _, _ in strips]
+        self.tally = Tally(num_genes, self.strips)
+        self.lengths = np.array([len(genes) for genes in self.strips])
+        self.needed = np.array([needed for _, needed, _ in strips])
+        self.multiples = np.array([multiple for _, _, multiple in strips])
 
     def __call__(self, population: Bits) -> Bits:
         """A repaired copy of the population (genomes, genes)."""
         repaired = population.copy()
         rows: NDArray[np.int64] = np.arange(len(repaired))
-        while self.runs and len(rows):
+        while self.strips and len(rows):
             wrong = self._wrong(self.tally(repaired[rows]), slice(None))
-            for row, run in np.argwhere(wrong).tolist():
-                self._mend(repaired[rows[row]], run)
+            for row, strip in np.argwhere(wrong).tolist():
+                self._mend(repaired[rows[row]], strip)
             rows = rows[wrong.any(axis=1)]  # a bit switched on may spoil the multiple of another layer
         return repaired
 
-    def _wrong(self, kept: NDArray[np.float64], runs: slice | int) -> NDArray[np.bool_]:
-        enough = (kept >= self.needed[runs]) & (kept % self.multiples[runs] == 0)
-        return np.asarray(~enough & (kept != self.lengths[runs]))
+    def _wrong(self, kept: NDArray[np.float64], strips: slice | int) -> NDArray[np.bool_]:
+        enough = (kept >= self.needed[strips]) & (kept % self.multiples[strips] == 0)
+        return np.asarray(~enough & (kept != self.lengths[strips]))
 
-    def _mend(self, genome: Bits, run: int) -> None:
-        """Switch bits of one run on, in place, until it keeps what it must."""
-        genes = self.runs[run]
+    def _mend(self, genome: Bits, strip: int) -> None:
+        """Switch bits of one strip on, in place, until it keeps what it must."""
+        genes = self.strips[strip]
         free = genes[genes >= 0]
         removed = np.unique(free[~genome[free]]).tolist()
         kept = np.float64(len(genes) - len(free) + int(genome[free].sum()))
         for gene in removed:
-            if not self._wrong(np.asarray(kept), run):
+            if not self._wrong(np.asarray(kept), strip):
                 return
             genome[gene] = True
             kept += int((genes == gene).sum())

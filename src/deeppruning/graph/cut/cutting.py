@@ -10,7 +10,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from deeppruning.graph.cut.duplicate import duplicate, forget_runs
 from deeppruning.graph.cut.hollow import Answer, Hollow, answer_of, extents_of
-from deeppruning.graph.cut.recipe import Places, Recipe
+from deeppruning.graph.cut.recipe import Cuts, Recipe
 from deeppruning.graph.cut.reindex import Reindexed
 
 CONVOLUTIONS = (nn.modules.conv._ConvNd,)
@@ -36,8 +36,8 @@ def cut(model: nn.Module, recipe: Recipe) -> nn.Module:
         twin = memo[id(module)]
         _recompute(twin)
         twin.__dict__.update(refreshed_sizes(twin, name, recipe, keeps))
-    for name, (axis_in, axis_out) in recipe.detached.items():
-        _wrap(thin, name, recipe, keeps, axis_in, axis_out)
+    for name, (strip_in, strip_out) in recipe.detached.items():
+        _wrap(thin, name, recipe, keeps, strip_in, strip_out)
     forget_runs(thin)
     _replace_lost(thin, recipe)
     return thin
@@ -60,7 +60,7 @@ def _replace_lost(thin: nn.Module, recipe: Recipe) -> None:
 
 
 class _Keeps:
-    """The positions of each axis that stay, as tensors on whatever device a parameter is on."""
+    """The positions of each strip that stay, as tensors on whatever device a parameter is on."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.here = [torch.from_numpy(np.asarray(kept)) for kept in recipe.kept]
@@ -71,13 +71,13 @@ class _Keeps:
         named = {layer_of(name) for name in (*recipe.parameters, *shared)}
         self.layers = named | set(recipe.norms)
 
-    def on(self, device: torch.device, axis: int) -> Tensor:
-        """The positions of an axis that stay, on a device."""
+    def on(self, device: torch.device, strip: int) -> Tensor:
+        """The positions of an strip that stay, on a device."""
         if device.type == "cpu":
-            return self.here[axis]
-        key = (axis, device)
+            return self.here[strip]
+        key = (strip, device)
         if key not in self.there:
-            self.there[key] = self.here[axis].to(device)
+            self.there[key] = self.here[strip].to(device)
         return self.there[key]
 
 
@@ -93,11 +93,11 @@ def _slice_tensors(name: str, module: nn.Module, recipe: Recipe, keeps: _Keeps, 
             memo[id(buffer)] = _sliced(buffer, recipe.parameters.get(prefix + key, ()), keeps)
 
 
-def _sliced(tensor: Tensor, places: Places, keeps: _Keeps) -> Tensor:
+def _sliced(tensor: Tensor, cuts: Cuts, keeps: _Keeps) -> Tensor:
     thin = tensor
-    for dimension, axis in places:
-        if not keeps.whole[axis]:
-            thin = thin.index_select(dimension, keeps.on(tensor.device, axis))
+    for dimension, strip in cuts:
+        if not keeps.whole[strip]:
+            thin = thin.index_select(dimension, keeps.on(tensor.device, strip))
     return tensor.detach().clone() if thin is tensor else thin
 
 
@@ -121,7 +121,7 @@ def refreshed_sizes(module: nn.Module, name: str, recipe: Recipe, keeps: _Keeps)
     shape = tuple(weight.shape) if weight is not None else ()
     weight_name = f"{name}.weight" if name else "weight"
     per_group = recipe.grouped.get(recipe.aliases.get(weight_name, weight_name))
-    widths = {dimension: keeps.counts[axis] for dimension, axis in recipe.norms.get(name, ())}
+    widths = {dimension: keeps.counts[strip] for dimension, strip in recipe.norms.get(name, ())}
     if isinstance(module, CONVOLUTIONS) and shape:
         groups = shape[0] // per_group if per_group is not None else module.groups
         inward, outward = shape[1] * groups, shape[0]
@@ -144,17 +144,17 @@ def refreshed_sizes(module: nn.Module, name: str, recipe: Recipe, keeps: _Keeps)
 
 
 def _wrap(
-    thin: nn.Module, name: str, recipe: Recipe, keeps: _Keeps, axis_in: int | None, axis_out: int
+    thin: nn.Module, name: str, recipe: Recipe, keeps: _Keeps, strip_in: int | None, strip_out: int
 ) -> None:
     parent_name, _, child = name.rpartition(".")
     parent = thin.get_submodule(parent_name)
     inner = getattr(parent, child)
-    kept_out = keeps.here[axis_out]
+    kept_out = keeps.here[strip_out]
     device = next((tensor.device for tensor in thin.parameters()), torch.device("cpu"))
-    if axis_in is None:
+    if strip_in is None:
         width_in, kept_in = 0, torch.arange(0)
     else:
-        width_in, kept_in = recipe.widths[axis_in], keeps.here[axis_in]
+        width_in, kept_in = recipe.widths[strip_in], keeps.here[strip_in]
     if isinstance(inner, Reindexed):  # a network that was thinned before: one wrapper is enough
         kept_before = np.flatnonzero(inner.spread.cpu().numpy() < inner.spread.max().item() + inner.full_in)
         kept_in = torch.from_numpy(kept_before)[kept_in]

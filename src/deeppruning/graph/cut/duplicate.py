@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 # Values that cannot change, or that deepcopy itself hands on as they are.
-ATOMS = frozenset(
+UNCHANGING = frozenset(
     {int, float, complex, bool, str, bytes, type(None), type, type(Ellipsis), torch.dtype, torch.device}
     | {types.FunctionType, types.BuiltinFunctionType, torch.Size}
 )
@@ -25,7 +25,7 @@ OWN_WAYS = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__se
 
 
 def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
-    """A copy of a module tree; `memo` maps ids of objects to the copies to use for them, as in deepcopy.
+    """A copy of a module tree; `memo` maps atoms of objects to the copies to use for them, as in deepcopy.
 
     Torch's modules hold some twenty attributes each, most of them empty dicts of hooks: a search
     cuts thousands of networks, and deepcopy alone would take most of that time.
@@ -41,7 +41,7 @@ def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     attributes = twin.__dict__
     for name, value in module.__dict__.items():
         kind = type(value)
-        if kind in ATOMS:
+        if kind in UNCHANGING:
             attributes[name] = value
         elif (kind is dict or kind is OrderedDict) and not value:
             attributes[name] = kind()
@@ -75,7 +75,7 @@ def forget_runs(model: nn.Module) -> None:
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
     kind = type(value)
-    if kind in ATOMS:
+    if kind in UNCHANGING:
         return value
     if id(value) in memo:
         return memo[id(value)]
@@ -90,7 +90,7 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
         # Left by an earlier run, as by hooks that compute weights: its history belongs to the original.
         memo[id(value)] = value.detach().clone()
         return memo[id(value)]
-    if (kind is tuple or kind is set) and all(type(item) in ATOMS for item in value):
+    if (kind is tuple or kind is set) and all(type(item) in UNCHANGING for item in value):
         return value if kind is tuple else set(value)
     return copy.deepcopy(value, memo)
 

@@ -122,7 +122,7 @@ class _StandIn(nn.Module):
         """The shape of the layer's answer to this input."""
         sizes = list(x.shape)
         first = len(sizes) - self.rank
-        sizes[self.axis(x)] = self.channels
+        sizes[self.dimension(x)] = self.channels
         for place in range(self.rank):
             size, over = sizes[first + place], self.over[place]
             reach = size * self.times[place] + self.plus[place]
@@ -132,7 +132,7 @@ class _StandIn(nn.Module):
             sizes[first + place] = count
         return sizes
 
-    def axis(self, x: Tensor) -> int:
+    def dimension(self, x: Tensor) -> int:
         """Where the channels run."""
         if self.channels_last:
             return x.dim() - 1
@@ -151,7 +151,7 @@ class Hollow(_StandIn):
         """No data, only the shape."""
         if not self.slices:
             return x.new_zeros(self.shape(x))
-        nothing = x.detach().narrow(self.axis(x), 0, 0)
+        nothing = x.detach().narrow(self.dimension(x), 0, 0)
         for place in range(self.rank):
             if self.over[place] > 1:
                 dimension = x.dim() - self.rank + place
@@ -174,7 +174,7 @@ class Answer(_StandIn):
         """The constant, in the shape that the layer would have given or one that is widened to it."""
         value: Tensor = self.bias
         if not self.channels_last:
-            value = value.reshape([self.channels] + [1] * (x.dim() - self.axis(x) - 1))
+            value = value.reshape([self.channels] + [1] * (x.dim() - self.dimension(x) - 1))
         if self.spread:
             value = value.expand(self.shape(x))
         return value.clone()  # in memory of its own: what follows may write into it

@@ -16,22 +16,22 @@ from numpy.typing import NDArray
 from deeppruning.errors import DAMAGE, WeightsError
 
 Positions = NDArray[np.int64]
-Places = tuple[tuple[int, int], ...]  # ((dimension, axis), ...)
+Cuts = tuple[tuple[int, int], ...]  # ((dimension, strip), ...)
 
-WIDEST = 1 << 24  # channels of an axis; a file must not ask for more memory than any network has
+WIDEST = 1 << 24  # channels of a strip; a file must not ask for more memory than any network has
 
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """Which positions of each axis stay, and which dimensions of which parameters the axes index."""
+    """Which positions of each strip stay, and which dimensions of which parameters the strips index."""
 
     kept: Sequence[Positions | Sequence[int]]  # arrays, whatever sequences they are given as
-    widths: tuple[int, ...]  # of the axes, uncut
-    parameters: dict[str, Places]
+    widths: tuple[int, ...]  # of the strips, uncut
+    parameters: dict[str, Cuts]
     aliases: dict[str, str] = field(default_factory=dict)  # other names of shared parameters
     detached: dict[str, tuple[int | None, int]] = field(default_factory=dict)  # wrapped modules
     grouped: dict[str, int] = field(default_factory=dict)  # weight whose groups go whole -> rows a group
-    norms: dict[str, Places] = field(default_factory=dict)
+    norms: dict[str, Cuts] = field(default_factory=dict)
     hollow: tuple[str, ...] = ()  # modules of which nothing is left but the shape
     answers: dict[str, str] = field(default_factory=dict)  # modules that became a constant -> what fed them
     spread: tuple[str, ...] = ()  # of these, the ones that fill a whole map
@@ -62,14 +62,14 @@ class Recipe:
             recipe = cls(
                 kept=tuple(tuple(map(_index, positions)) for positions in table["kept"]),
                 widths=tuple(map(_index, table["widths"])),
-                parameters=_places(table["parameters"]),
+                parameters=_cuts(table["parameters"]),
                 aliases={str(name): str(other) for name, other in table["aliases"].items()},
                 detached={
                     str(name): (None if first is None else _index(first), _index(second))
                     for name, (first, second) in table["detached"].items()
                 },
                 grouped={str(name): _index(rows) for name, rows in table["grouped"].items()},
-                norms=_places(table["norms"]),
+                norms=_cuts(table["norms"]),
                 hollow=tuple(map(str, table.get("hollow", ()))),
                 spread=tuple(map(str, table.get("spread", ()))),
                 answers={str(name): str(feeder) for name, feeder in table.get("answers", {}).items()},
@@ -88,10 +88,10 @@ class Recipe:
             listed = np.asarray(positions)
             if (np.diff(listed) <= 0).any() or (len(listed) and listed[-1] >= width):
                 raise ValueError(f"kept positions must rise and stay below {width}")
-        axes = [axis for places in (*self.parameters.values(), *self.norms.values()) for _, axis in places]
-        axes += [axis for pair in self.detached.values() for axis in pair if axis is not None]
-        if any(axis >= len(self.kept) for axis in axes):
-            raise ValueError("an axis that is not listed")
+        strips = [strip for cuts in (*self.parameters.values(), *self.norms.values()) for _, strip in cuts]
+        strips += [strip for pair in self.detached.values() for strip in pair if strip is not None]
+        if any(strip >= len(self.kept) for strip in strips):
+            raise ValueError("a strip that is not listed")
         if any(rows < 1 for rows in self.grouped.values()):
             raise ValueError("groups of no rows")
 
@@ -102,8 +102,8 @@ def _index(value: Any) -> int:
     return value
 
 
-def _places(table: dict[str, Any]) -> dict[str, Places]:
+def _cuts(table: dict[str, Any]) -> dict[str, Cuts]:
     return {
-        str(name): tuple((_index(dimension), _index(axis)) for dimension, axis in places)
-        for name, places in table.items()
+        str(name): tuple((_index(dimension), _index(strip)) for dimension, strip in cuts)
+        for name, cuts in table.items()
     }

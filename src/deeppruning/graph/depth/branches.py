@@ -88,16 +88,16 @@ class Branches:
     ) -> None:
         self.flow = flow
         self.kinds = {name: Kind.of(model.get_submodule(name)) for name in flow.calls}
-        owner = {int(gene): number for number, unit in enumerate(units) for gene in unit.genes}
+        unit_of = {int(gene): number for number, unit in enumerate(units) for gene in unit.genes}
         self.covers: list[Emptied | None] = []  # operation -> units without which nothing of it is left
         self.places: list[list[int]] = [[] for _ in units]  # unit -> operations on its channels
         self.makers: list[list[int]] = [[] for _ in units]  # unit -> operations its channels come from
         touched: list[Emptied] = []
         for place, record in enumerate(records):
             found = _genes_at(record, genes)
-            here = frozenset(owner[gene] for gene in found if gene in owner)
+            here = frozenset(unit_of[gene] for gene in found if gene in unit_of)
             whole = all(isinstance(payload, (Channels, Constant)) for payload in record.payloads)
-            self.covers.append(here if found and whole and found <= owner.keys() else None)
+            self.covers.append(here if found and whole and found <= unit_of.keys() else None)
             before = frozenset().union(*(touched[source] for source in flow.reads[place] if source >= 0))
             touched.append(here)
             for number in here:
@@ -232,5 +232,5 @@ def _genes_at(record: Record, genes: Genes) -> set[int]:
     found: set[int] = set()
     for payload in record.payloads:
         if isinstance(payload, Channels):
-            found.update(genes[payload.ids].tolist())
+            found.update(genes[payload.atoms].tolist())
     return found

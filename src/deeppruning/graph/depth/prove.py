@@ -17,8 +17,8 @@ from deeppruning.graph.depth.find import Depth, find_units
 from deeppruning.graph.depth.flow import FlowRun
 from deeppruning.graph.depth.repair import DepthRepair
 from deeppruning.graph.groups import make_groups
-from deeppruning.graph.labels.atoms import Ids
-from deeppruning.graph.plan import Plan
+from deeppruning.graph.labels.atoms import Atoms
+from deeppruning.graph.plan import Genes, Plan
 from deeppruning.graph.proof.difference import difference, tolerance_for
 from deeppruning.graph.proof.silence import SilentRun, kept_atoms
 from deeppruning.graph.proof.stage import Scene
@@ -33,8 +33,8 @@ class DepthFinder:
     """Finds the units of one traced network that may be emptied; works on the copy it is given."""
 
     plan: Plan
-    classes: Ids
-    gene_of_class: Ids
+    classes: Atoms
+    gene_of_class: Genes
     detached: frozenset[str]
     scenes: Mapping[str, tuple[Scene, Sequence[Record]]]  # mode -> what is run, and the operations of its run
 

@@ -3,13 +3,13 @@
 import numpy as np
 
 from deeppruning.graph.depth.find import Bits, Depth
-from deeppruning.graph.repair import Repair
+from deeppruning.graph.repair import FilterRepair
 
 
 class DepthRepair:
     """A unit is empty, with all that goes with it, or keeps what the ordinary repair asks for."""
 
-    def __init__(self, ordinary: Repair, depth: Depth) -> None:
+    def __init__(self, ordinary: FilterRepair, depth: Depth) -> None:
         self.ordinary = ordinary
         self.depth = depth
 

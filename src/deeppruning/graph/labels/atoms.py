@@ -4,8 +4,8 @@ A convolution with 16 filters issues 16 atoms. Adding two activations ties their
 that is not understood freezes them. What is left after the run are classes of tied atoms.
 
 >>> table = AtomTable()
->>> a = table.issue("conv1", 2, kind="conv", layer="conv1")
->>> b = table.issue("conv2", 2, kind="conv", layer="conv2")
+>>> a = table.issue(("conv1",), 2, kind="conv", layer="conv1")
+>>> b = table.issue(("conv2",), 2, kind="conv", layer="conv2")
 >>> table.tie(a, b)
 >>> bool(table.classes()[a[0]] == table.classes()[b[0]])
 True
@@ -18,12 +18,14 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
-Ids = NDArray[np.int64]
+Atoms = NDArray[np.int64]
+Positions = NDArray[np.int64]  # along a dimension
+Site = tuple[Hashable, ...]  # a place in the network: an operation of the run, or a dimension of a parameter
 
 
 @dataclass(frozen=True)
 class Issue:
-    """A run of atoms that came into being together: the filters of one layer, or padding zeros."""
+    """Atoms that came into being together: the filters of one layer, or padding zeros."""
 
     start: int
     size: int
@@ -32,7 +34,7 @@ class Issue:
     kernel: tuple[int, ...] = ()
 
     @property
-    def ids(self) -> Ids:
+    def atoms(self) -> Atoms:
         """The atoms, in the order of the channels."""
         return np.arange(self.start, self.start + self.size, dtype=np.int64)
 
@@ -44,44 +46,42 @@ class AtomTable:
     Atom 0 does not exist: in label tensors 0 stands for a constant that belongs to no channel.
     """
 
-    issues: dict[Hashable, Issue] = field(default_factory=dict)
-    axes: dict[tuple[str, int], Ids] = field(default_factory=dict)  # (parameter, dimension) -> atoms
-    frozen: list[tuple[Ids, str]] = field(default_factory=list)
+    issues: dict[Site, Issue] = field(default_factory=dict)
+    bound: dict[tuple[str, int], Atoms] = field(default_factory=dict)  # (parameter, dimension) -> atoms
+    frozen: list[tuple[Atoms, str]] = field(default_factory=list)
     grouped: dict[str, int] = field(default_factory=dict)  # weight whose groups go whole -> rows a group
-    norms: dict[tuple[str, int], Ids] = field(default_factory=dict)  # (norm layer, dimension) -> atoms
+    norms: dict[tuple[str, int], Atoms] = field(default_factory=dict)  # (norm layer, dimension) -> atoms
     pinned: dict[str, str] = field(default_factory=dict)  # parameter that is never cut -> the reason
-    choices: dict[Hashable, int] = field(default_factory=dict)  # operation -> which axis of a view is cut
-    candidates: dict[Hashable, int] = field(default_factory=dict)  # operation -> axes there are to cut
+    choices: dict[Site, int] = field(default_factory=dict)  # operation -> which dimension of a view is cut
+    candidates: dict[Site, int] = field(default_factory=dict)  # operation -> dimensions there are to cut
     size: int = 1
-    _ties: list[tuple[Ids, Ids]] = field(default_factory=list)
+    _ties: list[tuple[Atoms, Atoms]] = field(default_factory=list)
 
-    def issue(
-        self, owner: Hashable, size: int, *, kind: str, layer: str, kernel: tuple[int, ...] = ()
-    ) -> Ids:
-        """The atoms of this owner: new the first time, the same ones ever after."""
-        if owner not in self.issues:
-            self.issues[owner] = Issue(self.size, size, kind, layer, kernel)
+    def issue(self, site: Site, size: int, *, kind: str, layer: str, kernel: tuple[int, ...] = ()) -> Atoms:
+        """The atoms born at this site: new the first time, the same ones ever after."""
+        if site not in self.issues:
+            self.issues[site] = Issue(self.size, size, kind, layer, kernel)
             self.size += size
-        return self.issues[owner].ids
+        return self.issues[site].atoms
 
     def fork(self) -> "AtomTable":
         """A table that goes its own way from here."""
         return AtomTable(**{part.name: copy.copy(getattr(self, part.name)) for part in fields(self)})
 
-    def tie(self, first: Ids, second: Ids) -> None:
+    def tie(self, first: Atoms, second: Atoms) -> None:
         """These pairs of atoms go or stay together."""
         if first is not second:
             self._ties.append((first, second))
 
-    def freeze(self, ids: Ids, reason: str) -> None:
+    def freeze(self, atoms: Atoms, reason: str) -> None:
         """These atoms always stay, for this reason."""
-        if len(ids):
-            self.frozen.append((np.unique(ids), reason))
+        if len(atoms):
+            self.frozen.append((np.unique(atoms), reason))
 
-    def bind(self, parameter: str, dimension: int, ids: Ids) -> None:
+    def bind(self, parameter: str, dimension: int, atoms: Atoms) -> None:
         """This dimension of the parameter is indexed by these atoms; bound twice, both are tied."""
-        known = self.axes.setdefault((parameter, dimension), ids)
-        self.tie(known, ids)
+        known = self.bound.setdefault((parameter, dimension), atoms)
+        self.tie(known, atoms)
 
     def pin(self, parameter: str, reason: str) -> None:
         """No dimension of this parameter may be cut: some operation reads it whole."""
@@ -89,43 +89,43 @@ class AtomTable:
 
     def freeze_pinned(self) -> None:
         """Freeze the channels that index a pinned parameter, once all of them are known."""
-        for (parameter, _), ids in self.axes.items():
+        for (parameter, _), atoms in self.bound.items():
             if parameter in self.pinned:
-                self.freeze(ids, self.pinned[parameter])
+                self.freeze(atoms, self.pinned[parameter])
 
-    def classes(self) -> Ids:
+    def classes(self) -> Atoms:
         """For each atom the smallest atom it is tied to, directly or through others."""
         if not self._ties:
             return np.arange(self.size, dtype=np.int64)
         first, second = (np.concatenate(side) for side in zip(*self._ties, strict=True))
         return components(self.size, first, second)
 
-    def reasons(self, classes: Ids) -> dict[int, list[str]]:
+    def reasons(self, classes: Atoms) -> dict[int, list[str]]:
         """Class -> why it is frozen; classes that are free do not appear."""
         found: dict[int, list[str]] = {}
-        for ids, reason in self.frozen:
-            for label in np.unique(classes[ids]).tolist():
-                known = found.setdefault(label, [])
+        for atoms, reason in self.frozen:
+            for kin in np.unique(classes[atoms]).tolist():
+                known = found.setdefault(kin, [])
                 if reason not in known:
                     known.append(reason)
         return found
 
 
-def components(size: int, first: Ids, second: Ids) -> Ids:
+def components(size: int, first: Atoms, second: Atoms) -> Atoms:
     """Connected components: each node gets the smallest number of its component.
 
     Hooking and pointer jumping over arrays: a few sweeps even for chains of a thousand layers.
     """
-    label: Ids = np.arange(size, dtype=np.int64)
+    lowest: Atoms = np.arange(size, dtype=np.int64)
     while True:
-        left, right = label[first], label[second]
+        left, right = lowest[first], lowest[second]
         if np.array_equal(left, right):
-            return label
+            return lowest
         low = np.minimum(left, right)
-        np.minimum.at(label, left, low)
-        np.minimum.at(label, right, low)
+        np.minimum.at(lowest, left, low)
+        np.minimum.at(lowest, right, low)
         while True:
-            jumped = label[label]
-            if np.array_equal(jumped, label):
+            jumped = lowest[lowest]
+            if np.array_equal(jumped, lowest):
                 break
-            label = jumped
+            lowest = jumped

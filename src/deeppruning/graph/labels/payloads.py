@@ -1,28 +1,27 @@
 """What a tensor carries beside its values while the network runs on labels.
 
-Five kinds of payload: `Channels` (one axis is made of atoms), `Origin` (elements of one parameter),
+Five kinds of payload: `Channels` (one dimension is made of atoms), `Origin` (elements of one parameter),
 `Constant` (made in the forward code, the same for every channel), `Statistic` (taken over channels)
 and `Fixed` (everything else: it must keep its size, for the reason it names).
 """
 
 import contextlib
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from deeppruning.graph.labels.atoms import AtomTable, Ids, components
+from deeppruning.graph.labels.atoms import Atoms, AtomTable, Positions, Site, components
 
 
 @dataclass(frozen=True)
 class Channels:
-    """Position i along `axis` belongs to atom `ids[i]`; all other axes are free of channels."""
+    """Position i along `dimension` belongs to atom `atoms[i]`; all other dimensions are free of channels."""
 
-    axis: int
-    ids: Ids
+    dimension: int
+    atoms: Atoms
 
 
 @dataclass(frozen=True)
@@ -80,9 +79,9 @@ class Origin:
             return tuple(self.index.shape)
         return self.window.shape if self.window is not None else self.shape
 
-    def wide_axes(self) -> list[int]:
-        """The axes of the parameter that have more than one position."""
-        return [axis for axis, size in enumerate(self.shape) if size > 1]
+    def wide_dimensions(self) -> list[int]:
+        """The dimensions of the parameter that have more than one position."""
+        return [dimension for dimension, size in enumerate(self.shape) if size > 1]
 
     def narrowed(self, dims: set[int]) -> "Origin":
         """The first position along these dimensions: what is left of a parameter's layout by a reduction."""
@@ -98,38 +97,38 @@ class Origin:
                 return self.seen_as(self.ghost().view(shape))
         return Origin(self.name, self.shape, index=self.flat().reshape(shape))
 
-    def axis_along(self, dimension: int) -> tuple[int, Ids] | None:
-        """Which axis of the parameter runs along this dimension of the tensor, and its positions.
+    def own_dimension(self, dimension: int) -> tuple[int, Positions] | None:
+        """Which of the parameter's own dimensions runs along this one of the tensor, and its positions.
 
-        None when no single axis does: the parameter is then no per-channel quantity there.
+        None when no single one does: the parameter is then no per-channel quantity there.
         """
         if self.unmoved:
             return dimension, np.arange(self.shape[dimension], dtype=np.int64)
         if self.window is not None:
-            return self._axis_in_window(self.window, dimension)
+            return self._own_in_window(self.window, dimension)
         moved = np.moveaxis(self.flat().numpy().astype(np.int64), dimension, 0)
         moved = moved.reshape(moved.shape[0], -1)
-        for axis, size, step in self._axes():
+        for own, size, step in self._steps():
             positions = (moved // step) % size
             if (positions == positions[:, :1]).all() and len(np.unique(positions[:, 0])) > 1:
-                return axis, positions[:, 0]
+                return own, positions[:, 0]
         return None
 
-    def _axes(self) -> list[tuple[int, int, int]]:
-        """Number, size and step in memory of each axis of the parameter that has more than one position."""
-        steps = [math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
-        axes = enumerate(zip(self.shape, steps, strict=True))
-        return [(axis, size, step) for axis, (size, step) in axes if size > 1]
+    def _steps(self) -> list[tuple[int, int, int]]:
+        """Number, size and step in memory of each of its dimensions that has more than one position."""
+        steps = [math.prod(self.shape[own + 1 :]) for own in range(len(self.shape))]
+        sizes = enumerate(zip(self.shape, steps, strict=True))
+        return [(own, size, step) for own, (size, step) in sizes if size > 1]
 
-    def _axis_in_window(self, window: Window, dimension: int) -> tuple[int, Ids] | None:
+    def _own_in_window(self, window: Window, dimension: int) -> tuple[int, Positions] | None:
         stride, length = window.strides[dimension], window.shape[dimension]
-        for axis, size, step in self._axes():
+        for own, size, step in self._steps():
             along = [
                 d for d, s in enumerate(window.strides) if window.shape[d] > 1 and step <= s < step * size
             ]
             start = (window.offset // step) % size
             if along == [dimension] and stride % step == 0 and start + (length - 1) * (stride // step) < size:
-                return axis, start + np.arange(length, dtype=np.int64) * (stride // step)
+                return own, start + np.arange(length, dtype=np.int64) * (stride // step)
         return None
 
 
@@ -149,94 +148,96 @@ class Fixed:
 class Statistic:
     """A mean or variance over channels; it may scale those very channels, any other use freezes them."""
 
-    axis: int  # the channels' in the tensor it was taken of
-    ids: Ids
+    dimension: int  # the channels' in the tensor it was taken of
+    atoms: Atoms
     reason: str
 
 
 Payload = Channels | Origin | Constant | Fixed | Statistic
 
 
-def spread(payload: Payload, tensor: Tensor, table: AtomTable, owner: Hashable) -> Tensor:
+def spread(payload: Payload, tensor: Tensor, table: AtomTable, site: Site) -> Tensor:
     """The label of every element, as doubles (exact up to 2**53, and every operation accepts them)."""
     if isinstance(payload, Channels):
         shape = [1] * tensor.ndim
-        shape[payload.axis] = -1
-        return torch.from_numpy(payload.ids.astype(np.float64)).reshape(shape).expand(tensor.shape)
+        shape[payload.dimension] = -1
+        return torch.from_numpy(payload.atoms.astype(np.float64)).reshape(shape).expand(tensor.shape)
     if isinstance(payload, Constant):
         return torch.zeros((), dtype=torch.float64).expand(tensor.shape)
     reason = (
         payload.reason if isinstance(payload, (Fixed, Statistic)) else f"joined with parameter {payload.name}"
     )
-    atom = table.issue(owner, 1, kind="fixed", layer="")
+    atom = table.issue(site, 1, kind="fixed", layer="")
     table.freeze(atom, reason)
     return torch.full((), float(atom[0]), dtype=torch.float64).expand(tensor.shape)
 
 
-def gather(labels: Tensor, table: AtomTable, owner: Hashable, layer: str) -> Payload:
+def gather(labels: Tensor, table: AtomTable, site: Site, layer: str) -> Payload:
     """The payload that these element labels amount to.
 
-    Where labels differ along several axes (a view that splits channels into groups), the thin tensor
-    can only be a box if one axis is cut and the positions along the others are tied: the axis that
+    Where labels differ along several dimensions (a view that splits channels into groups), the thin tensor
+    can only be a box if one dimension is cut and the positions along the others are tied: the dimension that
     leaves most channels free is cut, or the next best if `table.choices` says so. Positions that
     only hold constants become atoms of their own.
     """
-    # An axis of stride 0 repeats itself: one position of it tells everything.
+    # A dimension of stride 0 repeats itself: one position of it tells everything.
     repeated = [size > 1 and stride == 0 for size, stride in zip(labels.shape, labels.stride(), strict=True)]
     corner = labels[tuple(slice(0, 1) if once else slice(None) for once in repeated)]
     array = corner.numpy().astype(np.int64)
     if not array.size or not array.any():
         return Constant()
-    ranked = _free_axes(array)
-    table.candidates[owner] = len(ranked)
-    axis = ranked[min(table.choices.get(owner, 0), len(ranked) - 1)]
-    ids = array.max(axis=tuple(i for i in range(array.ndim) if i != axis))
-    first, second = _meeting(array, axis)
+    ranked = _free_dimensions(array)
+    table.candidates[site] = len(ranked)
+    dimension = ranked[min(table.choices.get(site, 0), len(ranked) - 1)]
+    atoms = array.max(axis=tuple(i for i in range(array.ndim) if i != dimension))
+    first, second = _meeting(array, dimension)
     if len(first):
         table.tie(first, second)
-    blank = ids == 0
+    blank = atoms == 0
     if blank.any():
         count = int(blank.sum())
-        ids[blank] = table.issue((owner, "constant", count), count, kind="constant", layer=layer)
-    return Channels(axis, np.repeat(ids, labels.shape[axis]) if repeated[axis] else ids)
+        atoms[blank] = table.issue((*site, "constant", count), count, kind="constant", layer=layer)
+    return Channels(dimension, np.repeat(atoms, labels.shape[dimension]) if repeated[dimension] else atoms)
 
 
-def _free_axes(array: Ids) -> list[int]:
-    """The axes along which channels may run, best first; the only one that varies as a rule."""
+def _free_dimensions(array: Atoms) -> list[int]:
+    """The dimensions along which channels may run, best first; the only one that varies as a rule."""
     varying = [
-        axis
-        for axis, size in enumerate(array.shape)
-        if size > 1 and (array != array.take([0], axis=axis)).any()
+        dimension
+        for dimension, size in enumerate(array.shape)
+        if size > 1 and (array != array.take([0], axis=dimension)).any()
     ]
-    # Zero padding of a map makes labels differ from 0 along its spatial axes; that is no channel.
+    # Zero padding of a map makes labels differ from 0 along its spatial dimensions; that is no channel.
     if len(varying) > 1:
-        filled = [axis for axis in varying if _differ_beyond_zeros(array, axis)]
+        filled = [dimension for dimension in varying if _differ_beyond_zeros(array, dimension)]
         varying = filled or varying
     if len(varying) > 1:
-        return sorted(varying, key=lambda axis: (-_classes_left(array, axis), -array.shape[axis]))
+        return sorted(
+            varying, key=lambda dimension: (-_classes_left(array, dimension), -array.shape[dimension])
+        )
     if varying:
         return varying
     preferred = [1, *range(array.ndim)] if array.ndim > 1 else [0]
-    return [next((axis for axis in preferred if array.shape[axis] == 1), preferred[0])]
+    return [next((dimension for dimension in preferred if array.shape[dimension] == 1), preferred[0])]
 
 
-def _differ_beyond_zeros(array: Ids, axis: int) -> bool:
-    highest = array.max(axis=axis, keepdims=True)
+def _differ_beyond_zeros(array: Atoms, dimension: int) -> bool:
+    highest = array.max(axis=dimension, keepdims=True)
     return bool(((array != highest) & (array != 0)).any())
 
 
-def _meeting(array: Ids, axis: int) -> tuple[Ids, Ids]:
-    """The pairs of labels that share a position along the axis."""
+def _meeting(array: Atoms, dimension: int) -> tuple[Atoms, Atoms]:
+    """The pairs of labels that share a position along the dimension."""
     wide = np.broadcast_to(
-        array.max(axis=tuple(i for i in range(array.ndim) if i != axis), keepdims=True), array.shape
+        array.max(axis=tuple(i for i in range(array.ndim) if i != dimension), keepdims=True), array.shape
     )
     apart = (array != wide) & (array != 0)
     pairs = np.unique(np.stack([array[apart], wide[apart]]), axis=1)
     return pairs[0], pairs[1]
 
 
-def _classes_left(array: Ids, axis: int) -> int:
-    """How many channels stay independent when this axis is the one that is cut."""
+def _classes_left(array: Atoms, dimension: int) -> int:
+    """How many channels stay independent when this dimension is the one that is cut."""
     known = np.unique(array[array != 0])
-    first, second = (np.searchsorted(known, side) for side in _meeting(array, axis))
+    first, second = (np.searchsorted(known, side) for side in _meeting(array, dimension))
     return len(np.unique(components(len(known), first, second)))

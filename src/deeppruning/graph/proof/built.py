@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from deeppruning.graph.labels.atoms import Ids
-from deeppruning.graph.plan import Plan
+from deeppruning.graph.labels.atoms import Atoms
+from deeppruning.graph.plan import Genes, Plan
 from deeppruning.graph.trace.tracer import Record
 
 
@@ -12,9 +12,8 @@ class Built:
     """A plan with what is needed to run the proof again."""
 
     plan: Plan
-    classes: Ids
-    gene_of_class: Ids
+    classes: Atoms
+    gene_of_class: Genes
     detached: frozenset[str]
     records: list[Record]  # of the run in evaluation mode
     notes: list[str]
-    rounds: int  # how often the network was traced until every probe held

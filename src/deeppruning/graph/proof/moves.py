@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deeppruning.graph.labels.atoms import Ids
+from deeppruning.graph.labels.atoms import Atoms, Positions
 from deeppruning.graph.labels.payloads import Channels
 from deeppruning.graph.plan import Bits, Genes
 from deeppruning.graph.trace.tracer import Record
@@ -29,7 +29,9 @@ class Move:
 
     inputs: list[Genes]  # of each input, the gene at each position
     outputs: list[Genes]
-    sources: list[Ids]  # of each output, the position among all inputs' channels, -1 where there is none
+    sources: list[
+        Positions
+    ]  # of each output, the position among all inputs' channels, -1 where there is none
 
     @property
     def free(self) -> Genes:
@@ -78,31 +80,33 @@ def _single_valued(all_seen: Iterable[Seen]) -> Iterator[Observable]:
 
 def find_move(record: Record, genes: Genes) -> Move | None:
     """The move that an operation makes of channels that can go; None if it hands them on as they are."""
-    outputs = [payload.ids for payload in record.payloads if isinstance(payload, Channels)]
-    sizes = [len(channels.ids) for channels in record.inputs]
+    outputs = [payload.atoms for payload in record.payloads if isinstance(payload, Channels)]
+    sizes = [len(channels.atoms) for channels in record.inputs]
     if not outputs or not sizes:
         return None
-    if not any((genes[ids] >= 0).any() for ids in record.ids()):
+    if not any((genes[atoms] >= 0).any() for atoms in record.atoms()):
         return None
-    sources = positions_of(outputs, np.concatenate([channels.ids for channels in record.inputs]))
+    sources = positions_of(outputs, np.concatenate([channels.atoms for channels in record.inputs]))
     if all((source < 0).all() for source in sources):
         return None  # a layer of its own, that makes new channels of old ones
     if all(_handed_on(source, sizes) for source in sources):
         return None
-    return Move([genes[channels.ids] for channels in record.inputs], [genes[ids] for ids in outputs], sources)
+    return Move(
+        [genes[channels.atoms] for channels in record.inputs], [genes[atoms] for atoms in outputs], sources
+    )
 
 
-def positions_of(wanted: Iterable[Ids], atoms: Ids) -> list[Ids]:
+def positions_of(wanted: Iterable[Atoms], among: Atoms) -> list[Positions]:
     """Where each atom stands among the others, -1 for one that is not there."""
-    known, first = np.unique(atoms, return_index=True)
+    known, first = np.unique(among, return_index=True)
     found = []
-    for ids in wanted:
-        place = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-        found.append(np.where(known[place] == ids, first[place], -1))
+    for atoms in wanted:
+        place = np.minimum(np.searchsorted(known, atoms), len(known) - 1)
+        found.append(np.where(known[place] == atoms, first[place], -1))
     return found
 
 
-def _handed_on(source: Ids, sizes: list[int]) -> bool:
+def _handed_on(source: Positions, sizes: list[int]) -> bool:
     """Whether an output is one whole input or all inputs in a row, each position any number of times."""
     starts = np.cumsum([0, *sizes])
     spans = [(0, int(starts[-1])), *zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)]

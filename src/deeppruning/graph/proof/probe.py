@@ -29,7 +29,7 @@ class Step:
     record: int  # its place in the trace of the full network
     shapes: list[tuple[int, ...] | None] = field(default_factory=list)  # None: takes whatever size comes
     prints: list[NDArray[np.float64] | None] = field(default_factory=list)
-    axes: list[int | None] = field(default_factory=list)
+    dimensions: list[int | None] = field(default_factory=list)
     likes: list[tuple[torch.dtype, torch.device]] = field(default_factory=list)
 
 
@@ -41,16 +41,16 @@ class Fault:
     error: str | None
 
 
-def fingerprint(tensor: Tensor, axis: int | None) -> NDArray[np.float64] | None:
-    """Sums over all but the channel axis, or a weighted sum of everything; None where not comparable."""
+def fingerprint(tensor: Tensor, dimension: int | None) -> NDArray[np.float64] | None:
+    """Sums over all but the channel dimension, or a weighted sum of everything; None where not comparable."""
     if not tensor.is_floating_point() or tensor.layout != torch.strided:
         return None
     values = tensor.detach().double()
-    if axis is None:
+    if dimension is None:
         flat = values.reshape(-1)
         weights = torch.cos(torch.arange(len(flat), dtype=torch.float64, device=flat.device))
         return np.asarray([float(flat @ weights)])
-    others = [dim for dim in range(values.ndim) if dim != axis]
+    others = [dim for dim in range(values.ndim) if dim != dimension]
     sums = values.sum(dim=others) if others else values
     return np.asarray(sums.cpu().numpy())
 
@@ -92,18 +92,18 @@ def _step(record: Record, place: int, kept: NDArray[np.bool_], outputs: list[Ten
         if isinstance(payload, (Origin, Constant)):
             step.shapes.append(None)
             step.prints.append(None)
-            step.axes.append(None)
+            step.dimensions.append(None)
             continue
         shape = list(record.shapes[number])
-        axis = payload.axis if isinstance(payload, Channels) else None
-        prints = fingerprint(outputs[number], axis) if outputs is not None else None
+        dimension = payload.dimension if isinstance(payload, Channels) else None
+        prints = fingerprint(outputs[number], dimension) if outputs is not None else None
         if isinstance(payload, Channels):
-            stay = kept[payload.ids]
-            shape[payload.axis] = int(stay.sum())
+            stay = kept[payload.atoms]
+            shape[payload.dimension] = int(stay.sum())
             prints = prints[stay] if prints is not None else None
         step.shapes.append(tuple(shape))
         step.prints.append(prints)
-        step.axes.append(axis)
+        step.dimensions.append(dimension)
     return step
 
 
@@ -174,9 +174,9 @@ class ThinRun(Follower):
             return False
         if self.faults:
             return True
-        for tensor, expected, axis in zip(outputs, step.prints, step.axes, strict=True):
+        for tensor, expected, dimension in zip(outputs, step.prints, step.dimensions, strict=True):
             if expected is not None:
-                found = fingerprint(tensor, axis)
+                found = fingerprint(tensor, dimension)
                 if found is None or not close(found, expected, tensor.dtype):
                     return False
         return True

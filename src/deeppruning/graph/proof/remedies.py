@@ -1,19 +1,20 @@
 """Remedies: what to do where a thin copy of a network does not do what the silenced one does.
 
 The mildest remedy that helps is taken: run a parameter-free submodule at its old width, cut another
-axis of a view, tie the pieces of a split, and last freeze the channels at the operation that has a
+dimension of a view, tie the pieces of a split, and last freeze the channels at the operation that has a
 size written into it.
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from torch import nn
 
-from deeppruning.graph.labels.atoms import AtomTable, Ids
+from deeppruning.graph.labels.atoms import Atoms, AtomTable, Site
 from deeppruning.graph.labels.payloads import Channels
+from deeppruning.graph.plan import Genes
 from deeppruning.graph.proof.moves import positions_of
 from deeppruning.graph.proof.probe import Fault
 from deeppruning.graph.trace.tracer import Record, Trace
@@ -27,28 +28,28 @@ class Decisions:
     """What probes have taught about a network so far; a trace starts over with them."""
 
     detached: set[str] = field(default_factory=set)
-    choices: dict[Hashable, int] = field(default_factory=dict)
-    tied: set[Hashable] = field(default_factory=set)
-    frozen: dict[Hashable, str] = field(default_factory=dict)
-    frozen_constants: dict[Hashable, str] = field(default_factory=dict)
+    choices: dict[Site, int] = field(default_factory=dict)
+    tied: set[Site] = field(default_factory=set)
+    frozen: dict[Site, str] = field(default_factory=dict)
+    frozen_constants: dict[Site, str] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)  # layers whose width the code uses elsewhere
 
     def apply(self, table: AtomTable, records: Sequence[Record]) -> None:
         """Tie and freeze in a fresh table what has been decided."""
         for issue in table.issues.values():
             if issue.layer in self.excluded and issue.kind in ("conv", "linear"):
-                table.freeze(issue.ids, "its width is used elsewhere in the code, where it must not change")
+                table.freeze(issue.atoms, "its width is used elsewhere in the code, where it must not change")
         for record in records:
             if record.site in self.tied:
                 ties, extra = _tied_pieces(record)
                 table.tie(*ties)
                 table.freeze(extra, _reason(record))
             if record.site in self.frozen:
-                for ids in record.ids():
-                    table.freeze(ids, self.frozen[record.site])
+                for atoms in record.atoms():
+                    table.freeze(atoms, self.frozen[record.site])
             if record.site in self.frozen_constants:
-                for ids in _constants_at(table, record):
-                    table.freeze(ids, self.frozen_constants[record.site])
+                for atoms in _constants_at(table, record):
+                    table.freeze(atoms, self.frozen_constants[record.site])
 
 
 @dataclass
@@ -61,8 +62,8 @@ class Doctor:
     model: nn.Module
     decisions: Decisions
     table: AtomTable
-    classes: Ids
-    genes: Ids  # of each atom, -1 where it always stays
+    classes: Atoms
+    genes: Genes  # of each atom, -1 where it always stays
 
     def treat(self, faults: Sequence[Fault], trace: Trace) -> bool:
         """Settle the first fault, and others that have no channel in common with it; false if stuck.
@@ -86,7 +87,7 @@ class Doctor:
         return True
 
     def _classes_at(self, record: Record) -> set[int]:
-        return {label for ids in record.ids() for label in self.classes[ids].tolist()}
+        return {kin for atoms in record.atoms() for kin in self.classes[atoms].tolist()}
 
     def _remedy(self, record: Record, trace: Trace) -> bool:
         """Take the mildest remedy not tried yet at this operation; false if there is none left."""
@@ -96,7 +97,7 @@ class Doctor:
             return True
         known, site = self.decisions, record.site
         for output in range(len(record.payloads)):
-            key = (*site, output) if isinstance(site, tuple) else (site, output)
+            key = (*site, output)
             if known.choices.get(key, 0) + 1 < self.table.candidates.get(key, 0):
                 known.choices[key] = known.choices.get(key, 0) + 1
                 return True
@@ -111,7 +112,7 @@ class Doctor:
         return True
 
     def _holds_gene(self, record: Record) -> bool:
-        return any((self.genes[ids] >= 0).any() for ids in record.ids())
+        return any((self.genes[atoms] >= 0).any() for atoms in record.atoms())
 
     def _can_be_tied(self, record: Record) -> bool:
         """Whether a tie of its pieces would change anything and leave anything free."""
@@ -131,40 +132,36 @@ class Doctor:
         return False
 
 
-def _constants_at(table: AtomTable, record: Record) -> list[Ids]:
-    found = []
-    for owner, issue in table.issues.items():
-        if issue.kind == "constant" and isinstance(owner, tuple):
-            place = owner[0]
-            if isinstance(place, tuple) and place[:-1] == record.site:
-                found.append(issue.ids)
-    return found
+def _constants_at(table: AtomTable, record: Record) -> list[Atoms]:
+    """The atoms of what an operation filled in, by the site that `gather` gave them."""
+    issues = table.issues.items()
+    return [issue.atoms for site, issue in issues if issue.kind == "constant" and site[:-3] == record.site]
 
 
 def _reason(record: Record) -> str:
     return f"{record.name} in {record.layer or 'forward'}: a size or order is written into the code"
 
 
-def _tied_pieces(record: Record) -> tuple[tuple[Ids, Ids], Ids]:
+def _tied_pieces(record: Record) -> tuple[tuple[Atoms, Atoms], Atoms]:
     """Which atoms to tie so that all pieces of a split lose the same positions, and which then must stay.
 
     Equal pieces stay equal. Of unequal ones with a common measure, blocks of it are tied; with none,
     the longer ones keep what they have more than the shortest.
     """
-    nothing: Ids = np.zeros(0, dtype=np.int64)
+    nothing: Atoms = np.zeros(0, dtype=np.int64)
     if len(record.inputs) != 1:
         return (nothing, nothing), nothing
-    whole = record.inputs[0].ids
-    outputs = [payload.ids for payload in record.payloads if isinstance(payload, Channels)]
+    whole = record.inputs[0].atoms
+    outputs = [payload.atoms for payload in record.payloads if isinstance(payload, Channels)]
     cuts = {0, len(whole)}
     for source in positions_of(outputs, whole):
         ends = np.flatnonzero(np.diff(source) != 1)
         cuts |= {*source[:1].tolist(), *source[ends + 1].tolist()}
         cuts |= {*(source[-1:] + 1).tolist(), *(source[ends] + 1).tolist()}
     pieces = np.split(whole, sorted(cuts - {0, len(whole)}))
-    unit = math.gcd(*(len(piece) for piece in pieces))
-    if unit > 1:
-        return (whole, np.tile(whole[:unit], len(whole) // unit)), nothing
+    measure = math.gcd(*(len(piece) for piece in pieces))
+    if measure > 1:
+        return (whole, np.tile(whole[:measure], len(whole) // measure)), nothing
     least = min(len(piece) for piece in pieces)
     ties = np.concatenate([piece[:least] for piece in pieces]), np.tile(pieces[0][:least], len(pieces))
     return ties, np.concatenate([piece[least:] for piece in pieces])

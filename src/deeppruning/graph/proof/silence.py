@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeppruning.errors import GraphError
-from deeppruning.graph.labels.atoms import Ids
+from deeppruning.graph.labels.atoms import Atoms
 from deeppruning.graph.labels.payloads import Channels, Payload, Statistic
+from deeppruning.graph.plan import Bits, Genes
 from deeppruning.graph.rules.layers import whole_groups_go
 from deeppruning.graph.trace.follow import Follower, by_name, operation_name, tensors_in
 from deeppruning.graph.trace.tracer import Record
@@ -73,20 +74,20 @@ class SilentRun(Follower):
         for tensor, payload in zip(outputs, record.payloads, strict=True):
             if isinstance(payload, Channels):
                 self._note_precision(tensor.dtype)
-                removed = ~self.kept[payload.ids]
+                removed = ~self.kept[payload.atoms]
                 if removed.any():
-                    _hold_at_zero(tensor, payload.axis, removed)
+                    _hold_at_zero(tensor, payload.dimension, removed)
 
     def _note_precision(self, kind: torch.dtype) -> None:
         if kind.is_floating_point and torch.finfo(kind).eps > torch.finfo(self.coarsest).eps:
             self.coarsest = kind
 
     def _norm_of_kept(self, func: Any, args: dict[str, Any], payload: Payload, output: Tensor) -> None:
-        if not isinstance(payload, Channels) or self.kept[payload.ids].all():
+        if not isinstance(payload, Channels) or self.kept[payload.atoms].all():
             return
-        positions = torch.from_numpy(np.flatnonzero(self.kept[payload.ids])).to(output.device)
+        positions = torch.from_numpy(np.flatnonzero(self.kept[payload.atoms])).to(output.device)
         if "normalized_shape" in args:
-            dimension = payload.axis - (args["input"].ndim - len(args["normalized_shape"]))
+            dimension = payload.dimension - (args["input"].ndim - len(args["normalized_shape"]))
             if dimension < 0:
                 return
             shape = list(args["normalized_shape"])
@@ -97,34 +98,32 @@ class SilentRun(Follower):
             if whole_groups_go(args["group"], args["C"]):
                 args["group"] = args["group"] * len(positions) // args["C"]
             args["C"] = len(positions)
-        args["input"] = args["input"].index_select(payload.axis, positions).contiguous()
+        args["input"] = args["input"].index_select(payload.dimension, positions).contiguous()
         for name in ("weight", "bias"):
             if isinstance(args.get(name), Tensor):
                 args[name] = args[name].index_select(dimension, positions)
-        output.index_copy_(payload.axis, positions, func(**args)[0])
+        output.index_copy_(payload.dimension, positions, func(**args)[0])
 
     def _statistic_of_kept(
         self, func: Any, args: dict[str, Any], payload: Statistic, outputs: list[Tensor]
     ) -> None:
-        kept = self.kept[payload.ids]
+        kept = self.kept[payload.atoms]
         if kept.all():
             return
         name, tensor = next((name, value) for name, value in args.items() if isinstance(value, Tensor))
         positions = torch.from_numpy(np.flatnonzero(kept)).to(tensor.device)
-        found = tensors_in(func(**{**args, name: tensor.index_select(payload.axis, positions)}))
+        found = tensors_in(func(**{**args, name: tensor.index_select(payload.dimension, positions)}))
         for output, value in zip(outputs, found, strict=True):
             output.copy_(value)
 
 
-def _hold_at_zero(tensor: Tensor, axis: int, removed: NDArray[np.bool_]) -> None:
+def _hold_at_zero(tensor: Tensor, dimension: int, removed: NDArray[np.bool_]) -> None:
     shape = [1] * tensor.ndim
-    shape[axis] = -1
+    shape[dimension] = -1
     tensor.masked_fill_(torch.from_numpy(removed).reshape(shape).to(tensor.device), 0)
 
 
-def kept_atoms(
-    classes: Ids, gene_of_class: NDArray[np.int64], genome: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
+def kept_atoms(classes: Atoms, gene_of_class: Genes, genome: Bits) -> NDArray[np.bool_]:
     """For each atom whether it stays under this genome."""
     extended: Any = np.append(genome, True)
     return np.asarray(extended[gene_of_class[classes]], dtype=np.bool_)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from deeppruning.graph.plan import Bits, Genes, Plan
 from deeppruning.graph.proof.moves import Move, find_move
-from deeppruning.graph.repair import Repair
 from deeppruning.graph.trace.tracer import Record
 
 CANDIDATES = 24  # random genomes among which a pair for a move is looked for first
@@ -23,9 +22,7 @@ class Trials:
 
     def __init__(self, plan: Plan, genes: Genes, records: Iterable[Record]) -> None:
         self.plan = plan
-        self.repair = Repair(
-            num_genes=plan.num_genes, layers=[layer.genes for layer in plan.layers], pieces=plan.pieces
-        )
+        self.repair = plan.repair()
         self.generator = np.random.default_rng(0)
         self.records = list(records)
         self.genes = genes
@@ -87,7 +84,7 @@ class Trials:
 
     def _remove_everywhere(self, genomes: list[Bits]) -> None:
         """See to it that something is removed wherever a genome can remove anything."""
-        places = [self.genes[ids] for record in self.records for ids in record.ids()]
+        places = [self.genes[atoms] for record in self.records for atoms in record.atoms()]
         places = [genes for genes in places if (genes >= 0).any()]
         frees = list({genes.tobytes(): np.unique(genes[genes >= 0]) for genes in places}.values())
         left = [free for free in frees if all(genome[free].all() for genome in genomes)]

@@ -1,13 +1,13 @@
 """One operation of the traced run, as the rules see it: its arguments by name, its results, where it ran."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from deeppruning.graph.labels.atoms import AtomTable, Ids
+from deeppruning.graph.labels.atoms import Atoms, AtomTable, Positions, Site
 from deeppruning.graph.labels.payloads import Channels, Fixed, Origin, Payload
 
 
@@ -23,9 +23,9 @@ class Call:
     lookup: Callable[[Tensor], Payload]  # settles statistics: their channels freeze
     layer: str
     module: nn.Module | None
-    owner: tuple[Hashable, ...]
+    site: Site  # its place in the code
     peek: Callable[[Tensor], Payload]  # leaves statistics as they are
-    touched: list[Channels] = field(default_factory=list)  # axes of parameters that are computed with
+    touched: list[Channels] = field(default_factory=list)  # dimensions of parameters that are computed with
 
     def payload(self, name: str) -> Payload | None:
         """The payload of a tensor argument, None where it was not given."""
@@ -64,7 +64,7 @@ class Call:
         for tensor in self.tensors():
             payload = self.lookup(tensor)
             if isinstance(payload, Channels):
-                self.table.freeze(payload.ids, reason)
+                self.table.freeze(payload.atoms, reason)
             elif isinstance(payload, Origin):
                 self.table.pin(payload.name, reason)
         return [Fixed(reason)] * len(self.outputs)
@@ -78,68 +78,70 @@ class Call:
         payload = self.lookup(tensor)
         if not isinstance(payload, Origin):
             return payload
-        wide = payload.wide_axes()
+        wide = payload.wide_dimensions()
         if len(wide) != 1:
             return payload
         for dimension, size in enumerate(tensor.shape):
-            found = payload.axis_along(dimension) if size > 1 else None
+            found = payload.own_dimension(dimension) if size > 1 else None
             if found is not None:
-                return Channels(dimension, self.axis_atoms(payload, wide[0])[found[1]])
+                return Channels(dimension, self.parameter_atoms(payload, wide[0])[found[1]])
         return payload
 
-    def axis_atoms(self, origin: Origin, axis: int) -> Ids:
-        """Atoms for the positions along one axis of a parameter, whichever channels it will meet."""
+    def parameter_atoms(self, origin: Origin, dimension: int) -> Atoms:
+        """Atoms for the positions along one dimension of a parameter, whichever channels it will meet."""
         own = self.table.issue(
-            (origin.name, "loose", axis), origin.shape[axis], kind="loose", layer=origin.name
+            (origin.name, "loose", dimension), origin.shape[dimension], kind="loose", layer=origin.name
         )
-        self.table.bind(origin.name, axis, own)
+        self.table.bind(origin.name, dimension, own)
         return own
 
     def touch(self, origins: Iterable[Payload]) -> None:
-        """Note whose axes this operation computes with: a size written into it must freeze those."""
+        """Note whose dimensions this operation computes with: a size written into it must freeze those."""
         for origin in origins:
             if isinstance(origin, Origin):
-                axes = origin.wide_axes()
-                self.touched += [Channels(axis, self.axis_atoms(origin, axis)) for axis in axes]
+                wide = origin.wide_dimensions()
+                self.touched += [
+                    Channels(dimension, self.parameter_atoms(origin, dimension)) for dimension in wide
+                ]
 
     def unmoved(self, name: str) -> Origin | None:
         """The argument as a whole parameter in its own shape, None where it is anything else."""
         payload = self.payload(name)
         return payload if isinstance(payload, Origin) and payload.unmoved else None
 
-    def bind_along(self, tensor: Tensor, dimension: int, ids: Ids) -> None:
+    def bind_along(self, tensor: Tensor, dimension: int, atoms: Atoms) -> None:
         """A tensor met these channels along a dimension: index its parameter by them, or freeze them.
 
         Where it has a single position there it is broadcast, and where it is a constant made in the
         forward code it takes whatever size comes; neither says anything about the channels.
         """
         payload = self.lookup(tensor)
-        if tensor.shape[dimension] == 1 and len(ids) > 1:
+        if tensor.shape[dimension] == 1 and len(atoms) > 1:
             return
         if isinstance(payload, Fixed):
-            if len(ids) > 1:
-                self.table.freeze(ids, payload.reason)
+            if len(atoms) > 1:
+                self.table.freeze(atoms, payload.reason)
         elif isinstance(payload, Origin):
-            found = payload.axis_along(dimension)
+            found = payload.own_dimension(dimension)
             if found is None:
-                if len(ids) > 1:
+                if len(atoms) > 1:
                     reason = f"{payload.name} is not indexed by channel at {self.place}"
-                    self.table.freeze(ids, reason)
+                    self.table.freeze(atoms, reason)
                     self.table.pin(payload.name, reason)
                 return
-            axis, positions = found
-            by_position = _arrange(ids, positions, payload.shape[axis])
+            own, positions = found
+            by_position = _arrange(atoms, positions, payload.shape[own])
             if by_position is None:
                 reason = f"only a part of {payload.name} is used at {self.place}"
-                self.table.freeze(ids, reason)
+                self.table.freeze(atoms, reason)
                 self.table.pin(payload.name, reason)
                 return
-            self.table.tie(by_position[positions], ids)
-            self.table.bind(payload.name, axis, by_position)
+            self.table.tie(by_position[positions], atoms)
+            self.table.bind(payload.name, own, by_position)
 
 
-def _arrange(ids: Ids, positions: Ids, size: int) -> Ids | None:
-    """The ids by position in the parameter; None when some position has none."""
+def _arrange(atoms: Atoms, positions: Positions, size: int) -> Atoms | None:
+    """The atoms by position in the parameter; None when some position has none."""
     by_position = np.zeros(size, dtype=np.int64)
-    by_position[positions] = ids
+    by_position[positions] = atoms
     return by_position if by_position.all() else None

@@ -30,7 +30,7 @@ def same(call: Call) -> list[Payload]:
 def likeness(call: Call) -> list[Payload]:
     """Constants as wide as another tensor: cut along with it."""
     payload = call.lookup(next(call.tensors()))
-    wide = isinstance(payload, Channels) and len(payload.ids) > 1
+    wide = isinstance(payload, Channels) and len(payload.atoms) > 1
     return [payload if wide else Constant()] * len(call.outputs)
 
 
@@ -58,11 +58,11 @@ def gated(call: Call) -> list[Payload]:
     payload = call.lookup(tensor)
     if not isinstance(payload, Channels):
         return call.freeze_inputs(f"{call.place} is not understood")
-    if call.args.get("dim", -1) % tensor.ndim != payload.axis:
+    if call.args.get("dim", -1) % tensor.ndim != payload.dimension:
         return [payload]
-    first, second = np.split(payload.ids, 2)
+    first, second = np.split(payload.atoms, 2)
     call.table.tie(first, second)
-    return [Channels(payload.axis, first)]
+    return [Channels(payload.dimension, first)]
 
 
 # Operations with a rule of their own.
@@ -102,10 +102,10 @@ def _joined(call: Call, payloads: list[Payload]) -> Payload | None:
     if call.name != "cat" or not all(isinstance(payload, Channels) for payload in payloads):
         return None
     channels = [payload for payload in payloads if isinstance(payload, Channels)]
-    axis = call.args.get("dim", 0) % call.outputs[0].ndim
-    if any(payload.axis != axis for payload in channels):
+    dimension = call.args.get("dim", 0) % call.outputs[0].ndim
+    if any(payload.dimension != dimension for payload in channels):
         return None
-    return Channels(axis, np.concatenate([payload.ids for payload in channels]))
+    return Channels(dimension, np.concatenate([payload.atoms for payload in channels]))
 
 
 def _move_labels(call: Call) -> list[Payload]:
@@ -119,10 +119,10 @@ def _move_labels(call: Call) -> list[Payload]:
         payload = call.lookup(value)
         if isinstance(payload, Origin):
             call.table.pin(payload.name, f"{call.place} joins it with channels")
-        return spread(payload, value, call.table, (*call.owner, "fixed", next(counter)))
+        return spread(payload, value, call.table, (*call.site, "fixed", next(counter)))
 
     moved = _run_on(call, labels_of)
-    return [gather(labels, call.table, (*call.owner, i), call.layer) for i, labels in enumerate(moved)]
+    return [gather(labels, call.table, (*call.site, i), call.layer) for i, labels in enumerate(moved)]
 
 
 def _move_origin(call: Call, origin: Origin) -> list[Payload]:
@@ -145,13 +145,13 @@ def _moved_origins(call: Call, origin: Origin) -> list[Origin]:
 
 
 def _freeze_lost(call: Call, origin: Origin, made: list[Origin]) -> None:
-    """An axis of which one position was picked out, and which is seen no more, must keep all of them."""
+    """A dimension of which one position was picked out, and which is seen no more, must keep all of them."""
     for part in made:
         rank = len(part.viewed_shape())
-        seen = {found[0] for d in range(rank) if (found := part.axis_along(d)) is not None}
-        for axis in origin.wide_axes():
-            if axis not in seen:
-                call.table.freeze(call.axis_atoms(origin, axis), f"{call.place} picks from {origin.name}")
+        seen = {found[0] for d in range(rank) if (found := part.own_dimension(d)) is not None}
+        for own in origin.wide_dimensions():
+            if own not in seen:
+                call.table.freeze(call.parameter_atoms(origin, own), f"{call.place} picks from {origin.name}")
 
 
 def _run_on(call: Call, replace: Callable[[str, Any], Any]) -> list[Tensor]:
@@ -187,25 +187,25 @@ def elementwise(call: Call) -> list[Payload]:
         # The target may be a window on a larger tensor whose labels would not hear of this.
         return call.freeze_inputs(f"{call.place} writes channels into a tensor made elsewhere")
     wide = [
-        (tensor, payload, payload.axis + len(shape) - tensor.ndim)
+        (tensor, payload, payload.dimension + len(shape) - tensor.ndim)
         for tensor, payload in carriers
-        if tensor.shape[payload.axis] == shape[payload.axis + len(shape) - tensor.ndim]
+        if tensor.shape[payload.dimension] == shape[payload.dimension + len(shape) - tensor.ndim]
     ]
     for tensor, payload in carriers:
         if all(tensor is not other for other, _, _ in wide):
-            call.table.freeze(payload.ids, f"a single channel is spread over others by {call.place}")
-    axes = {axis for _, _, axis in wide}
-    if len(axes) != 1:
+            call.table.freeze(payload.atoms, f"a single channel is spread over others by {call.place}")
+    dimensions = {dimension for _, _, dimension in wide}
+    if len(dimensions) != 1:
         return call.freeze_inputs(f"{call.place} combines channels along different axes")
-    axis = axes.pop()
-    ids = wide[0][1].ids
+    dimension = dimensions.pop()
+    atoms = wide[0][1].atoms
     for _, payload, _ in wide[1:]:
-        call.table.tie(ids, payload.ids)
+        call.table.tie(atoms, payload.atoms)
     for tensor, other in met:
-        dimension = axis - (len(shape) - tensor.ndim)
-        if not isinstance(other, Channels) and dimension >= 0:
-            call.bind_along(tensor, dimension, ids)
-    made = Channels(axis, ids)
+        own = dimension - (len(shape) - tensor.ndim)
+        if not isinstance(other, Channels) and own >= 0:
+            call.bind_along(tensor, own, atoms)
+    made = Channels(dimension, atoms)
     return [made if output.shape == shape else Constant() for output in call.outputs]
 
 
@@ -227,6 +227,6 @@ def spatial(call: Call) -> list[Payload]:
     if not isinstance(payload, Channels):
         return [payload] * len(call.outputs)
     rank = next((int(digit) for digit in "123" if f"{digit}d" in call.name), 2)
-    if payload.axis >= next(call.tensors()).ndim - rank:
+    if payload.dimension >= next(call.tensors()).ndim - rank:
         return call.freeze_inputs(f"{call.place} mixes channels")
     return [payload] * len(call.outputs)

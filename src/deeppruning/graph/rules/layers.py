@@ -3,7 +3,7 @@
 import numpy as np
 from torch import Tensor, nn
 
-from deeppruning.graph.labels.atoms import AtomTable, Ids
+from deeppruning.graph.labels.atoms import Atoms, AtomTable
 from deeppruning.graph.labels.payloads import Channels, Constant, Fixed, Origin, Payload
 from deeppruning.graph.rules.call import Call
 from deeppruning.graph.rules.weights import normalised
@@ -21,13 +21,13 @@ def convolution(call: Call) -> list[Payload]:
     input_dim, output_dim = (0, 1) if transposed else (1, 0)
     tensor = call.args["input"]
     if groups > 1:
-        ids = _grouped(call, weight, incoming, groups, transposed)
+        atoms = _grouped(call, weight, incoming, groups, transposed)
     else:
         read_input(call, weight.name, input_dim, incoming, tensor.shape[1])
-        ids = own_filters(call, weight, output_dim)
+        atoms = own_filters(call, weight, output_dim)
     if isinstance(call.args.get("bias"), Tensor):
-        call.bind_along(call.args["bias"], 0, ids)
-    return [Channels(1, ids)]
+        call.bind_along(call.args["bias"], 0, atoms)
+    return [Channels(1, atoms)]
 
 
 def _computed(call: Call, reason: str) -> list[Payload]:
@@ -36,13 +36,13 @@ def _computed(call: Call, reason: str) -> list[Payload]:
     output = call.outputs[0]
     kernel = tuple(call.args["weight"].shape[2:])
     layer = call.layer or call.place
-    owner = (*call.owner, output.shape[1])
-    own = call.table.issue(owner, output.shape[1], kind="conv", layer=layer, kernel=kernel)
+    site = (*call.site, output.shape[1])
+    own = call.table.issue(site, output.shape[1], kind="conv", layer=layer, kernel=kernel)
     call.table.freeze(own, reason)
     return [Fixed(reason)]
 
 
-def _owner(call: Call, weight: Origin) -> str:
+def _layer_of(call: Call, weight: Origin) -> str:
     """The layer a weight belongs to; what is computed goes by other names (`weight_v`, `original1`)."""
     inside = call.layer and weight.name.startswith(f"{call.layer}.")
     if inside and isinstance(call.module, LAYERS):
@@ -50,20 +50,20 @@ def _owner(call: Call, weight: Origin) -> str:
     return weight.name.removesuffix(".weight")
 
 
-def own_filters(call: Call, weight: Origin, dimension: int, kind: str = "conv") -> Ids:
+def own_filters(call: Call, weight: Origin, dimension: int, kind: str = "conv") -> Atoms:
     """The atoms of a layer's own outputs, bound to the dimension of its weight that makes them."""
-    layer = _owner(call, weight)
-    ids = call.table.issue(
+    layer = _layer_of(call, weight)
+    atoms = call.table.issue(
         (weight.name, dimension), weight.shape[dimension], kind=kind, layer=layer, kernel=weight.shape[2:]
     )
-    call.table.bind(weight.name, dimension, ids)
-    return ids
+    call.table.bind(weight.name, dimension, atoms)
+    return atoms
 
 
 def read_input(call: Call, name: str, dimension: int, incoming: Payload | None, size: int) -> None:
     """A layer reads its input: the slices of its weight belong to the channels that come in."""
     if isinstance(incoming, Channels):
-        call.table.bind(name, dimension, incoming.ids)
+        call.table.bind(name, dimension, incoming.atoms)
         return
     reason = incoming.reason if isinstance(incoming, Fixed) else f"{call.place} reads constants"
     fixed = call.table.issue((name, dimension, "fixed"), size, kind="fixed", layer=name)
@@ -71,29 +71,29 @@ def read_input(call: Call, name: str, dimension: int, incoming: Payload | None, 
     call.table.bind(name, dimension, fixed)
 
 
-def read_along(call: Call, incoming: Payload | None, axis: int) -> Payload | None:
-    """What a layer reads along the axis it sums over; channels along any other must keep their number.
+def read_along(call: Call, incoming: Payload | None, dimension: int) -> Payload | None:
+    """What a layer reads along the dimension it sums over; channels along any other must keep their number.
 
     The layer's own filters are none the worse for it.
     """
-    if not isinstance(incoming, Channels) or incoming.axis == axis:
+    if not isinstance(incoming, Channels) or incoming.dimension == dimension:
         return incoming
     reason = f"{call.place} reads channels along another axis"
-    call.table.freeze(incoming.ids, reason)
+    call.table.freeze(incoming.atoms, reason)
     return Fixed(reason)
 
 
-def _grouped(call: Call, weight: Origin, incoming: Payload | None, groups: int, transposed: bool) -> Ids:
+def _grouped(call: Call, weight: Origin, incoming: Payload | None, groups: int, transposed: bool) -> Atoms:
     """Grouped convolution: whole groups go, or the same positions in every group, whichever is finer."""
     per_in = call.args["input"].shape[1] // groups
     per_out = weight.shape[1] if transposed else weight.shape[0] // groups
     # One channel a group on either side leaves no positions to choose from.
     by_group = groups >= max(per_in, per_out) or min(per_in, per_out) == 1
-    inward = incoming.ids if isinstance(incoming, Channels) else None
+    inward = incoming.atoms if isinstance(incoming, Channels) else None
     if inward is not None:
         _tie_blocks(call.table, inward, groups, whole=by_group)
     if by_group:
-        layer = _owner(call, weight)
+        layer = _layer_of(call, weight)
         outward = call.table.issue(
             (weight.name, 0), groups * per_out, kind="conv", layer=layer, kernel=weight.shape[2:]
         )
@@ -118,11 +118,11 @@ def _grouped(call: Call, weight: Origin, incoming: Payload | None, groups: int, 
     return own
 
 
-def _tie_blocks(table: AtomTable, ids: Ids, groups: int, *, whole: bool) -> None:
+def _tie_blocks(table: AtomTable, atoms: Atoms, groups: int, *, whole: bool) -> None:
     """Tie the channels of each group to one another, or those at the same position in every group."""
-    blocks = ids.reshape(groups, -1)
+    blocks = atoms.reshape(groups, -1)
     keepers = np.repeat(blocks[:, 0], blocks.shape[1]) if whole else np.tile(blocks[0], groups)
-    table.tie(ids, keepers)
+    table.tie(atoms, keepers)
 
 
 def batch_norm(call: Call) -> list[Payload]:
@@ -133,11 +133,11 @@ def batch_norm(call: Call) -> list[Payload]:
         return normalised(call, incoming, 1, set(range(len(incoming.viewed_shape()))) - {1})
     if not isinstance(incoming, Channels):
         return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
-    if incoming.axis != 1:
+    if incoming.dimension != 1:
         return call.freeze_inputs(f"{call.place} normalises along another axis")
     for tensor in list(call.tensors())[1:]:
         if tensor.numel():
-            call.bind_along(tensor, 0, incoming.ids)
+            call.bind_along(tensor, 0, incoming.atoms)
     _note_norm(call, incoming)
     return [incoming, *rest]
 
@@ -152,13 +152,13 @@ def layer_norm(call: Call) -> list[Payload]:
         return normalised(call, incoming, None, set(trailing))
     if not isinstance(incoming, Channels):
         return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
-    dimension = incoming.axis - (tensor.ndim - len(call.args["normalized_shape"]))
+    dimension = incoming.dimension - (tensor.ndim - len(call.args["normalized_shape"]))
     if dimension >= 0:
         for name in ("weight", "bias"):
             if isinstance(call.args.get(name), Tensor):
-                call.bind_along(call.args[name], dimension, incoming.ids)
+                call.bind_along(call.args[name], dimension, incoming.atoms)
         if call.module is not None:
-            call.table.norms[(call.layer, dimension)] = incoming.ids
+            call.table.norms[(call.layer, dimension)] = incoming.atoms
     return [incoming, *rest]
 
 
@@ -170,16 +170,16 @@ def group_norm(call: Call) -> list[Payload]:
         return call.freeze_inputs(f"{call.place} normalises a whole parameter")
     if not isinstance(incoming, Channels):
         return [incoming if isinstance(incoming, Fixed) else Constant(), *rest]
-    if incoming.axis != 1:
+    if incoming.dimension != 1:
         return call.freeze_inputs(f"{call.place} normalises along another axis")
     groups = call.args["group"]
-    whole = whole_groups_go(groups, len(incoming.ids))
-    _tie_blocks(call.table, incoming.ids, groups, whole=whole)
+    whole = whole_groups_go(groups, len(incoming.atoms))
+    _tie_blocks(call.table, incoming.atoms, groups, whole=whole)
     if whole:
-        call.table.grouped[f"{call.layer}.weight"] = len(incoming.ids) // groups
+        call.table.grouped[f"{call.layer}.weight"] = len(incoming.atoms) // groups
     for name in ("weight", "bias"):
         if isinstance(call.args.get(name), Tensor):
-            call.bind_along(call.args[name], 0, incoming.ids)
+            call.bind_along(call.args[name], 0, incoming.atoms)
     _note_norm(call, incoming)
     return [incoming, *rest]
 
@@ -191,7 +191,7 @@ def whole_groups_go(groups: int, channels: int) -> bool:
 
 def _note_norm(call: Call, incoming: Channels) -> None:
     """Norm layers without parameters still hold a width: remember which channels it counts."""
-    if call.module is not None and len(incoming.ids) == getattr(
+    if call.module is not None and len(incoming.atoms) == getattr(
         call.module, "num_features", getattr(call.module, "num_channels", -1)
     ):
-        call.table.norms[(call.layer, 0)] = incoming.ids
+        call.table.norms[(call.layer, 0)] = incoming.atoms

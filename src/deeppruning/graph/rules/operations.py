@@ -30,7 +30,7 @@ REARRANGING = _names("t transpose permute movedim unsqueeze squeeze flip")
 # Moves that take some positions and leave the others behind.
 PICKING = _names("select unbind slice split split_with_sizes chunk narrow index index_select diagonal gather")
 
-# Operations that treat each channel's map by itself and keep the channel axis where it is.
+# Operations that treat each channel's map by itself and keep the channels' dimension where it is.
 SPATIAL_PREFIXES = (
     "max_pool",
     "avg_pool",

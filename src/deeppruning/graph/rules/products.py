@@ -36,12 +36,12 @@ def matmul(call: Call) -> list[Payload]:
     weight, matrix = product.weight, product.matrix
     if math.prod(weight.shape) != matrix.shape[product.inner] * matrix.shape[product.outer]:
         return call.freeze_inputs(f"{call.place} uses a part of {weight.name}")
-    inner = _axis(weight, matrix, product.inner)
+    inner = _own_dimension(weight, matrix, product.inner)
     if inner is None:
         return call.freeze_inputs(f"{call.place} sums over several dimensions of {weight.name}")
     incoming = read_along(call, call.lookup(product.source), product.read)
     if isinstance(incoming, Channels) and matrix.shape[product.inner] > 1:
-        call.bind_along(matrix, product.inner, incoming.ids)
+        call.bind_along(matrix, product.inner, incoming.atoms)
     else:
         read_input(call, weight.name, inner, incoming, weight.shape[inner])
     return [_outputs(call, product, inner)]
@@ -63,31 +63,31 @@ def _product(call: Call) -> _Product | None:
     return _Product(first, left, left.ndim - 1, left.ndim - 2, right, rows, -2)
 
 
-def _axis(weight: Origin, matrix: Tensor, dimension: int) -> int | None:
-    """The axis of the weight that runs along a dimension of the matrix; None where it is not one alone."""
+def _own_dimension(weight: Origin, matrix: Tensor, dimension: int) -> int | None:
+    """The weight's own dimension along one of the matrix; None where it is not one alone."""
     size = matrix.shape[dimension]
     if size > 1:
-        found = weight.axis_along(dimension)
+        found = weight.own_dimension(dimension)
         return found[0] if found is not None and weight.shape[found[0]] == size else None
-    lone = [axis for axis, extent in enumerate(weight.shape) if extent == 1]
+    lone = [own for own, extent in enumerate(weight.shape) if extent == 1]
     return lone[0] if lone and len(weight.shape) == 2 else None
 
 
 def _outputs(call: Call, product: _Product, inner: int) -> Payload:
-    """Channels of the layer's own, unless its outputs do not lie along one axis of the weight."""
+    """Channels of the layer's own, unless its outputs do not lie along one dimension of the weight."""
     weight, matrix = product.weight, product.matrix
-    outer = _axis(weight, matrix, product.outer)
+    outer = _own_dimension(weight, matrix, product.outer)
     if outer is None or outer == inner:
         reason = f"{call.place} makes its outputs of several dimensions of {weight.name}, or of none"
-        for axis in weight.wide_axes():
-            if axis != inner:
-                call.table.freeze(call.axis_atoms(weight, axis), reason)
+        for own in weight.wide_dimensions():
+            if own != inner:
+                call.table.freeze(call.parameter_atoms(weight, own), reason)
         return Fixed(reason)
-    ids = own_filters(call, weight, outer, kind="linear")
-    found = weight.axis_along(product.outer) if len(ids) > 1 else None
+    atoms = own_filters(call, weight, outer, kind="linear")
+    found = weight.own_dimension(product.outer) if len(atoms) > 1 else None
     if found is not None:
-        ids = ids[found[1]]
+        atoms = atoms[found[1]]
     addend = call.args.get("self") if call.name in WITH_ADDEND else call.args.get("bias")
     if isinstance(addend, Tensor):
-        call.bind_along(addend, addend.ndim - 1, ids)
-    return Channels(call.outputs[0].ndim + product.made, ids)
+        call.bind_along(addend, addend.ndim - 1, atoms)
+    return Channels(call.outputs[0].ndim + product.made, atoms)

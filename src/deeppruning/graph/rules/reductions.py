@@ -22,11 +22,13 @@ def along(call: Call) -> list[Payload]:
         return reduction(call, tensor, payload, dims)
     if not isinstance(payload, Channels):
         return [payload] * len(call.outputs)
-    if payload.axis in dims:
+    if payload.dimension in dims:
         return over_channels(call, tensor, payload, dims)
     dropped = call.outputs[0].ndim < tensor.ndim
-    axis = payload.axis - sum(dim < payload.axis for dim in dims) if dropped else payload.axis
-    return [Channels(axis, payload.ids)] * len(call.outputs)
+    dimension = (
+        payload.dimension - sum(dim < payload.dimension for dim in dims) if dropped else payload.dimension
+    )
+    return [Channels(dimension, payload.atoms)] * len(call.outputs)
 
 
 def _reduced(call: Call, tensor: Tensor) -> set[int]:

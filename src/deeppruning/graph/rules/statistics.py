@@ -44,7 +44,7 @@ def over_channels(call: Call, tensor: Tensor, payload: Channels, dims: set[int])
         # Channels at zero add nothing to a sum, nor to a length.
         return [Fixed(f"{call.place} adds up channels")] * len(call.outputs)
     if call.name in MEANS or (call.name in SPREADS and _defined_for_one(call, tensor, payload, dims)):
-        return [Statistic(payload.axis, payload.ids, reason)] * len(call.outputs)
+        return [Statistic(payload.dimension, payload.atoms, reason)] * len(call.outputs)
     return call.freeze_inputs(reason)
 
 
@@ -56,7 +56,7 @@ def _order(call: Call) -> float:
 def _defined_for_one(call: Call, tensor: Tensor, payload: Channels, dims: set[int]) -> bool:
     """Whether the spread of a single channel is a number: an unbiased one needs two values at least."""
     given = call.args.get("correction", 1.0 if call.args.get("unbiased", True) else 0.0)
-    values = math.prod(tensor.shape[dim] for dim in dims if dim != payload.axis)
+    values = math.prod(tensor.shape[dim] for dim in dims if dim != payload.dimension)
     return values > (1.0 if given is None else float(given))
 
 
@@ -83,10 +83,10 @@ def met_by(call: Call) -> list[tuple[Tensor, Payload]]:
 
 def _norms(tensor: Tensor, found: Statistic, other: Tensor, channels: Channels, rank: int) -> bool:
     """Whether a statistic meets the channels it was taken of, spread over all of them."""
-    dimension = channels.axis + rank - other.ndim - (rank - tensor.ndim)
+    dimension = channels.dimension + rank - other.ndim - (rank - tensor.ndim)
     alone = dimension < 0 or tensor.shape[dimension] == 1
-    wide = other.shape[channels.axis] == len(channels.ids)
-    return alone and wide and np.array_equal(found.ids, channels.ids)
+    wide = other.shape[channels.dimension] == len(channels.atoms)
+    return alone and wide and np.array_equal(found.atoms, channels.atoms)
 
 
 def carried(call: Call) -> Statistic | None:
@@ -97,7 +97,7 @@ def carried(call: Call) -> Statistic | None:
     for tensor in call.tensors():
         payload = call.peek(tensor)
         if isinstance(payload, Statistic):
-            if found is not None and not np.array_equal(found.ids, payload.ids):
+            if found is not None and not np.array_equal(found.atoms, payload.atoms):
                 return None
             found = payload
         elif isinstance(payload, Channels) or (tensor.numel() > 1 and not isinstance(payload, Constant)):

@@ -1,14 +1,14 @@
 """What computing with parameters alone does to labels: weights masked, normed or standardised on the fly.
 
 The result keeps the payload of the parameter it has its shape from (its `Origin`): slicing that
-parameter slices the result. The other parameters are tied to it axis by axis, and an axis along which
-positions are mixed (the mean of each filter) is frozen, for a cut there would change what stays.
+parameter slices the result. The other parameters are tied to it dimension by dimension, and one along
+which positions are mixed (the mean of each filter) is frozen, for a cut there would change what stays.
 """
 
 import numpy as np
 from torch import Tensor
 
-from deeppruning.graph.labels.atoms import Ids
+from deeppruning.graph.labels.atoms import Atoms
 from deeppruning.graph.labels.payloads import Constant, Fixed, Origin, Payload
 from deeppruning.graph.rules.call import Call
 
@@ -47,18 +47,18 @@ def _is_weight(origin: Origin) -> bool:
 
 
 def _alike(payload: Payload, leader: Origin, call: Call) -> bool:
-    """Whether two parameters of one shape are seen through the same window: they are tied axis by axis."""
+    """Whether two parameters of one shape are seen through the same window; then they are tied."""
     if not isinstance(payload, Origin) or payload.shape != leader.shape or payload.window != leader.window:
         return False
     if payload.index is not leader.index:
         return False
-    for axis in payload.wide_axes() if payload.name != leader.name else ():
-        call.table.tie(call.axis_atoms(payload, axis), call.axis_atoms(leader, axis))
+    for own in payload.wide_dimensions() if payload.name != leader.name else ():
+        call.table.tie(call.parameter_atoms(payload, own), call.parameter_atoms(leader, own))
     return True
 
 
 def _join(call: Call, leader: Origin, other: Origin, dimension: int) -> None:
-    """Tie the axes of two parameters that meet along a dimension, or freeze both where that is unclear."""
+    """Tie two parameters that meet along a dimension, or pin both where it is unclear how."""
     own, met = _atoms_along(call, leader, dimension), _atoms_along(call, other, dimension)
     if own is not None and met is not None:
         call.table.tie(own, met)
@@ -68,37 +68,37 @@ def _join(call: Call, leader: Origin, other: Origin, dimension: int) -> None:
         call.table.pin(origin.name, reason)
 
 
-def _atoms_along(call: Call, origin: Origin, dimension: int) -> Ids | None:
-    """The atoms of the one parameter axis that runs along a dimension (counted from the end)."""
-    found = origin.axis_along(len(origin.viewed_shape()) + dimension)
+def _atoms_along(call: Call, origin: Origin, dimension: int) -> Atoms | None:
+    """The atoms of a parameter along a dimension of the tensor (counted from the end), if it has them all."""
+    found = origin.own_dimension(len(origin.viewed_shape()) + dimension)
     if found is None:
         return None
-    axis, positions = found
-    covered = len(np.unique(positions)) == origin.shape[axis]
-    return call.axis_atoms(origin, axis)[positions] if covered else None
+    own, positions = found
+    covered = len(np.unique(positions)) == origin.shape[own]
+    return call.parameter_atoms(origin, own)[positions] if covered else None
 
 
 def _freeze_along(call: Call, origin: Origin, dimension: int, reason: str) -> None:
-    found = origin.axis_along(len(origin.viewed_shape()) + dimension)
+    found = origin.own_dimension(len(origin.viewed_shape()) + dimension)
     if found is None:
         call.table.pin(origin.name, reason)
     else:
-        call.table.freeze(call.axis_atoms(origin, found[0]), reason)
+        call.table.freeze(call.parameter_atoms(origin, found[0]), reason)
 
 
 def mix(call: Call, origin: Origin, dims: set[int]) -> None:
-    """Positions along these dimensions are mixed: the parameter's axes that no other dimension shows stay."""
+    """Positions along these dimensions are mixed: what no other one shows of the parameter stays."""
     rank = len(origin.viewed_shape())
     shown = {
         found[0]
         for dimension in range(rank)
-        if dimension not in dims and (found := origin.axis_along(dimension)) is not None
+        if dimension not in dims and (found := origin.own_dimension(dimension)) is not None
     }
     call.touch([origin])
-    for axis in origin.wide_axes():
-        if axis not in shown:
-            reason = f"{call.place} takes {origin.name} together along dimension {axis}"
-            call.table.freeze(call.axis_atoms(origin, axis), reason)
+    for own in origin.wide_dimensions():
+        if own not in shown:
+            reason = f"{call.place} takes {origin.name} together along dimension {own}"
+            call.table.freeze(call.parameter_atoms(origin, own), reason)
 
 
 def reduction(call: Call, tensor: Tensor, origin: Origin, dims: set[int]) -> list[Payload]:

@@ -5,7 +5,7 @@ Each operation has a rule that says what it does to labels; one that is not know
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from deeppruning.graph.labels.atoms import AtomTable, Ids
+from deeppruning.graph.labels.atoms import Atoms, AtomTable, Site
 from deeppruning.graph.labels.payloads import Channels, Constant, Fixed, Origin, Payload, Statistic
 from deeppruning.graph.rules import elementwise as elementwise_rules
 from deeppruning.graph.rules import layers as layer_rules
@@ -57,13 +57,13 @@ class Record:
     inputs: list[Channels]
     payloads: list[Payload]
     shapes: list[tuple[int, ...]]
-    site: Hashable  # its place in the code, the same in every run and in both modes
+    site: Site  # its place in the code, the same in every run and in both modes
     likes: list[tuple[torch.dtype, torch.device]]  # what the outputs are made of
 
-    def ids(self) -> list[Ids]:
+    def atoms(self) -> list[Atoms]:
         """The atoms of all channels that go in or come out."""
         channels = [*self.inputs, *(p for p in self.payloads if isinstance(p, Channels))]
-        return [payload.ids for payload in channels]
+        return [payload.atoms for payload in channels]
 
 
 @dataclass
@@ -116,13 +116,13 @@ class Tracer(Follower):
         self.payloads: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             self.payloads[tensor] = Origin(name, tuple(tensor.shape))
-        self.visits: Counter[Hashable] = Counter()
+        self.visits: Counter[Site] = Counter()
 
     def lookup(self, tensor: Tensor) -> Payload:
         """The payload of a tensor, for any use: a statistic over channels freezes them."""
         found = self.peek(tensor)
         if isinstance(found, Statistic):
-            self.table.freeze(found.ids, found.reason)
+            self.table.freeze(found.atoms, found.reason)
             return Fixed(found.reason)
         return found
 
@@ -151,7 +151,7 @@ class Tracer(Follower):
             lookup=self.lookup,
             layer=layer,
             module=module,
-            owner=self._site(name),
+            site=self._site(name),
             peek=self.peek,
         )
         inputs = call.inputs()
@@ -170,7 +170,7 @@ class Tracer(Follower):
         self.trace.other_multiply_adds += _multiply_adds(func, args, kwargs, result)
         return result
 
-    def _site(self, name: str) -> tuple[Hashable, ...]:
+    def _site(self, name: str) -> Site:
         place = (*(module for module, _ in self.stack), name)
         self.visits[place] += 1
         return (*place, self.visits[place])
@@ -180,7 +180,7 @@ class Tracer(Follower):
         modules = tuple(name for name, _ in self.stack)
         likes = [(tensor.dtype, tensor.device) for tensor in call.outputs]
         self.trace.records.append(
-            Record(call.name, call.layer, modules, inputs, payloads, shapes, call.owner, likes)
+            Record(call.name, call.layer, modules, inputs, payloads, shapes, call.site, likes)
         )
 
     def _count(self, call: Call, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -214,16 +214,16 @@ class Tracer(Follower):
     def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         """A detached module hands out atoms of its own."""
         incoming = self.lookup(inputs[0])
-        ids = self.table.issue((name, "output"), output.shape[1], kind="module", layer=name)
-        self.table.bind(f"{name}.output", 1, ids)
+        atoms = self.table.issue((name, "output"), output.shape[1], kind="module", layer=name)
+        self.table.bind(f"{name}.output", 1, atoms)
         if isinstance(incoming, Channels):
-            self.table.bind(f"{name}.input", 1, incoming.ids)
+            self.table.bind(f"{name}.input", 1, incoming.atoms)
         # A module may hand back its very input; the copy keeps the two sets of labels apart.
         fresh = output.clone()
         site = self._site("module")
         call = Call("module", None, {}, [fresh], self.table, self.lookup, name, module, site, self.peek)
-        self.payloads[fresh] = Channels(1, ids)
-        self._write_down(call, [incoming] if isinstance(incoming, Channels) else [], [Channels(1, ids)])
+        self.payloads[fresh] = Channels(1, atoms)
+        self._write_down(call, [incoming] if isinstance(incoming, Channels) else [], [Channels(1, atoms)])
         return fresh
 
 
@@ -242,5 +242,5 @@ def run_on_labels(
     for tensor in tensors_in(tracer.run(model, args, kwargs)):
         payload = tracer.lookup(tensor)
         if isinstance(payload, Channels):
-            tracer.table.freeze(payload.ids, "the network's output")
+            tracer.table.freeze(payload.atoms, "the network's output")
     return tracer.trace
