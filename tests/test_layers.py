@@ -11,10 +11,11 @@ PACKAGE = Path(__file__).parent.parent / "src" / "deeppruning"
 LAYERS = {
     "": [
         {"version", "errors"},
+        {"registry"},
         {"genome", "config", "system"},
         {"graph", "models", "data", "evolution", "backends"},
         {"training", "runs", "refitting"},
-        {"importance"},
+        {"importance", "objectives"},
         {"pruning"},
         {"comparison"},
         {"reporting", "exporting"},

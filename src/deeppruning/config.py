@@ -8,11 +8,12 @@ Traceback (most recent call last):
 deeppruning.errors.InputError: mutation must lie in [0.0, 1.0], got 2.0
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from deeppruning.errors import InputError, unknown
+from deeppruning.registry import EVALUATIONS, OBJECTIVES
 
 Config = TypeVar("Config", bound="_Checked")
 
@@ -30,7 +31,7 @@ def _whole(name: str, value: int, low: int, high: int = 2**31 - 1) -> None:
         raise InputError(f"{name} must be at most {high}, got {value!r}")
 
 
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+def _one_of(name: str, value: str, allowed: Iterable[str]) -> None:
     if value not in allowed:
         raise unknown(name, str(value), allowed)
 
@@ -160,14 +161,14 @@ class SearchConfig(_Checked):
         if self.parents > 3:
             raise InputError(f"parents must be 1, 2 or 3 (there are three to pick from), got {self.parents}")
         _whole("sample", self.sample, 1)
-        _one_of("evaluation", self.evaluation, ("finetune", "recalibrate"))
+        _one_of("evaluation", self.evaluation, EVALUATIONS)
         _whole("eval_epochs", self.eval_epochs, 0)
         _within("eval_lr", self.eval_lr, 0.0)
         _one_of("eval_schedule", self.eval_schedule, SCHEDULES)
         _whole("eval_batch_size", self.eval_batch_size, 1)
         _within("eval_momentum", self.eval_momentum, 0.0, 1.0)
         _within("eval_weight_decay", self.eval_weight_decay, 0.0)
-        _one_of("objective", self.objective, ("flops", "params", "latency"))
+        _one_of("objective", self.objective, OBJECTIVES)
         _one_of("encoding", self.encoding, ("paper", "full"))
         _whole("min_channels", self.min_channels, 1)
         _whole("round_to", self.round_to, 1)

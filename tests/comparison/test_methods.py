@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from deeppruning.comparison import METHODS, choose_methods
-from deeppruning.comparison.methods.flops import TOLERANCE
 from deeppruning.comparison.problem import Problem, Target
 from deeppruning.errors import InputError
+from deeppruning.importance.budget import TOLERANCE
 from deeppruning.models import create_model
 from rival_helpers import make_problem
 from search_helpers import digits, quick_search

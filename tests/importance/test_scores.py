@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from deeppruning.comparison import METHODS
 from deeppruning.comparison.methods.auto_balanced import TwoSigned, balance_factors
-from deeppruning.comparison.methods.flops import meet_flops
 from deeppruning.comparison.methods.nsga import KGEA, knee_preference
-from deeppruning.comparison.methods.ranking import L1Sensitivity, global_order, uniform_order
+from deeppruning.comparison.methods.ranking import L1Sensitivity
 from deeppruning.comparison.methods.searching import best_within
 from deeppruning.comparison.methods.thinet import ThiNet, greedy_order
 from deeppruning.comparison.problem import Problem, Target
 from deeppruning.comparison.results import hypervolume
 from deeppruning.data.images import ImageSet
 from deeppruning.graph import ChannelGraph
+from deeppruning.importance import global_order, meet_flops, uniform_order
 from deeppruning.importance.activations import gather_activations
 from deeppruning.importance.criteria import APoZ, Entropy, L1Norm, MeanActivation, Random, filter_norms
 from rival_helpers import make_problem
@@ -55,7 +55,7 @@ def pointwise_problem(tmp_path: Path, first: list[float], second: list[float]) -
 
 def test_l1_is_the_sum_of_absolute_weights(tmp_path: Path) -> None:
     problem = pointwise_problem(tmp_path, [-3.0, 1.0, 0.5], [1.0, 1.0, 1.0])
-    assert L1Norm().scores(problem).tolist() == [3.0, 1.0, 0.5]
+    assert L1Norm().scores(problem.evidence).tolist() == [3.0, 1.0, 0.5]
 
 
 def test_l1_of_tied_filters_is_that_of_all_of_them(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_l1_of_tied_filters_is_that_of_all_of_them(tmp_path: Path) -> None:
     problem = make_problem(net, tmp_path)
     tied = next(group for group in problem.graph.groups if len(group.layers) == 2)
     expected = (net.stem.weight[2].abs().sum() + net.outer.weight[2].abs().sum()).item()
-    assert L1Norm().scores(problem)[tied.genes[2]] == pytest.approx(expected)
+    assert L1Norm().scores(problem.evidence)[tied.genes[2]] == pytest.approx(expected)
 
 
 def test_l1_of_a_grouped_transposed_convolution() -> None:
@@ -97,11 +97,11 @@ def test_layers_that_store_their_weights_in_other_ways(tmp_path: Path) -> None:
 def test_mean_activation_apoz_and_entropy(tmp_path: Path) -> None:
     problem = pointwise_problem(tmp_path, [1.0, -1.0, 0.0], [1.0, 1.0, 1.0])
     # Rectified answers to 1, 2, -1, 0: filter 0 gives 1 2 0 0, filter 1 gives 0 0 1 0, filter 2 nothing.
-    assert MeanActivation().scores(problem).tolist() == [0.75, 0.25, 0.0]
-    assert APoZ().scores(problem).tolist() == [0.5, 0.25, 0.0]
+    assert MeanActivation().scores(problem.evidence).tolist() == [0.75, 0.25, 0.0]
+    assert APoZ().scores(problem.evidence).tolist() == [0.5, 0.25, 0.0]
     halves_and_quarters = 0.5 * math.log(2) + 2 * 0.25 * math.log(4)
     three_to_one = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
-    assert Entropy().scores(problem) == pytest.approx([halves_and_quarters, three_to_one, 0.0])
+    assert Entropy().scores(problem.evidence) == pytest.approx([halves_and_quarters, three_to_one, 0.0])
 
 
 def test_activations_are_seen_behind_the_norm() -> None:
@@ -117,8 +117,10 @@ def test_activations_are_seen_behind_the_norm() -> None:
 def test_random_follows_the_seed(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
-    first, again = (Random().scores(make_problem(tiny_net(), tmp_path / name)) for name in ("a", "b"))
-    other = Random().scores(make_problem(tiny_net(), tmp_path / "c", seed=1))
+    first, again = (
+        Random().scores(make_problem(tiny_net(), tmp_path / name).evidence) for name in ("a", "b")
+    )
+    other = Random().scores(make_problem(tiny_net(), tmp_path / "c", seed=1).evidence)
     assert first.tolist() == again.tolist()
     assert first.tolist() != other.tolist()
 

@@ -12,7 +12,7 @@ from PIL import Image
 from deeppruning.comparison import METHODS
 from deeppruning.comparison import rivalry as writer
 from deeppruning.reporting import write_plots, write_rivals_plot
-from deeppruning.reporting.comparison import OTHER_KIND, OURS, RESULTS, kind_of, read_rivals
+from deeppruning.reporting.comparison import KINDS, OTHER_KIND, OURS, RESULTS, kind_of, read_rivals
 from deeppruning.reporting.comparison_plot import KIND_COLORS, OURS_COLOR, rivals, spread_apart
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render
@@ -56,7 +56,10 @@ def test_without_a_matched_run_the_same_search_stands_for_ours(tmp_path):
 
 def test_reader_and_writer_agree_on_names():
     assert (RESULTS, OURS) == (writer.RESULTS, writer.OURS)
-    assert [name for name in (*METHODS, OURS) if kind_of(name) == OTHER_KIND] == []
+    assert {method.kind for method in METHODS.values()} == set(KINDS)
+    listed = [name for names in KINDS.values() for name in names if name != OURS]
+    assert [METHODS[name].kind for name in listed] == [kind_of(name) for name in listed]
+    assert kind_of(OURS) != OTHER_KIND
 
 
 DAMAGES = {

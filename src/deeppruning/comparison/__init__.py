@@ -1,8 +1,22 @@
 """Other ways to prune, asked for the same FLOPs and fine-tuned alike, on the user's own model and data."""
 
 from deeppruning.comparison.events import MethodDone
-from deeppruning.comparison.methods.registry import METHODS, choose_methods
+from deeppruning.comparison.methods.registry import choose_methods, register_method
+from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.comparison.results import Comparison
 from deeppruning.comparison.rivalry import Rivalry, compare_methods
+from deeppruning.registry import METHODS
 
-__all__ = ["METHODS", "Comparison", "MethodDone", "Rivalry", "choose_methods", "compare_methods"]
+__all__ = [
+    "METHODS",
+    "Comparison",
+    "Method",
+    "MethodDone",
+    "Network",
+    "Problem",
+    "Rivalry",
+    "Target",
+    "choose_methods",
+    "compare_methods",
+    "register_method",
+]

@@ -18,7 +18,7 @@ from deeppruning.data.images import ImageSet
 from deeppruning.errors import RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.plan import Bits
-from deeppruning.importance.activations import Activations, gather_activations
+from deeppruning.importance import Evidence
 from deeppruning.pruning.candidate import Context, evaluate_candidate, settle
 from deeppruning.pruning.finetuning import Round, kind_of_round
 from deeppruning.pruning.runner import refuse_hopeless
@@ -29,7 +29,6 @@ from deeppruning.system.device import this_or_processor
 
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
-Scores = NDArray[np.float64]
 Workers = Session[tuple[Callable[[Context, Any], Any], Any], Any]
 
 
@@ -107,9 +106,9 @@ class Problem:
         return np.random.default_rng(self.seed)
 
     @cached_property
-    def activations(self) -> Activations:
-        """What the filters answer to the sample."""
-        return gather_activations(self.graph, self.sample, self.device)
+    def evidence(self) -> Evidence:
+        """What criteria may look at: the network and the sample."""
+        return Evidence(self.graph, self.model, self.sample, self.device, self.seed)
 
     def map(self, function: Callable[[Context, Argument], Value], items: Iterable[Argument]) -> list[Value]:
         """The function's values, in the order of the items, worked out side by side."""
@@ -182,6 +181,7 @@ class Method(ABC):
     """A way to prune. The docstring of each says what the source does and where a choice had to be made."""
 
     name: str
+    kind: str = "others"  # where the report shows it: one of reporting.comparison.KINDS, or others
     needs: str | None = None  # a module that is not installed with the package
 
     @abstractmethod

@@ -47,7 +47,7 @@ def read_proposal(path: Path) -> Proposal | None:
     advice = "delete it and repeat the comparison, which then asks the method again"
     tensors, facts = read_tensors(path, error=RunError, advice=advice)
     try:
-        errors = tuple(float(error) for error in json.loads(facts["errors"]))
+        errors = tuple(None if error is None else float(error) for error in json.loads(facts["errors"]))
         failures = json.loads(facts.get("failures", "null")) or [""] * len(errors)
         networks = [_network(place, tensors, str(failures[place])) for place in range(len(errors))]
         return Proposal(tuple(networks), errors, float(json.loads(facts["seconds"])))

@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +71,18 @@ class Comparison:
     original_flops: int
     rows: tuple[Row, ...] = ()
     searches: tuple[Search, ...] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)  # of methods, for a page that knows none of them
 
-    def with_results(self, rows: Sequence[Row], search: Search | None) -> "Comparison":
+    def with_results(self, rows: Sequence[Row], search: Search | None, kind: str) -> "Comparison":
         """The same with the networks of one method and seed, in place of those it had."""
         done = {(row.method, row.seed) for row in rows}
         kept = [row for row in self.rows if (row.method, row.seed) not in done]
         searches = [old for old in self.searches if (old.method, old.seed) not in done]
         return replace(
-            self, rows=(*kept, *rows), searches=(*searches, *((search,) if search is not None else ()))
+            self,
+            rows=(*kept, *rows),
+            searches=(*searches, *((search,) if search is not None else ())),
+            kinds={**self.kinds, **dict.fromkeys((row.method for row in rows), kind)},
         )
 
     def means(self) -> list[Mean]:
@@ -100,6 +104,7 @@ class Comparison:
             "rows": [asdict(row) for row in self.rows],
             "means": [asdict(mean) for mean in self.means()],
             "searches": [asdict(search) for search in self.searches],
+            "kinds": dict(self.kinds),
         }
 
     @classmethod
@@ -111,6 +116,7 @@ class Comparison:
             original_flops=table["original"]["flops"],
             rows=tuple(Row(**row) for row in table["rows"]),
             searches=tuple(Search(**search) for search in table["searches"]),
+            kinds=dict(table.get("kinds", {})),
         )
 
 

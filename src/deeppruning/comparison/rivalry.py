@@ -83,7 +83,9 @@ def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
             comparison = comparison or step.begin()
             for place, method in enumerate(asked, start=1):
                 rows, search = step.run(method)
-                comparison = comparison.with_results(rows, search)
+                comparison = comparison.with_results(
+                    rows, search, "searches" if method is None else method.kind
+                )
                 text = json.dumps(comparison.to_table(), indent=1)
                 write_atomically(run.path / RESULTS, text.encode())
                 done = seed * len(asked) + place

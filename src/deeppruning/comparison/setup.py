@@ -15,6 +15,7 @@ from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import balanced_sample
 from deeppruning.errors import InputError, RunError
 from deeppruning.graph import ChannelGraph
+from deeppruning.objectives import OBJECTIVES
 from deeppruning.pruning.identity import check_options
 from deeppruning.pruning.job import check_same_network
 from deeppruning.pruning.setup import Setup
@@ -23,6 +24,7 @@ from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
 from deeppruning.runs.records import Evaluation
 
+FLOPS = OBJECTIVES["flops"]
 ROLES = ("heavy", "knee", "light")  # from the most accurate to the cheapest
 
 
@@ -92,7 +94,7 @@ def make_rivalry(
     graph = job.context.graph
     if match is not None:
         _check_same(match, task, graph)
-    elif setup.search.objective != "flops":
+    elif setup.search.objective != FLOPS.name:
         raise InputError(f"a comparison is at equal FLOPs: its objective is no {setup.search.objective!r}")
     if match is None:
         setup.check_patterns(graph)
@@ -104,14 +106,14 @@ def make_rivalry(
         )
     return Rivalry(
         model=setup.model,
-        context=replace(job.context, task=task, objective="flops"),
+        context=replace(job.context, task=task, objective=FLOPS),
         search=setup.search,
         backend=job.backend,
         methods=tuple(chosen),
         targets=targets,
         seeds=seeds,
         ours=tuple(match.picks[role] for role in ROLES) if match else (),
-        evaluated=match.evaluated if match and match.search.objective == "flops" else (),
+        evaluated=match.evaluated if match and match.search.objective == FLOPS.name else (),
         observer=observer,
     )
 

@@ -1,33 +1,49 @@
 """The filter-selection criteria that the paper lists: each scores every gene, the lowest goes first."""
 
 from abc import ABC, abstractmethod
+from typing import TypeVar
 
 import numpy as np
 from torch import Tensor
 
-from deeppruning.comparison.problem import Problem, Scores
+from deeppruning.importance.evidence import Evidence
+from deeppruning.importance.orders import Scores
+from deeppruning.registry import CRITERIA
 
 
 class Criterion(ABC):
     """How much a filter matters. A gene that stands for several filters gets what they come to together."""
 
     name: str
+    kind = "criteria"  # where a comparison shows it
 
     @abstractmethod
-    def scores(self, problem: Problem) -> Scores:
+    def scores(self, evidence: Evidence) -> Scores:
         """A score for each gene; only the order within a layer matters, and the ratios between layers."""
 
 
+Class = TypeVar("Class", bound=type[Criterion])
+
+
+def register_criterion(criterion: Class) -> Class:
+    """Enter a criterion under its name: `genome_by` finds it, and `compare` has two methods of it."""
+    CRITERIA.add(criterion())
+    return criterion
+
+
+@register_criterion
 class Random(Criterion):
     """No criterion at all: every filter draws a number. The floor that each other has to beat."""
 
     name = "random"
+    kind = "floors"
 
-    def scores(self, problem: Problem) -> Scores:
+    def scores(self, evidence: Evidence) -> Scores:
         """Uniform in [0, 1)."""
-        return problem.generator().random(problem.graph.num_genes)
+        return evidence.generator().random(evidence.graph.num_genes)
 
 
+@register_criterion
 class L1Norm(Criterion):
     """Li et al. 2017: the sum of the absolute weights of a filter.
 
@@ -37,26 +53,28 @@ class L1Norm(Criterion):
 
     name = "l1"
 
-    def scores(self, problem: Problem) -> Scores:
+    def scores(self, evidence: Evidence) -> Scores:
         """Sum of |w| over the filters of each gene."""
-        scores = np.zeros(problem.graph.num_genes)
-        layers = problem.graph.layer_genes()
-        for layer, filters in problem.graph.filters(problem.model).items():
+        scores = np.zeros(evidence.graph.num_genes)
+        layers = evidence.graph.layer_genes()
+        for layer, filters in evidence.graph.filters(evidence.model).items():
             genes, norms = np.array(layers[layer]), filter_norms(filters)
             np.add.at(scores, genes[genes >= 0], norms[genes >= 0])
         return scores
 
 
+@register_criterion
 class MeanActivation(Criterion):
     """Molchanov et al. 2017: the mean answer of a filter, after rectification, over images and places."""
 
     name = "activation"
 
-    def scores(self, problem: Problem) -> Scores:
+    def scores(self, evidence: Evidence) -> Scores:
         """Mean rectified activation on the sample."""
-        return problem.activations.mean
+        return evidence.activations.mean
 
 
+@register_criterion
 class APoZ(Criterion):
     """Hu et al. 2016: the average percentage of zeros among a filter's rectified answers, most go first.
 
@@ -65,11 +83,12 @@ class APoZ(Criterion):
 
     name = "apoz"
 
-    def scores(self, problem: Problem) -> Scores:
+    def scores(self, evidence: Evidence) -> Scores:
         """One minus the share of zeros on the sample."""
-        return 1.0 - problem.activations.zeros
+        return 1.0 - evidence.activations.zeros
 
 
+@register_criterion
 class Entropy(Criterion):
     """Luo and Wu 2017: the entropy of a filter's pooled answers over the images, in `bins` equal steps.
 
@@ -79,9 +98,9 @@ class Entropy(Criterion):
     name = "entropy"
     bins = 100
 
-    def scores(self, problem: Problem) -> Scores:
+    def scores(self, evidence: Evidence) -> Scores:
         """Entropy in nats on the sample."""
-        return np.array([histogram_entropy(column, self.bins) for column in problem.activations.pooled.T])
+        return np.array([histogram_entropy(column, self.bins) for column in evidence.activations.pooled.T])
 
 
 def filter_norms(filters: Tensor) -> Scores:

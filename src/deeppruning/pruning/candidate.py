@@ -1,27 +1,23 @@
 """One candidate: from a genome to its objectives, the same wherever and whenever it is evaluated."""
 
-import copy
 import hashlib
 import math
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.utils._pytree import tree_map
 
 from deeppruning.backends.base import Outcome
 from deeppruning.errors import Diverged
 from deeppruning.graph import ChannelGraph
+from deeppruning.objectives import Objective, as_objective
 from deeppruning.pruning.task import Task
 from deeppruning.runs.records import Evaluation, Status
 
 Genome = NDArray[np.bool_]
-Objective = str | Callable[[nn.Module], float]
 
 
 @dataclass(frozen=True)
@@ -30,7 +26,7 @@ class Context:
 
     graph: ChannelGraph
     task: Task
-    objective: Objective  # "flops", "params", "latency", or a function of the thin network
+    objective: Objective | str | Callable[[nn.Module], float]  # a name only where workers know it, too
     example_input: Any
     seed: int
     device: str = "cpu"  # what latency is measured on
@@ -96,32 +92,5 @@ def candidate_seed(seed: int, genome: Genome) -> int:
 
 def cost_of(context: Context, thin: nn.Module, genome: Genome) -> float:
     """The second objective of a thin network."""
-    if context.objective == "flops":
-        return float(context.graph.flops(genome))
-    if context.objective == "params":
-        return float(context.graph.params(genome))
-    if context.objective == "latency":
-        # A copy: where the network itself is trained is for the task to say.
-        return measure_latency(copy.deepcopy(thin).to(context.device), context.example_input)
-    assert callable(context.objective)
-    return float(context.objective(thin))
-
-
-def measure_latency(model: nn.Module, example_input: Any, *, runs: int = 15) -> float:
-    """Median seconds of a forward pass on the example input, after a warm-up."""
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    there = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, example_input)
-    kwargs = there if isinstance(there, Mapping) else {}
-    args = () if kwargs else tuple(there) if isinstance(there, (tuple, list)) else (there,)
-    was_training = model.training
-    model.eval()
-    seconds = []
-    with torch.inference_mode():
-        for _ in range(runs + 3):
-            start = time.perf_counter()
-            model(*args, **kwargs)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            seconds.append(time.perf_counter() - start)
-    model.train(was_training)
-    return float(np.median(seconds[3:]))
+    objective = as_objective(context.objective)
+    return objective.cost(context.graph, genome, thin, context.example_input, context.device)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from deeppruning.errors import RunError
+from deeppruning.objectives import Function, as_objective
 from deeppruning.pruning.candidate import Context
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.threads import torch_threads
@@ -113,20 +114,18 @@ def describe_objective(context: Context, threads: int) -> dict[str, Any]:
 
     A function that measures has another value each time: then its name is all there is to go by.
     """
-    objective = context.objective
-    if isinstance(objective, str):
-        return {"name": objective, "of_the_original": None}
-    name = getattr(objective, "__qualname__", None) or type(objective).__qualname__
+    objective = as_objective(context.objective)
+    if not isinstance(objective, Function):
+        return {"name": objective.name, "of_the_original": None}
     with torch_threads(threads):
-        first, second = (_value(context) for _ in range(2))
-    return {"name": f"function {name}", "of_the_original": first if first == second else None}
+        first, second = (_value(objective, context) for _ in range(2))
+    return {"name": objective.name, "of_the_original": first if first == second else None}
 
 
-def _value(context: Context) -> float | None:
-    assert callable(context.objective)
+def _value(objective: Function, context: Context) -> float | None:
     try:
         with torch.random.fork_rng(devices=[]):
-            value = float(context.objective(original(context)))
+            value = float(objective.function(original(context)))
     except Exception:  # the user's code; it may need a device that only the workers have
         return None
     return value if math.isfinite(value) else None

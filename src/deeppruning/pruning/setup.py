@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +20,8 @@ from deeppruning.data.splits import check_fits, check_pixels
 from deeppruning.errors import DataError, InputError, unknown
 from deeppruning.graph import ChannelGraph
 from deeppruning.models.registry import architecture_of
-from deeppruning.pruning.candidate import Context, Objective
+from deeppruning.objectives import Objective, as_objective
+from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import Observer, ignore
 from deeppruning.pruning.job import Job, fingerprint
 from deeppruning.pruning.task import Classification, Task
@@ -41,7 +43,7 @@ class Setup:
     candidate_timeout: Timeout | None = None  # seconds, auto or off; None: the backend's own, which is auto
     device: str = "auto"
     task: Task | None = None
-    objective: Objective | None = None
+    objective: Objective | str | Callable[[nn.Module], float] | None = None
     example_input: Any = None
     observer: Observer = ignore
     description: dict[str, str] = field(default_factory=dict)
@@ -83,7 +85,7 @@ class Setup:
         example_input = self._example(task)
         graph = prunable_graph(self.model, example_input, self.search)
         light = task.for_search() if isinstance(task, Classification) else task
-        objective = self.objective if self.objective is not None else self.search.objective
+        objective = as_objective(self.search.objective if self.objective is None else self.objective)
         return Job(
             model=self.model,
             context=Context(graph, light, objective, example_input, self.search.seed, device),

@@ -10,7 +10,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -18,8 +18,9 @@ from torch import nn
 
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.images import ImageSet
+from deeppruning.pruning.evaluations import EVALUATIONS, EvaluationKind, Trial
 from deeppruning.system.device import this_or_processor
-from deeppruning.training.evaluate import evaluate, recalibrate
+from deeppruning.training.evaluate import evaluate
 from deeppruning.training.loop import fit
 from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import hash_tensors
@@ -89,13 +90,15 @@ class Classification(Task):
     test: ImageSet | None = None
     tuning: FinetuneConfig | None = None
     teacher: nn.Module | None = None
+    # Looked up where the task is made: workers need not know every name that this process does.
+    evaluation: EvaluationKind = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.evaluation = EVALUATIONS.find(self.search.evaluation)
 
     def candidate_error(self, model: nn.Module, seed: int) -> float:
-        """Brief fine-tuning or recalibration on the sample, then the error on that same sample."""
-        if self.search.evaluation == "recalibrate":
-            recalibrate(model, self.sample, device=self.device)
-        else:
-            fit(model, self.sample, self.search.training(seed), device=self.device)
+        """The evaluation that the options name, on the sample, then the error on that same sample."""
+        self.evaluation.prepare(Trial(model, self.sample, self.search, seed, self.device))
         return evaluate(model, self.sample, device=self.device).error
 
     def untrained_error(self, model: nn.Module) -> float | None:

@@ -15,6 +15,7 @@ RESULTS = "results.json"
 OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
 STAND_IN = "es-plus"  # the same search, where no run was matched
 LABELS = {OURS: "DeepPruningES"}
+# Kinds, and what was of which kind when a comparison did not write that into its file.
 KINDS = {
     "criteria": (
         *("l1", "activation", "apoz", "entropy"),
@@ -35,11 +36,14 @@ def read_rivals(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def kind_of(method: str) -> str:
+def kind_of(method: str, written: Any = None) -> str:
+    """The kind of a method, as it is written in the file if that is one of the kinds there are.
+
+    >>> kind_of("thinet"), kind_of("one of your own"), kind_of("one of your own", "searches")
+    ('reconstruction, regularisation', 'others', 'searches')
     """
-    >>> kind_of("thinet"), kind_of("one of your own")
-    ('reconstruction, regularisation', 'others')
-    """
+    if isinstance(written, str) and written in KINDS:
+        return written
     return next((kind for kind, names in KINDS.items() if method in names), OTHER_KIND)
 
 
@@ -57,13 +61,15 @@ def _reduced(table: Mapping[str, Any]) -> dict[str, Any] | None:
             points.setdefault(_text(mean["method"]), {})[mean["target"]] = _point(mean, full)
     if not points:
         return None
+    kinds = table.get("kinds")
+    kinds = kinds if isinstance(kinds, Mapping) else {}
     middle = names.index("knee") if "knee" in names else len(names) // 2
     ours = OURS if OURS in points else STAND_IN
     methods: list[dict[str, Any]] = [
         {
             "name": method,
             "label": LABELS.get(method, method),
-            "kind": kind_of(method),
+            "kind": kind_of(method, kinds.get(method)),
             "ours": method == ours,
             "points": [found.get(name) for name in names],
         }

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from deeppruning.genome import unpack_genome
+from deeppruning.objectives import OBJECTIVES, Function
 from deeppruning.reporting.comparison import FOLDER, read_rivals
 from deeppruning.reporting.words import standing, verdict
 from deeppruning.runs.database import readable_errors
@@ -111,15 +112,14 @@ def _picks_by_generation(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, An
 
 def _axes(objective: str, candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """What the error can be plotted against, the objective of the search first."""
-    axes = [{"key": "flops", "label": "FLOPs"}, {"key": "params", "label": "Parameters"}]
-    if objective == "params":
-        return axes[::-1]
-    if objective == "latency":
-        return [{"key": "cost", "label": "Latency in the search, seconds"}, *axes]
-    # A function of the user's own leaves no name, but its costs are not FLOPs.
-    if any(row["cost"] != row["flops"] for row in candidates if row["cost"] is not None):
-        return [{"key": "cost", "label": "Cost (own objective)"}, *axes]
-    return axes
+    chosen = OBJECTIVES[objective]
+    label = chosen.title
+    column = chosen.column
+    # A function of the user's own leaves no name, but its costs are not those of the objective named.
+    if any(row["cost"] != row[column] for row in candidates if row["cost"] is not None):
+        column, label = Function.column, Function.label
+    kept = {one.column: one.title for one in OBJECTIVES.values() if one.column != "cost"}
+    return [{"key": key, "label": title} for key, title in ({column: label} | kept).items()]
 
 
 def _solutions(

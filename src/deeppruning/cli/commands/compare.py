@@ -23,7 +23,7 @@ from deeppruning.cli.options.search import (
     search_options,
 )
 from deeppruning.cli.running import resumable
-from deeppruning.comparison import Comparison, MethodDone
+from deeppruning.comparison import METHODS, Comparison, MethodDone
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
@@ -38,7 +38,12 @@ from deeppruning.system.allocator import keep_freed_memory
 @weights_option
 @model_option
 @data_options("digits")
-@click.option("--methods", default="all", show_default=True, help="Names with commas between, or all.")
+@click.option(
+    "--methods",
+    default="all",
+    show_default=True,
+    help=f"Names with commas between, or all: {', '.join(METHODS)}.",
+)
 @click.option(
     "--match",
     type=click.Path(path_type=Path),
@@ -72,11 +77,9 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare with other ways to prune MODEL: same data, same FLOPs, same fine-tuning.
 
-    Methods: random, l1, activation, apoz and entropy (the same share of every layer; with -global, as
-    random-global, wherever the score is lowest), l1-sensitivity, thinet, auto-balanced, ga, kgea, nsga2,
-    es-plus and es-comma (our strategy with other seeds), random-search, uniform-width. Those that search
-    evaluate as many candidates as the run. Stopped, the same command goes on; methods and seeds can be
-    added later.
+    A criterion such as l1 cuts the same share of every layer, l1-global wherever the score is lowest;
+    es-plus and es-comma are our strategy with other seeds. Methods that search evaluate as many candidates
+    as the run. Stopped, the same command goes on; methods and seeds can be added later.
 
     \b
     Example:

@@ -16,7 +16,7 @@ from deeppruning.cli.display.amounts import amount
 from deeppruning.cli.display.progress import SearchProgress
 from deeppruning.cli.main import COMMANDS
 from deeppruning.errors import DeepPruningError
-from deeppruning.pruning.candidate import measure_latency
+from deeppruning.objectives.latency import measure_latency
 from deeppruning.pruning.result import Result
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder

@@ -1,6 +1,6 @@
 """What a search works on (network, weights, data, objective): loaded, written into a run, found again."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from deeppruning.cli.options.user_function import load_function
 from deeppruning.data.registry import KNOWN, data_folders, data_status
 from deeppruning.data.splits import DataSplits
 from deeppruning.errors import RunError
-from deeppruning.pruning.candidate import Objective
 from deeppruning.runs.folder import RunFolder
 
 
@@ -114,7 +113,7 @@ class Loaded:
     inputs: Inputs
     network: nn.Module
     splits: DataSplits
-    objective: Objective | None
+    objective: Callable[[nn.Module], float] | None
     normalization_source: str
 
     @property

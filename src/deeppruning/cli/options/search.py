@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.registry import EVALUATIONS, OBJECTIVES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -21,9 +22,8 @@ _SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
     ("selection", str, "plus|comma", "Whether the three parents compete with their offspring.", True),
     ("parents", int, None, "How many of the three are recombined for one offspring (rho).", True),
     ("sample", int, None, "Training images a candidate is trained and judged on, balanced by class.", True),
-    ("evaluation", str, "finetune|recalibrate",
-     "How a candidate is judged: after brief SGD, or with only its batch norms re-estimated "
-     "(about a tenth of the time).", True),
+    ("evaluation", str, "|".join(EVALUATIONS),
+     f"How a candidate is judged: {', or '.join(kind.about for kind in EVALUATIONS.values())}.", True),
     ("eval_epochs", int, None, "Epochs of SGD for one candidate.", True),
     ("eval_lr", float, None, "Learning rate for one candidate.", True),
     ("eval_schedule", str, "constant|cosine|onecycle", "How that rate changes.", False),
@@ -31,7 +31,7 @@ _SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
     ("eval_momentum", float, None, "Momentum of SGD for one candidate.", False),
     ("eval_weight_decay", float, None, "Weight decay for one candidate.", False),
     ("eval_augment", bool, None, "Crop and mirror images at random while a candidate is trained.", False),
-    ("objective", str, "flops|params|latency|FUNCTION",
+    ("objective", str, "|".join((*OBJECTIVES, "FUNCTION")),
      "What is minimised beside the error; a function of the thin network is given as "
      "package.module:function or file.py:function.", True),
     ("encoding", str, "paper|full",

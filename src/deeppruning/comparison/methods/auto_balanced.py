@@ -7,14 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from deeppruning.comparison.methods.flops import meet_flops
-from deeppruning.comparison.methods.ranking import prunable, uniform_order
-from deeppruning.comparison.problem import Method, Network, Problem, Scores, Target
+from deeppruning.comparison.methods.registry import register_method
+from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import Diverged
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.plan import Bits
+from deeppruning.importance.budget import meet_flops
 from deeppruning.importance.criteria import L1Norm
+from deeppruning.importance.orders import Scores, prunable, uniform_order
 from deeppruning.pruning.candidate import Context, candidate_seed
 from deeppruning.pruning.task import Classification
 from deeppruning.training.loop import fit
@@ -22,6 +23,7 @@ from deeppruning.training.loop import fit
 STRENGTH = 0.05
 
 
+@register_method
 class AutoBalanced(Method):
     """Ding et al. 2018: l2 regularisation of two signs moves what filters do to those that will stay.
 
@@ -34,10 +36,11 @@ class AutoBalanced(Method):
     """
 
     name = "auto-balanced"
+    kind = "reconstruction, regularisation"
 
     def propose(self, problem: Problem, targets: Sequence[Target]) -> list[Network]:
         """A network regularised and cut for each target by itself, because each has its own filters to go."""
-        graph, scores = problem.graph, L1Norm().scores(problem)
+        graph, scores = problem.graph, L1Norm().scores(problem.evidence)
         order = uniform_order(graph, scores)
         genomes = [meet_flops(graph, graph.full_genome(), order, target.flops) for target in targets]
         factors = [balance_factors(graph, scores, genome) for genome in genomes]

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from deeppruning.comparison.methods.flops import meet_flops
+from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import RunError
 from deeppruning.graph.plan import Bits
+from deeppruning.importance.budget import meet_flops
 
 
+@register_method
 class Genetic(Method):
     """Wang et al. 2018: binary genomes, roulette-wheel selection, crossover, mutation, the best is kept.
 
@@ -21,6 +23,7 @@ class Genetic(Method):
     """
 
     name = "ga"
+    kind = "searches"
     population = 16
 
     def propose(self, problem: Problem, targets: Sequence[Target]) -> list[Network]:

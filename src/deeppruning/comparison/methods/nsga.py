@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.methods.searching import Searching
 from deeppruning.comparison.problem import Problem
 from deeppruning.graph.plan import Bits
 from deeppruning.pruning.runner import make_strategy
 
 
+@register_method
 class NSGA2(Searching):
     """Deb et al. 2002: non-dominated sorting, ties broken by crowding distance.
 
@@ -64,6 +66,7 @@ class NSGA2(Searching):
         return batches
 
 
+@register_method
 class KGEA(NSGA2):
     """Zhou et al. 2019, the knee-guided evolutionary algorithm, on NSGA-II as they have it.
 

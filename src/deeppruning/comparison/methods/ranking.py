@@ -6,13 +6,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from deeppruning.comparison.methods.flops import meet_flops
-from deeppruning.comparison.problem import Method, Network, Problem, Scores, Target
+from deeppruning.comparison.methods.registry import register_method
+from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import Diverged
-from deeppruning.graph import ChannelGraph
 from deeppruning.graph.plan import Bits
+from deeppruning.importance.budget import meet_flops, order_by
 from deeppruning.importance.criteria import Criterion, L1Norm
+from deeppruning.importance.orders import prunable, rank_shares
 from deeppruning.pruning.candidate import Context
+from deeppruning.registry import CRITERIA, METHODS
 
 ALL_WRONG = 1.0  # the share of wrong answers of a layer that is gone
 
@@ -41,15 +43,18 @@ class ByCriterion(Ranking):
         self.criterion = criterion
         self.everywhere = everywhere
         self.name = criterion.name + ("-global" if everywhere else "")
+        self.kind = criterion.kind
 
     def order(self, problem: Problem) -> list[int]:
         """By score over the layer's mean, or by rank within the layer."""
-        scores = self.criterion.scores(problem)
-        return (
-            global_order(problem.graph, scores) if self.everywhere else uniform_order(problem.graph, scores)
-        )
+        return order_by(self.criterion, problem.evidence, everywhere=self.everywhere)
 
 
+CRITERIA.follow(lambda criterion: METHODS.add(ByCriterion(criterion)))
+CRITERIA.follow(lambda criterion: METHODS.add(ByCriterion(criterion, everywhere=True)))
+
+
+@register_method
 class L1Sensitivity(Ranking):
     """Li et al. 2017: layers that bear pruning well are cut more, as a scan of each layer shows.
 
@@ -59,11 +64,12 @@ class L1Sensitivity(Ranking):
     """
 
     name = "l1-sensitivity"
+    kind = "criteria"
     shares = (0.25, 0.5, 0.75)
 
     def order(self, problem: Problem) -> list[int]:
         """By the error at which each filter's turn comes."""
-        graph, scores = problem.graph, L1Norm().scores(problem)
+        graph, scores = problem.graph, L1Norm().scores(problem.evidence)
         layers = [np.array(genes)[np.argsort(scores[list(genes)])] for genes in prunable(graph)]
         steps = [[round(share * len(genes)) for share in self.shares] for genes in layers]
         cuts = [(place, count) for place, counts in enumerate(steps) for count in counts]
@@ -87,34 +93,6 @@ def plain_error(context: Context, genome: Bits) -> float:
         return ALL_WRONG
     assert error is not None
     return error
-
-
-def prunable(graph: ChannelGraph) -> list[tuple[int, ...]]:
-    """The genes of every set of layers whose filters go together."""
-    return [group.genes for group in graph.groups if group.prunable]
-
-
-def rank_shares(graph: ChannelGraph, scores: Scores) -> NDArray[np.float64]:
-    """For each gene the share of its layer's filters that are gone when its turn comes."""
-    shares = np.zeros(graph.num_genes)
-    for genes in prunable(graph):
-        ranked = np.array(genes)[np.argsort(scores[list(genes)], kind="stable")]
-        shares[ranked] = (np.arange(len(ranked)) + 1) / len(ranked)
-    return shares
-
-
-def uniform_order(graph: ChannelGraph, scores: Scores) -> list[int]:
-    """An order that, wherever it is broken off, has taken the same share of every layer."""
-    return [int(gene) for gene in np.argsort(rank_shares(graph, scores), kind="stable")]
-
-
-def global_order(graph: ChannelGraph, scores: Scores) -> list[int]:
-    """An order by score, each over the mean of its layer."""
-    scaled = np.array(scores, dtype=np.float64)
-    for genes in prunable(graph):
-        mean = np.abs(scaled[list(genes)]).mean()
-        scaled[list(genes)] /= mean if mean > 0 else 1.0
-    return [int(gene) for gene in np.argsort(scaled, kind="stable")]
 
 
 def _without(genome: Bits, genes: NDArray[np.int64]) -> Bits:

@@ -1,38 +1,20 @@
-"""All methods by name."""
+"""How a method is entered, and found by its name."""
 
 import importlib.util
 from collections.abc import Sequence
+from typing import TypeVar
 
-from deeppruning.comparison.methods.auto_balanced import AutoBalanced
-from deeppruning.comparison.methods.genetic import Genetic
-from deeppruning.comparison.methods.nsga import KGEA, NSGA2
-from deeppruning.comparison.methods.ranking import ByCriterion, L1Sensitivity
-from deeppruning.comparison.methods.searching import RandomSearch, Strategy
-from deeppruning.comparison.methods.thinet import ThiNet
-from deeppruning.comparison.methods.uniform_width import UniformWidth
 from deeppruning.comparison.problem import Method
 from deeppruning.errors import InputError, unknown
-from deeppruning.importance.criteria import APoZ, Entropy, L1Norm, MeanActivation, Random
+from deeppruning.registry import METHODS
 
-_CRITERIA = (Random(), L1Norm(), MeanActivation(), APoZ(), Entropy())
+Class = TypeVar("Class", bound=type[Method])
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        *(ByCriterion(criterion) for criterion in _CRITERIA),
-        *(ByCriterion(criterion, everywhere=True) for criterion in _CRITERIA),
-        L1Sensitivity(),
-        ThiNet(),
-        AutoBalanced(),
-        Genetic(),
-        KGEA(),
-        NSGA2(),
-        Strategy("plus"),
-        Strategy("comma"),
-        RandomSearch(),
-        UniformWidth(),
-    )
-}
+
+def register_method(method: Class) -> Class:
+    """Enter a method under its name."""
+    METHODS.add(method())
+    return method
 
 
 def choose_methods(names: str | Sequence[str]) -> list[Method]:

@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from deeppruning.comparison.methods.flops import TOLERANCE, meet_flops
+from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import RunError
 from deeppruning.graph.plan import Bits
+from deeppruning.importance.budget import TOLERANCE, meet_flops
 from deeppruning.pruning.runner import make_strategy
+from deeppruning.registry import METHODS
 
 
 class Searching(Method):
@@ -20,6 +22,8 @@ class Searching(Method):
     It is the candidate with the smallest error among those at most 2 % above the FLOPs asked for; what it
     then has left to spend is filled up with filters drawn at random, which the search has not tried.
     """
+
+    kind = "searches"
 
     @abstractmethod
     def search(self, problem: Problem) -> list[tuple[Bits, NDArray[np.float64]]]:
@@ -74,6 +78,11 @@ class Strategy(Searching):
         return batches
 
 
+METHODS.add(Strategy("plus"))
+METHODS.add(Strategy("comma"))
+
+
+@register_method
 class RandomSearch(Searching):
     """The floor of all searches: each candidate draws a share to keep, then each filter whether it is kept.
 
@@ -81,6 +90,7 @@ class RandomSearch(Searching):
     """
 
     name = "random-search"
+    kind = "floors"
 
     def search(self, problem: Problem) -> list[tuple[Bits, NDArray[np.float64]]]:
         """All candidates at once: none learns from another."""

@@ -11,11 +11,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from deeppruning.comparison.methods.flops import meet_flops
-from deeppruning.comparison.methods.ranking import prunable, uniform_order
+from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.data.batches import Batches
 from deeppruning.graph.plan import Bits
+from deeppruning.importance.budget import meet_flops
+from deeppruning.importance.orders import prunable, uniform_order
 from deeppruning.system.device import precision_of
 from deeppruning.training.evaluate import mode
 
@@ -23,6 +24,7 @@ Matrix = NDArray[np.float64]
 CONVOLUTIONS: dict[type[nn.Module], Any] = {nn.Conv1d: F.conv1d, nn.Conv2d: F.conv2d, nn.Conv3d: F.conv3d}
 
 
+@register_method
 class ThiNet(Method):
     """Luo et al. 2017: a filter matters as far as the next layer's sums need it.
 
@@ -36,6 +38,7 @@ class ThiNet(Method):
     """
 
     name = "thinet"
+    kind = "reconstruction, regularisation"
     images = 200
     filters = 8  # of every reading layer, drawn at random
     places = 10  # of every image and filter, drawn at random

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deeppruning.comparison.methods.flops import meet_flops
-from deeppruning.comparison.methods.ranking import uniform_order
+from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
+from deeppruning.importance.budget import meet_flops
+from deeppruning.importance.orders import uniform_order
 from deeppruning.pruning.candidate import candidate_seed
 from deeppruning.pruning.task import redraw_weights
 
 
+@register_method
 class UniformWidth(Method):
     """The floor: every layer made thinner by the same share, its weights drawn anew, trained like the others.
 
@@ -19,6 +21,7 @@ class UniformWidth(Method):
     """
 
     name = "uniform-width"
+    kind = "floors"
 
     def propose(self, problem: Problem, targets: Sequence[Target]) -> list[Network]:
         """The first filters of every layer, which after the draw are as good as any."""

@@ -1,13 +1,41 @@
-"""From an order in which filters go to a network of the FLOPs asked for."""
+"""From scores, or an order in which filters go, to a genome of the FLOPs asked for."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.plan import Bits
+from deeppruning.importance.criteria import Criterion
+from deeppruning.importance.evidence import Evidence
+from deeppruning.importance.orders import global_order, uniform_order
+from deeppruning.registry import CRITERIA
 
 TOLERANCE = 0.02  # of the FLOPs asked for
+
+
+def genome_by(
+    criterion: str | Criterion, evidence: Evidence, *, flops: float, everywhere: bool = False
+) -> Bits:
+    """The genome of about `flops` without the filters that matter least by a criterion, or one's name.
+
+    The same share of every layer goes or, with `everywhere`, the lowest scores wherever they are, each
+    over the mean of its layer. `evidence.graph.prune` makes the network of it.
+    """
+    graph = evidence.graph
+    full = graph.flops(graph.full_genome())
+    if not 0 < flops <= full:
+        raise InputError(f"flops must lie above 0 and within the network's {full:,}, got {flops!r}")
+    chosen = CRITERIA.find(criterion) if isinstance(criterion, str) else criterion
+    order = order_by(chosen, evidence, everywhere=everywhere)
+    return meet_flops(graph, graph.full_genome(), order, flops)
+
+
+def order_by(criterion: Criterion, evidence: Evidence, *, everywhere: bool = False) -> list[int]:
+    """All genes, those that matter least by the criterion first."""
+    ordered = global_order if everywhere else uniform_order
+    return ordered(evidence.graph, criterion.scores(evidence))
 
 
 def meet_flops(graph: ChannelGraph, genome: Bits, order: Sequence[int], flops: float) -> Bits:

@@ -1,0 +1,23 @@
+"""What is minimised beside the error: one file each, found by itself; torch is imported only to measure."""
+
+from deeppruning.objectives.base import (
+    Counted,
+    Function,
+    Measured,
+    Objective,
+    as_objective,
+    register_objective,
+)
+from deeppruning.registry import OBJECTIVES
+
+ORDER = ("flops", "params", "latency")
+
+__all__ = [
+    "OBJECTIVES",
+    "Counted",
+    "Function",
+    "Measured",
+    "Objective",
+    "as_objective",
+    "register_objective",
+]

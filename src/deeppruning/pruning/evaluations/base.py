@@ -1,0 +1,46 @@
+"""What an evaluation kind is, and what it is given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from deeppruning.registry import EVALUATIONS
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from deeppruning.config import SearchConfig
+    from deeppruning.data.images import ImageSet
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A candidate just cut from the original's weights, with the images it is judged on."""
+
+    network: nn.Module
+    images: ImageSet
+    options: SearchConfig
+    seed: int  # of whatever is random
+    device: str
+
+
+class EvaluationKind(ABC):
+    """What happens to a candidate before its error is measured. Instances travel to worker processes."""
+
+    name: str
+    about: str  # the end of "How a candidate is judged: ..."
+
+    @abstractmethod
+    def prepare(self, trial: Trial) -> None:
+        """Change the network in place; the error on the images is measured afterwards."""
+
+
+Class = TypeVar("Class", bound=type[EvaluationKind])
+
+
+def register_evaluation(kind: Class) -> Class:
+    """Enter an evaluation kind under its name."""
+    EVALUATIONS.add(kind())
+    return kind

@@ -1,0 +1,105 @@
+"""The extension points: each is a registry of things by name, filled by the files of one package.
+
+Whoever looks into a registry has all modules of its package imported first, so a new file there is all it
+takes to add a thing. Things are listed in the order of their modules: that of `ORDER` where the package has
+one, then by the alphabet, then those of other packages. Names of objectives and evaluations are options,
+which are checked without torch: their modules import what is heavy where they use it.
+"""
+
+import importlib
+import pkgutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from deeppruning.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from deeppruning.comparison.problem import Method
+    from deeppruning.importance.criteria import Criterion
+    from deeppruning.objectives.base import Objective
+    from deeppruning.pruning.evaluations.base import EvaluationKind
+
+
+class Named(Protocol):
+    """Anything with a name."""
+
+    name: str
+
+
+Entry = TypeVar("Entry", bound=Named)
+
+
+class Registry(Mapping[str, Entry]):
+    """Things of one kind by name: those of the package first, then the user's own."""
+
+    def __init__(self, kind: str, home: str) -> None:
+        self.kind = kind
+        self.home = home
+        self._entries: dict[str, Entry] = {}
+        self._followers: list[Callable[[Entry], object]] = []
+        self._modules: list[str] | None = None  # of the package, in their order, once they are imported
+        self._lock = threading.RLock()
+
+    def add(self, entry: Entry) -> Entry:
+        """Enter a thing under its name; a class defined anew, as notebooks do, takes its old place."""
+        if not type(entry).__module__.startswith(self.home):
+            self._load()  # or a name of the package's own would be found taken by the package itself
+        old = self._entries.get(entry.name)
+        if old is not None and _origin(old) != _origin(entry):
+            raise InputError(
+                f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind} named {entry.name!r} is registered "
+                "already; give this one another name"
+            )
+        for follower in self._followers:
+            follower(entry)
+        self._entries[entry.name] = entry
+        return entry
+
+    def follow(self, follower: Callable[[Entry], object]) -> None:
+        """Call a function with every thing that is here, and with every one that comes later."""
+        for entry in self.values():
+            follower(entry)
+        self._followers.append(follower)
+
+    def find(self, name: str) -> Entry:
+        """The thing of this name; for a name that is not known, an error that offers the nearest."""
+        if name not in self:
+            raise unknown(self.kind, str(name), self)
+        return self[name]
+
+    def __getitem__(self, name: str) -> Entry:
+        self._load()
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        modules = self._load()
+        last = len(modules)
+        places = {name: place for place, name in enumerate(modules)}
+        ordered = sorted(self._entries.items(), key=lambda item: places.get(type(item[1]).__module__, last))
+        return iter([name for name, _ in ordered])
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._entries)
+
+    def _load(self) -> list[str]:
+        with self._lock:  # another thread waits until all are there
+            if self._modules is None:
+                package = importlib.import_module(self.home)
+                first = list(getattr(package, "ORDER", ()))
+                others = [module.name for module in pkgutil.iter_modules(package.__path__)]
+                self._modules = [f"{self.home}.{name}" for name in dict.fromkeys([*first, *others])]
+                for name in self._modules:
+                    importlib.import_module(name)
+            return self._modules
+
+
+def _origin(entry: object) -> tuple[str, str]:
+    return type(entry).__module__, type(entry).__qualname__
+
+
+CRITERIA: "Registry[Criterion]" = Registry("criterion", "deeppruning.importance")
+OBJECTIVES: "Registry[Objective]" = Registry("objective", "deeppruning.objectives")
+EVALUATIONS: "Registry[EvaluationKind]" = Registry("evaluation", "deeppruning.pruning.evaluations")
+METHODS: "Registry[Method]" = Registry("method", "deeppruning.comparison.methods")
