@@ -93,13 +93,41 @@ def find_move(record: Record, genes: Genes) -> Move | None:
 
 
 def positions_of(wanted: Iterable[Ids], atoms: Ids) -> list[Ids]:
-    """Where each atom stands among the others, -1 for one that is not there."""
-    known, first = np.unique(atoms, return_index=True)
-    found = []
+    """Where each of the wanted runs of atoms stands among the others, -1 for an atom that is not there.
+
+    An atom may stand at several places, for tied channels may bear one label: a run is first looked
+    for in one piece, behind the one before; else its atoms are taken in the order in which they stand.
+    """
+    found: list[Ids] = []
+    end = 0
     for ids in wanted:
-        place = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-        found.append(np.where(known[place] == ids, first[place], -1))
+        start = _run_in(ids, atoms, end)
+        if start is None:
+            found.append(_one_by_one(ids, atoms))
+        else:
+            end = start + len(ids)
+            found.append(np.arange(start, end))
     return found
+
+
+def _run_in(ids: Ids, atoms: Ids, behind: int) -> int | None:
+    if not 0 < len(ids) <= len(atoms):
+        return None
+    starts = np.flatnonzero(atoms[: len(atoms) - len(ids) + 1] == ids[0]).tolist()
+    places = [start for start in starts if np.array_equal(atoms[start : start + len(ids)], ids)]
+    return next((place for place in places if place >= behind), places[0] if places else None)
+
+
+def _one_by_one(ids: Ids, atoms: Ids) -> Ids:
+    if not len(atoms):
+        return np.full(len(ids), -1, dtype=np.int64)
+    order = np.argsort(atoms, kind="stable")
+    known, first, counts = np.unique(atoms[order], return_index=True, return_counts=True)
+    place = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+    turn = np.argsort(np.argsort(ids, kind="stable"), kind="stable")
+    turn -= np.searchsorted(np.sort(ids), ids)  # how often the atom has come before
+    source = order[first[place] + turn % counts[place]]
+    return np.where(known[place] == ids, source, -1)
 
 
 def _handed_on(source: Ids, sizes: list[int]) -> bool:
