@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.proof.moves import find_move
+from deeppruning.graph.proof.moves import find_move, positions_of
 from deeppruning.graph.proof.trials import Trials
 from graph_networks import NETWORKS, conv
 from split_networks import FOLLOWING, SPLITS, between, unlike
@@ -155,7 +155,7 @@ def test_the_genomes_that_are_tried_unbalance_every_move(name):
     graph = graph_of(name, 12)
     built = graph._built
     genes = built.gene_of_class[built.classes]
-    genomes = Trials(built.plan, genes, built.records).genomes()
+    genomes = list(Trials(built.plan, genes, built.records).genomes())
     generator = np.random.default_rng(5)
     everything = graph.repair(generator.random((400, graph.num_genes)) < 0.5)
     moves = [move for record in built.records if (move := find_move(record, genes))]
@@ -170,8 +170,44 @@ def test_something_is_removed_at_every_operation(name):
     model, example = NETWORKS[name]()
     built = ChannelGraph(model, example)._built
     genes = built.gene_of_class[built.classes]
-    genomes = Trials(built.plan, genes, built.records).genomes()
+    genomes = list(Trials(built.plan, genes, built.records).genomes())
     for record in built.records:
         for atoms in record.atoms():
             free = genes[atoms][genes[atoms] >= 0]
             assert not len(free) or any(not genome[free].all() for genome in genomes)
+
+
+@pytest.mark.parametrize(
+    ("atoms", "wanted", "due"),
+    [
+        ([4, 5, 6, 7], [[4, 5], [6, 7]], [[0, 1], [2, 3]]),
+        ([4, 4, 5, 5], [[4, 4], [5, 5]], [[0, 1], [2, 3]]),
+        ([4, 5, 4, 5], [[4, 5], [4, 5]], [[0, 1], [2, 3]]),
+        ([4, 4, 4, 4], [[4], [4, 4]], [[0], [1, 2]]),
+        ([4, 5, 6], [[6, 9, 4]], [[2, -1, 0]]),
+        ([4, 4, 5], [[5, 4, 4, 4]], [[2, 0, 1, 0]]),
+        ([4, 5], [[], [9]], [[], [-1]]),
+    ],
+)
+def test_atoms_are_found_where_they_stand(atoms, wanted, due):
+    found = positions_of([np.array(ids, dtype=np.int64) for ids in wanted], np.array(atoms))
+    assert [positions.tolist() for positions in found] == due
+
+
+@pytest.mark.parametrize(("width", "genes"), [(32, 4), (48, 6), (24, 3)])
+def test_shuffled_units_in_a_row_keep_what_halving_leaves_free(width, genes):
+    """Three units, each of which ties half of its channels to the other: the width is halved thrice."""
+    half = width // 2
+
+    def run(net, x):
+        for body in net.bodies:
+            left, right = x.chunk(2, 1)
+            x = torch.cat([left, body(right)], 1)
+            n, c, h, w = x.shape
+            x = x.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
+        return x
+
+    model = between(run, width, bodies=nn.ModuleList(conv(half, half) for _ in range(3)))
+    graph = ChannelGraph(model, IMAGE)
+    assert graph.num_genes == genes
+    assert_right(graph, many(graph, 0, 8))

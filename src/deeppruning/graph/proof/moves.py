@@ -97,13 +97,41 @@ def find_move(record: Record, genes: Genes) -> Move | None:
 
 
 def positions_of(wanted: Iterable[Atoms], among: Atoms) -> list[Positions]:
-    """Where each atom stands among the others, -1 for one that is not there."""
-    known, first = np.unique(among, return_index=True)
-    found = []
+    """Where each of the wanted runs of atoms stands among the others, -1 for an atom that is not there.
+
+    An atom may stand at several places, for tied channels may bear one label: a run is first looked
+    for in one piece, behind the one before; else its atoms are taken in the order in which they stand.
+    """
+    found: list[Positions] = []
+    end = 0
     for atoms in wanted:
-        place = np.minimum(np.searchsorted(known, atoms), len(known) - 1)
-        found.append(np.where(known[place] == atoms, first[place], -1))
+        start = _run_in(atoms, among, end)
+        if start is None:
+            found.append(_one_by_one(atoms, among))
+        else:
+            end = start + len(atoms)
+            found.append(np.arange(start, end))
     return found
+
+
+def _run_in(atoms: Atoms, among: Atoms, behind: int) -> int | None:
+    if not 0 < len(atoms) <= len(among):
+        return None
+    starts = np.flatnonzero(among[: len(among) - len(atoms) + 1] == atoms[0]).tolist()
+    places = [start for start in starts if np.array_equal(among[start : start + len(atoms)], atoms)]
+    return next((place for place in places if place >= behind), places[0] if places else None)
+
+
+def _one_by_one(atoms: Atoms, among: Atoms) -> Positions:
+    if not len(among):
+        return np.full(len(atoms), -1, dtype=np.int64)
+    order = np.argsort(among, kind="stable")
+    known, first, counts = np.unique(among[order], return_index=True, return_counts=True)
+    place = np.minimum(np.searchsorted(known, atoms), len(known) - 1)
+    turn = np.argsort(np.argsort(atoms, kind="stable"), kind="stable")
+    turn -= np.searchsorted(np.sort(atoms), atoms)  # how often the atom has come before
+    source = order[first[place] + turn % counts[place]]
+    return np.where(known[place] == atoms, source, -1)
 
 
 def _handed_on(source: Positions, sizes: list[int]) -> bool:

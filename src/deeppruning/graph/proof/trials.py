@@ -1,11 +1,11 @@
 """Genomes to try on a network, chosen so that no operation can pass by luck.
 
-A random genome comes first. Where the network divides or reorders channels, structured ones stand
-beside it, and for every such operation a pair that leaves it the same widths and asks another result of
-it (see `moves`). Whatever a genome can remove anything from has something removed by one of them.
+A random genome comes first. Where the network divides or reorders channels, there is for every such
+operation a pair that leaves it the same widths and asks another result of it (see `moves`), and
+structured genomes stand beside. Whatever a genome can remove anything from has something removed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +28,16 @@ class Trials:
         self.genes = genes
         self.moves = _distinct(find_move(record, genes) for record in self.records)
 
-    def genomes(self) -> list[Bits]:
-        """All genomes to try, the random one first."""
-        found = [self._mended(self.generator.random(self.plan.num_genes) < 0.5)]
+    def genomes(self) -> Iterator[Bits]:
+        """All genomes to try, made as they are asked for: the first one finds most faults."""
+        tried = [self._mended(self.generator.random(self.plan.num_genes) < 0.5)]
+        yield tried[0]
         if self.moves:
-            found += self._structured()
-            self._contrast_moves(found)
-        self._remove_everywhere(found)
-        return found
+            self._contrast_moves(tried)
+        self._remove_everywhere(tried)
+        yield from tried[1:]
+        if self.moves:
+            yield from self._structured()
 
     def _mended(self, genome: Bits) -> Bits:
         return np.asarray(self.repair(genome[None])[0])
