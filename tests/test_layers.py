@@ -33,7 +33,6 @@ LAYERS = {
         {"proof", "table"},
         {"depth"},
         {"build"},
-        {"best"},
         {"channel_graph"},
     ],
     "backends": [{"limits"}, {"base", "parcel"}, {"inprocess", "pool"}, {"ray"}],
