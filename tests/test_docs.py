@@ -8,6 +8,7 @@ import click
 import pytest
 
 from deeppruning.cli.main import COMMANDS
+from test_layers import LAYERS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -35,3 +36,41 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     command = getattr(importlib.import_module(f"deeppruning.cli.commands.{name}"), name)
     assert "Example" in (command.help or "")
     assert f"deeppruning {name}" in (command.help or "")
+
+
+def files_named(text: str) -> list[str]:
+    """The source files a text names as code; those of users (`costs.py:energy`) go with a function."""
+    return re.findall(r"`([\w./-]+\.py)`", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    homes = (ROOT / "src" / "deeppruning", ROOT, page.parent)
+    named = files_named(page.read_text())
+    assert [name for name in named if not any((home / name).is_file() for home in homes)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_imports_that_are_shown_work(page: Path) -> None:
+    shown = re.findall(r"^\s*from (deeppruning[\w.]*) import ([\w, ]+)", page.read_text(), re.MULTILINE)
+    wanted = [(module, name.split(" as ")[0].strip()) for module, names in shown for name in names.split(",")]
+    assert [each for each in wanted if not hasattr(importlib.import_module(each[0]), each[1])] == []
+
+
+@pytest.mark.parametrize(("walk", "most"), [("### One genome", 19), ("### One convolution", 12)])
+def test_the_walks_through_the_code_are_short(walk: str, most: int) -> None:
+    named = files_named((ROOT / "CONTRIBUTING.md").read_text().split(walk)[1].split("\n#")[0])
+    assert len(named) == len(set(named)) > most // 2
+    assert len(named) <= most
+
+
+def test_the_layers_are_drawn_as_they_are_tested() -> None:
+    picture = (ROOT / "CONTRIBUTING.md").read_text().split("```\ncli\n")[1].split("```")[0]
+    drawn = [line.split(" · ") for line in ["cli", *picture.strip().splitlines()]]
+    place = {name: number for number, line in enumerate(reversed(drawn)) for name in line}
+    layers = [layer - {"__main__"} for layer in LAYERS[""]]
+    assert set().union(*layers) <= place.keys()
+    levels = [{place[name] for name in layer} for layer in layers if layer]
+    assert all(len(level) == 1 for level in levels)
+    heights = [max(level) for level in levels]
+    assert heights == sorted(set(heights))

@@ -34,7 +34,6 @@ LAYERS = {
         {"proof", "table"},
         {"depth"},
         {"build"},
-        {"best"},
         {"channel_graph"},
     ],
     "backends": [{"limits"}, {"base", "parcel"}, {"inprocess", "pool"}, {"ray"}],

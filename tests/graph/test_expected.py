@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.best import prefer
+from deeppruning.graph.build import prefer
 from deeppruning.graph.proof.stage import Stage
 from deeppruning.models import create_model
 from graph_networks import NETWORKS, Net, block, conv, head

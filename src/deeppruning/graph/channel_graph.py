@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from deeppruning.errors import GraphError, InputError
 from deeppruning.graph.assemble import GraphOptions
-from deeppruning.graph.best import build_best
+from deeppruning.graph.build import build_best
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.graph.depth.repair import DepthRepair

@@ -48,12 +48,13 @@ def matmul(call: Call) -> list[Payload]:
 
 
 def _product(call: Call) -> _Product | None:
-    """The weight and what it is multiplied with, None unless exactly one side is a parameter."""
+    """The weight and what it is multiplied with, None where neither side is a parameter.
+
+    Where both are (a layer reads learned tokens), the weight comes after what it reads.
+    """
     tensors = list(call.tensors())
     left, right = tensors[1:3] if call.name in WITH_ADDEND else tensors[:2]
     first, second = call.lookup(left), call.lookup(right)
-    if isinstance(first, Origin) == isinstance(second, Origin):
-        return None
     last, rows = right.ndim - 1, right.ndim - 2
     if isinstance(second, Origin):
         inner, outer = (last, rows) if call.name == "linear" else (rows, last)
