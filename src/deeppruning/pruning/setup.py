@@ -44,7 +44,6 @@ class Setup:
     objective: Objective | None = None
     example_input: Any = None
     observer: Observer = ignore
-    description: dict[str, str] = field(default_factory=dict)
 
     @property
     def tuning(self) -> FinetuneConfig:
@@ -91,7 +90,7 @@ class Setup:
             search=self.search,
             finetune=self.tuning,
             backend=backend,
-            description={**self._describe(task), **self.description},
+            description=self._describe(task),
             observer=self.observer,
         )
 
