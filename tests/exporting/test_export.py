@@ -15,7 +15,7 @@ import deeppruning as dp
 from deeppruning.cli.main import cli
 from deeppruning.data.images import Normalization
 from deeppruning.errors import DeepPruningError, GraphError, InputError, RunError
-from deeppruning.exporting import Normalized, export_onnx, export_program, read_network
+from deeppruning.exporting import FORMATS, Export, Normalized, export_onnx, export_program, read_network
 from deeppruning.exporting.onnx_file import has_onnx, open_session, run_session
 from deeppruning.models import create_model
 from deeppruning.models.registry import architecture_of
@@ -152,6 +152,16 @@ def test_torch_export_loads_back_with_a_free_batch(tmp_path: Path) -> None:
     pixels = torch.rand(5, 1, 8, 8) * 255
     found = torch.export.load(target).module()(pixels)
     assert torch.allclose(found, Normalized(network, normalization)(pixels), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_writes_a_file_and_tells_the_difference(name: str, tmp_path: Path) -> None:
+    chosen, target = FORMATS[name], tmp_path / f"tiny{FORMATS[name].suffix}"
+    for package in chosen.needs:
+        pytest.importorskip(package)
+    difference = chosen.write(Export(TinyNet().eval(), lambda: torch.zeros(1, 1, 8, 8)), target)
+    assert 0.0 <= difference <= 1e-4
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
 
 
 class Forgetful(nn.Module):
