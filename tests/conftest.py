@@ -1,10 +1,15 @@
-"""What holds for all tests: none of them writes into the state folder of whoever runs them."""
+"""What tests of several folders share; and none of them writes into the state folder of whoever runs them."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import torch
+
+from export_runs import own_class_run
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,3 +23,24 @@ def own_state_folder() -> Iterator[None]:
             del os.environ["XDG_STATE_HOME"]
         else:
             os.environ["XDG_STATE_HOME"] = before
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tiny networks gain nothing from threads, and suffer from them where tests run side by side."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on a network from the user's own file; to be copied, not changed."""
+    return own_class_run(tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="module")
+def own_run(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of it for the tests of one file."""
+    return Path(shutil.copytree(finished_run, tmp_path_factory.mktemp("copy") / "run"))

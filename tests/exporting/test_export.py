@@ -8,20 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from torch import Tensor, nn
 
 import deeppruning as dp
-from deeppruning.cli.main import cli
+from cli_calls import call
 from deeppruning.data.images import Normalization
-from deeppruning.errors import DeepPruningError, GraphError, InputError, RunError
+from deeppruning.errors import GraphError, InputError, RunError
 from deeppruning.exporting import FORMATS, Export, Normalized, export_onnx, export_program, read_network
 from deeppruning.exporting.onnx_file import has_onnx, open_session, run_session
 from deeppruning.models import create_model
 from deeppruning.models.registry import architecture_of
 from deeppruning.pruning.result import Solution
 from deeppruning.pruning.solution import save_solution
-from export_runs import TinyNet, own_class_run, python_run
+from export_runs import TinyNet, python_run
 
 needs_onnx = pytest.mark.skipif(not has_onnx(), reason="onnx and onnxruntime are not installed")
 
@@ -99,17 +98,8 @@ def test_every_zoo_family_round_trips_through_a_new_process(tmp_path: Path) -> N
         assert 0 <= reported[family] <= 1e-4
 
 
-@pytest.fixture(scope="module")
-def own_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return own_class_run(tmp_path_factory.mktemp("own"))
-
-
 def command(*arguments: object) -> str:
-    done = CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=True)
-    if isinstance(done.exception, DeepPruningError):
-        raise done.exception
-    assert done.exit_code == 0, done.output
-    return done.output
+    return call(*arguments).output
 
 
 @needs_onnx
