@@ -1,11 +1,16 @@
-"""What holds for all tests: they leave the user's state folder alone, and programs they start heed Ctrl-C."""
+"""What tests share: the user's state folder is left alone, and programs that are started heed Ctrl-C."""
 
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import torch
+
+from export_runs import own_class_run
 
 
 def pytest_configure() -> None:
@@ -25,3 +30,24 @@ def own_state_folder() -> Iterator[None]:
             del os.environ["XDG_STATE_HOME"]
         else:
             os.environ["XDG_STATE_HOME"] = before
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tiny networks gain nothing from threads, and suffer from them where tests run side by side."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on a network from the user's own file; to be copied, not changed."""
+    return own_class_run(tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="module")
+def own_run(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of it for the tests of one file."""
+    return Path(shutil.copytree(finished_run, tmp_path_factory.mktemp("copy") / "run"))

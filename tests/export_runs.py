@@ -3,10 +3,8 @@
 import shutil
 from pathlib import Path
 
-from click.testing import CliRunner
-
+from cli_calls import call
 from cli_search import arguments, trained
-from deeppruning.cli.main import cli
 from search_helpers import TinyNet
 
 __all__ = ["TinyNet", "own_class_run", "python_run"]
@@ -15,8 +13,7 @@ __all__ = ["TinyNet", "own_class_run", "python_run"]
 def own_class_run(folder: Path) -> Path:
     """A run of the command line on a network from the user's own file."""
     spec, weights = trained(folder)
-    done = CliRunner().invoke(cli, ["prune", *arguments(spec, weights, folder / "run", "--quiet")])
-    assert done.exit_code == 0, done.output
+    call("prune", *arguments(spec, weights, folder / "run", "--quiet"))
     return folder / "run"
 
 

@@ -1,5 +1,6 @@
 """A tiny network, a little real data and what a run leaves behind, for the tests of the search."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import deeppruning as dp
 from deeppruning.data.images import ImageSet
 from deeppruning.data.registry import load_data
 from deeppruning.data.sample import balanced_sample
+from deeppruning.pruning.task import Task
 from deeppruning.runs import RunFolder
+
+EXAMPLE = torch.zeros(1, 1, 8, 8)  # an input of TinyNet
 
 
 class TinyNet(nn.Module):
@@ -53,6 +57,19 @@ def quick_search(**options: Any) -> dp.SearchConfig:
 def quick_finetune(**options: Any) -> dp.FinetuneConfig:
     """A fine-tuning of seconds, suited to 8x8 digits."""
     return dp.FinetuneConfig(**{"epochs": 2, "batch_size": 50, "crop": 1, "flip": False, **options})
+
+
+class SignalsItsWorkerOnce(Task):
+    """Stops or kills the worker that first meets it; the second attempt finds the mark and goes on."""
+
+    def __init__(self, mark: Path, signal: int) -> None:
+        self.mark, self.signal = mark, signal
+
+    def candidate_error(self, model: nn.Module, seed: int) -> float:
+        if not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), self.signal)
+        return (seed % 1000) / 1000
 
 
 def outcome(run_dir: Path) -> dict[str, Any]:

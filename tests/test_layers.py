@@ -36,7 +36,7 @@ LAYERS = {
         {"build"},
         {"channel_graph"},
     ],
-    "backends": [{"limits"}, {"base", "parcel"}, {"inprocess", "pool"}, {"ray"}],
+    "backends": [{"limits"}, {"base", "parcel"}, {"registry"}, {"inprocess", "pool"}, {"ray", "local"}],
     "comparison": [{"problem"}, {"results", "proposals", "methods"}, {"events"}, {"rivalry"}, {"setup"}],
     "cli": [{"main"}, {"display", "options"}, {"running"}, {"commands"}],
 }

@@ -58,3 +58,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'deeppruning' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, also those not imported yet: for tab completion."""
+    return sorted({*globals(), *__all__})

@@ -15,17 +15,20 @@ from torch import nn
 from deeppruning.backends import Backend
 from deeppruning.backends.limits import Timeout
 from deeppruning.comparison import Comparison, compare_methods
-from deeppruning.comparison.events import Observer as RivalObserver
+from deeppruning.comparison.events import Observer as ComparisonObserver
 from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import FinetuneConfig, SearchConfig
-from deeppruning.errors import InputError
-from deeppruning.pruning.events import ignore
+from deeppruning.errors import InputError, refuse_unknown_parameters
+from deeppruning.pruning.candidate import Objective
+from deeppruning.pruning.events import Observer, ignore
 from deeppruning.pruning.job import check_same_network, execute, finetune_one, fingerprint
 from deeppruning.pruning.result import Result, Solution
 from deeppruning.pruning.setup import Setup
+from deeppruning.pruning.task import Task
 from deeppruning.runs import RunFolder
 
 
+@refuse_unknown_parameters
 def prune(
     model: nn.Module,
     train: Any = None,
@@ -36,17 +39,22 @@ def prune(
     finetune: FinetuneConfig | None = None,
     workers: int | None = None,
     device: str = "auto",
+    backend: Backend | None = None,
+    candidate_timeout: Timeout | None = None,
+    task: Task | None = None,
+    objective: Objective | None = None,
+    example_input: Any = None,
+    observer: Observer = ignore,
     tables: Mapping[str, Mapping[str, Any]] | None = None,
-    **rest: Any,
 ) -> Result:
     """Search for thin versions of `model` and fine-tune the three picks; the model itself stays as it is.
 
     `train` and `test` are image sets, (images, labels) pairs or torch Datasets. The result does not
-    depend on `workers`, by default as many as the cores that this process may use have room for. `tables`
-    are further tables for the run's config.toml. The rest is what `Setup` takes: `task` (your own way to
-    train and judge, in place of train, test and finetune; needs `example_input`), `objective` (a function
-    of the thin network in place of FLOPs), `backend` (a RayBackend for a cluster), `candidate_timeout`
-    (seconds until a worker counts as hung; "auto": 20 times the median so far; "off"), `observer`.
+    depend on `workers`, by default as many as the cores that this process may use have room for. `task` is
+    your own way to train and judge, in place of train, test and finetune; it needs `example_input`.
+    `objective` is a function of the thin network in place of FLOPs, `backend` a RayBackend for a cluster,
+    `candidate_timeout` the seconds until a worker counts as hung ("auto": 20 times the median so far;
+    "off"). `observer` is told of all that happens. `tables` are further tables for the run's config.toml.
     """
     setup = Setup(
         model=model,
@@ -56,7 +64,12 @@ def prune(
         finetune=finetune,
         workers=workers,
         device=device,
-        **rest,
+        backend=backend,
+        candidate_timeout=candidate_timeout,
+        task=task,
+        objective=objective,
+        example_input=example_input,
+        observer=observer,
     )
     job = setup.job()
     setup.check_patterns(job.context.graph)
@@ -76,6 +89,7 @@ def prune(
         return execute(job, run)
 
 
+@refuse_unknown_parameters
 def resume(
     run_dir: str | Path,
     model: nn.Module,
@@ -84,7 +98,12 @@ def resume(
     *,
     workers: int | None = None,
     device: str | None = None,
-    **rest: Any,
+    backend: Backend | None = None,
+    candidate_timeout: Timeout | None = None,
+    task: Task | None = None,
+    objective: Objective | None = None,
+    example_input: Any = None,
+    observer: Observer = ignore,
 ) -> Result:
     """Go on with a run that was stopped, to the very result it would have had.
 
@@ -93,23 +112,29 @@ def resume(
     with RunFolder.open(run_dir) as run:
         check_same_network(run, model)
         table = run.config["run"]
-        if rest.get("backend") is None and rest.get("candidate_timeout") is None:
-            rest["candidate_timeout"] = table.get("candidate_timeout")
+        if backend is None and candidate_timeout is None:
+            candidate_timeout = table.get("candidate_timeout")
         setup = Setup(
             model=model,
             train=train,
             test=test,
             search=SearchConfig.from_table(run.config["search"]),
-            finetune=None if rest.get("task") else FinetuneConfig.from_table(run.config["finetune"]),
+            finetune=None if task else FinetuneConfig.from_table(run.config["finetune"]),
             workers=table.get("workers") if workers is None else workers,
             device=device or table["device"],
-            **rest,
+            backend=backend,
+            candidate_timeout=candidate_timeout,
+            task=task,
+            objective=objective,
+            example_input=example_input,
+            observer=observer,
         )
         job = setup.job()
         with job.backend:
             return execute(job, run)
 
 
+@refuse_unknown_parameters
 def finetune(
     run_dir: str | Path,
     candidate: int,
@@ -120,7 +145,12 @@ def finetune(
     options: FinetuneConfig | None = None,
     threads: int | None = None,
     device: str | None = None,
-    **rest: Any,
+    backend: Backend | None = None,
+    candidate_timeout: Timeout | None = None,
+    task: Task | None = None,
+    objective: Objective | None = None,
+    example_input: Any = None,
+    observer: Observer = ignore,
 ) -> Solution:
     """Fine-tune any candidate of a run, by its id, and save it in the run folder as candidate-ID.
 
@@ -137,10 +167,15 @@ def finetune(
             train=train,
             test=test,
             search=replace(search, threads=cores),
-            finetune=options if rest.get("task") else chosen,
+            finetune=options if task else chosen,
             workers=1,
             device=device or run.config["run"]["device"],
-            **rest,
+            backend=backend,
+            candidate_timeout=candidate_timeout,
+            task=task,
+            objective=objective,
+            example_input=example_input,
+            observer=observer,
         )
         described = json.dumps([chosen.to_table(), cores], sort_keys=True)
         digest = hashlib.sha256(described.encode()).hexdigest()[:8]
@@ -148,6 +183,7 @@ def finetune(
         return finetune_one(setup.job(), run, candidate, variant="" if same else digest)
 
 
+@refuse_unknown_parameters
 def compare(
     model: nn.Module,
     train: Any,
@@ -167,7 +203,7 @@ def compare(
     backend: Backend | None = None,
     candidate_timeout: Timeout | None = None,
     example_input: Any = None,
-    observer: RivalObserver = ignore,
+    observer: ComparisonObserver = ignore,
 ) -> Comparison:
     """Ask other methods for networks of given FLOPs and fine-tune all of them alike.
 

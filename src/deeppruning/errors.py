@@ -1,7 +1,13 @@
 """The errors a user can meet: each message says what was given, what is wrong and what to do."""
 
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from typing import ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
 
 LONGEST_MESSAGE = 20_000  # characters: room for a table of layers, not for a file that is repeated
 
@@ -68,3 +74,17 @@ def unknown(kind: str, given: str, known: Iterable[str]) -> InputError:
     near = get_close_matches(given, names, n=3, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     return InputError(f"unknown {kind} {given!r}{hint} Known: {', '.join(names)}")
+
+
+def refuse_unknown_parameters(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """The same function, which refuses a misspelt parameter with the nearest one it has."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def checked(*args: Given.args, **options: Given.kwargs) -> Returned:
+        for name in options:
+            if name not in known:
+                raise unknown(f"parameter of {function.__name__}", name, known)
+        return function(*args, **options)
+
+    return checked

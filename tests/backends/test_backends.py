@@ -20,16 +20,22 @@ import torch
 from deeppruning.backends import InProcessBackend, PoolBackend, RayBackend, limits
 from deeppruning.backends.limits import TimeLimit
 from deeppruning.backends.pool import backend as pool
+from deeppruning.backends.registry import BACKENDS, Wanted
 from deeppruning.errors import DeepPruningError, InputError
 from processes import alive, eventually
 from ray_cluster import connected
 
-# A new backend is added here and thereby tested. Each has room for two items at a time, or for one.
-BACKENDS = {
-    "in process": lambda **options: InProcessBackend(threads=1, **options),
-    "pool": lambda **options: PoolBackend(workers=2, threads=1, **options),
-    "ray": lambda **options: RayBackend(threads=1, **options),  # on the cluster that this process has joined
+# Every backend that is registered is tested. Each has room for two items at a time, or for one.
+PLACES = {
+    "in process": ("local", 1),
+    "pool": ("local", 2),
+    **{name: (name, None) for name in BACKENDS if name != "local"},  # Ray: on the cluster joined already
 }
+
+
+def maker(name):
+    kind, workers = PLACES[name]
+    return lambda **options: BACKENDS[kind].make(Wanted(threads=1, workers=workers, **options))
 
 
 def make_context():
@@ -55,12 +61,12 @@ def ray_cluster():
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.ray] if name == "ray" else []) for name in BACKENDS],
+    params=[pytest.param(name, marks=[pytest.mark.ray] if name == "ray" else []) for name in PLACES],
 )
 def make_backend(request):
     if request.param == "ray":
         request.getfixturevalue("ray_cluster")
-    return BACKENDS[request.param]
+    return maker(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -386,15 +386,19 @@ def test_names_of_nodes():
 def test_a_choice_of_backend_is_kept_unless_another_is_made():
     from deeppruning.cli.options.backend import BackendChoice
 
-    stored = BackendChoice("ray", None, "auto", None, 0.5).table(threads=1)
+    told = {"ray_address": "auto", "ray_gpus": 0.5}
+    stored = BackendChoice("ray", options=told).table(threads=1)
     assert stored == {"backend": "ray", "ray_address": "auto", "ray_gpus": 0.5}
-    assert BackendChoice().or_as_in(stored) == BackendChoice("ray", None, "auto", None, 0.5)
-    assert BackendChoice(ray_address="h:1").or_as_in(stored) == BackendChoice("ray", None, "h:1", None, 0.5)
+    assert BackendChoice().or_as_in(stored) == BackendChoice("ray", options=told)
+    elsewhere = BackendChoice(options={"ray_address": "h:1"}).or_as_in(stored)
+    assert elsewhere == BackendChoice("ray", options={"ray_address": "h:1", "ray_gpus": 0.5})
     assert BackendChoice("local").or_as_in(stored) == BackendChoice("local")
     assert BackendChoice("ray").or_as_in({"backend": "local", "workers": 2}) == BackendChoice("ray")
-    assert BackendChoice(ray_cpus=2).or_as_in({}).backend == "ray"
+    assert BackendChoice(options={"ray_cpus": 2}).or_as_in({}).backend == "ray"
+    with pytest.raises(InputError, match="--ray-cpus must be a number, got 'two'"):
+        BackendChoice(options={"ray_cpus": "two"})
     with pytest.raises(InputError, match="--ray-gpus goes with --backend ray"):
-        BackendChoice("local", ray_gpus=1)
+        BackendChoice("local", options={"ray_gpus": 1})
     for stored in ({"backend": "ray", "candidate_timeout": 9.5}, {"candidate_timeout": 9.5}):
         choice = BackendChoice().or_as_in(stored)
         assert choice.table(threads=1)["candidate_timeout"] == 9.5

@@ -9,6 +9,7 @@ import torch
 from click.testing import CliRunner, Result
 from safetensors import safe_open
 
+from cli_calls import call
 from cli_search import arguments, trained
 from deeppruning.cli.commands.finetune import finetune
 from deeppruning.cli.commands.prune import prune
@@ -18,11 +19,7 @@ from deeppruning.errors import DeepPruningError, InputError, RunError
 
 
 def run(command, *given: object) -> Result:
-    result = CliRunner().invoke(command, [*map(str, given)])
-    if isinstance(result.exception, DeepPruningError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result
+    return call(*given, command=command)
 
 
 def table_of(text: str) -> dict[str, list[str]]:

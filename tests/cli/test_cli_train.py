@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from cli_calls import call
 from deeppruning.cli.commands.evaluate import evaluate
 from deeppruning.cli.commands.train import train
-from deeppruning.errors import DeepPruningError, RunError
+from deeppruning.errors import RunError
 from deeppruning.training.weights import normalization_for
 from signalled import start
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 FACTORY = """
 from torch import nn
@@ -34,19 +36,8 @@ def model(tmp_path: Path) -> str:
     return f"{tmp_path / 'nets.py'}:tiny"
 
 
-@pytest.fixture(autouse=True)
-def threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def run(command, *arguments: object):
-    result = CliRunner().invoke(command, [*map(str, arguments), "--threads", "1", "--device", "cpu"])
-    if isinstance(result.exception, DeepPruningError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.stdout
+def run(command, *arguments: object) -> str:
+    return call(*arguments, "--threads", 1, "--device", "cpu", command=command).stdout
 
 
 def test_train_then_evaluate(tmp_path: Path, model: str):

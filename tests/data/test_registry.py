@@ -12,7 +12,8 @@ from data_files import write_idx, write_pictures
 from deeppruning.cli.commands.data import data
 from deeppruning.cli.options.data import load_from_options
 from deeppruning.data.images import Normalization
-from deeppruning.data.registry import KNOWN, list_data, load_data
+from deeppruning.data.known import KNOWN
+from deeppruning.data.registry import list_data, load_data
 from deeppruning.errors import DataError, InputError
 
 OWN = """

@@ -5,34 +5,24 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 from torch import nn
 
-from deeppruning.cli.main import cli
-from deeppruning.errors import DeepPruningError, InputError, RunError
+from cli_calls import call
+from deeppruning.errors import InputError, RunError
 from deeppruning.exporting import bench_run
 from deeppruning.exporting.bench import in_turns, is_noisy, warnings_for
 from deeppruning.exporting.memory import peak_memory
 from deeppruning.exporting.onnx_file import has_onnx
 from deeppruning.reporting.data import collect
 from deeppruning.runs import RunFolder
-from export_runs import TinyNet, own_class_run, python_run
+from export_runs import TinyNet, python_run
 
 NETWORKS = ["original", "heavy", "knee", "light"]
 RUNTIMES = ["PyTorch", "onnxruntime"] if has_onnx() else ["PyTorch"]
 
 
-@pytest.fixture(scope="module")
-def own_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return own_class_run(tmp_path_factory.mktemp("bench"))
-
-
 def command(*arguments: object) -> str:
-    done = CliRunner().invoke(cli, [str(argument) for argument in arguments])
-    if isinstance(done.exception, DeepPruningError):
-        raise done.exception
-    assert done.exit_code == 0, done.output
-    return done.output
+    return call(*arguments).output
 
 
 def test_four_rows_are_printed_kept_and_shown(own_run: Path) -> None:

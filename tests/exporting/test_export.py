@@ -8,20 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from torch import Tensor, nn
 
 import deeppruning as dp
-from deeppruning.cli.main import cli
+from cli_calls import call
 from deeppruning.data.images import Normalization
-from deeppruning.errors import DeepPruningError, GraphError, InputError, RunError
-from deeppruning.exporting import Normalized, export_onnx, export_program, read_network
+from deeppruning.errors import GraphError, InputError, RunError
+from deeppruning.exporting import FORMATS, Export, Normalized, export_onnx, export_program, read_network
 from deeppruning.exporting.onnx_file import has_onnx, open_session, run_session
 from deeppruning.models import create_model
 from deeppruning.models.registry import architecture_of
 from deeppruning.pruning.result import Solution
 from deeppruning.pruning.solution import save_solution
-from export_runs import TinyNet, own_class_run, python_run
+from export_runs import TinyNet, python_run
 
 needs_onnx = pytest.mark.skipif(not has_onnx(), reason="onnx and onnxruntime are not installed")
 
@@ -99,17 +98,8 @@ def test_every_zoo_family_round_trips_through_a_new_process(tmp_path: Path) -> N
         assert 0 <= reported[family] <= 1e-4
 
 
-@pytest.fixture(scope="module")
-def own_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return own_class_run(tmp_path_factory.mktemp("own"))
-
-
 def command(*arguments: object) -> str:
-    done = CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=True)
-    if isinstance(done.exception, DeepPruningError):
-        raise done.exception
-    assert done.exit_code == 0, done.output
-    return done.output
+    return call(*arguments).output
 
 
 @needs_onnx
@@ -152,6 +142,16 @@ def test_torch_export_loads_back_with_a_free_batch(tmp_path: Path) -> None:
     pixels = torch.rand(5, 1, 8, 8) * 255
     found = torch.export.load(target).module()(pixels)
     assert torch.allclose(found, Normalized(network, normalization)(pixels), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_writes_a_file_and_tells_the_difference(name: str, tmp_path: Path) -> None:
+    chosen, target = FORMATS[name], tmp_path / f"tiny{FORMATS[name].suffix}"
+    for package in chosen.needs:
+        pytest.importorskip(package)
+    difference = chosen.write(Export(TinyNet().eval(), lambda: torch.zeros(1, 1, 8, 8)), target)
+    assert 0.0 <= difference <= 1e-4
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
 
 
 class Forgetful(nn.Module):

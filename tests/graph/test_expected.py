@@ -13,15 +13,9 @@ from deeppruning.graph.proof.stage import Stage
 from deeppruning.models import create_model
 from graph_networks import NETWORKS, Net, block, conv, head
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 IMAGE = torch.zeros(1, 3, 16, 16)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def graph_of(name: str, **options) -> ChannelGraph:

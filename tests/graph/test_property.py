@@ -17,16 +17,9 @@ from deeppruning.models import create_model, list_models
 from graph_checks import assert_untouched, call, check_cut, counted, filled, snapshot, train_one_step
 from graph_networks import NETWORKS
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SHARES = {"light": 0.3, "heavy": 0.85, "nearly empty": 0.0, "all ones": 1.0}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny networks gain nothing from threads, and suffer from them where tests run side by side."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def genomes(graph: ChannelGraph) -> dict[str, np.ndarray]:

@@ -13,15 +13,9 @@ from deeppruning.graph.proof.trials import Trials
 from graph_networks import NETWORKS, conv
 from split_networks import FOLLOWING, SPLITS, between, unlike
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 IMAGE = torch.zeros(1, 3, 4, 4)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def graph_of(name: str, width: int) -> ChannelGraph:

@@ -24,16 +24,10 @@ from deeppruning.models import create_model
 from deeppruning.training.weights import load_weights
 from graph_networks import NETWORKS, Net, block, conv, head
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 IMAGES = torch.zeros(2, 3, 8, 8)
 RESNET56 = Path(__file__).parents[3] / "shared" / "weights" / "resnet56-4bfd9763.th"
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def half(graph: ChannelGraph) -> np.ndarray:

@@ -32,12 +32,8 @@ PAPER_FLOPS = {
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def seeded(one_thread):
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_the_zoo_holds_the_promised_networks():

@@ -23,9 +23,7 @@ from deeppruning.pruning.task import Task
 from deeppruning.reporting.data import collect
 from deeppruning.runs import Evaluation, RunFolder, Status
 from deeppruning.training.reports import EpochReport
-from search_helpers import digits, outcome, quick_finetune, quick_search, tiny_net
-
-EXAMPLE = torch.zeros(1, 1, 8, 8)
+from search_helpers import EXAMPLE, digits, outcome, quick_finetune, quick_search, tiny_net
 
 
 class Unsteady(Task):

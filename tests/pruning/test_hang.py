@@ -1,13 +1,11 @@
 """A search whose worker is stopped, and where the time limit that ends the wait comes from."""
 
-import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 import deeppruning as dp
 from deeppruning.backends import InProcessBackend, PoolBackend
@@ -16,21 +14,7 @@ from deeppruning.errors import InputError
 from deeppruning.pruning.events import CandidateDone
 from deeppruning.pruning.finetuning import Round, kind_of_round, run_round
 from deeppruning.pruning.setup import Setup
-from deeppruning.pruning.task import Task
-from search_helpers import digits, quick_search, tiny_net
-
-
-class StopsItsWorkerOnce(Task):
-    """A first candidate that is never done, as far as its worker goes."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def candidate_error(self, model: nn.Module, seed: int) -> float:
-        if not self.mark.exists():
-            self.mark.touch()
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return (seed % 1000) / 1000
+from search_helpers import EXAMPLE, SignalsItsWorkerOnce, digits, quick_search, tiny_net
 
 
 def test_a_stopped_worker_costs_a_retry(tmp_path: Path) -> None:
@@ -38,8 +22,8 @@ def test_a_stopped_worker_costs_a_retry(tmp_path: Path) -> None:
     result = dp.prune(
         tiny_net(),
         run_dir=tmp_path / "run",
-        task=StopsItsWorkerOnce(tmp_path / "mark"),
-        example_input=torch.zeros(1, 1, 8, 8),
+        task=SignalsItsWorkerOnce(tmp_path / "mark", signal.SIGSTOP),
+        example_input=EXAMPLE,
         search=quick_search(),
         workers=1,
         candidate_timeout=3,

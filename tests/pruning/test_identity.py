@@ -20,9 +20,7 @@ from deeppruning.pruning.setup import Setup
 from deeppruning.pruning.task import Task
 from deeppruning.runs import RunFolder
 from deeppruning.system.device import available_threads
-from search_helpers import digits, outcome, quick_finetune, quick_search, tiny_net
-
-EXAMPLE = torch.zeros(1, 1, 8, 8)
+from search_helpers import EXAMPLE, digits, outcome, quick_finetune, quick_search, tiny_net
 
 
 def stops(event: Any) -> None:

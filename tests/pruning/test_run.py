@@ -18,7 +18,16 @@ from deeppruning.pruning.events import CandidateDone, EpochDone, GenerationDone,
 from deeppruning.pruning.result import Result
 from deeppruning.pruning.task import Task
 from deeppruning.runs import RunFolder
-from search_helpers import TinyNet, digits, outcome, quick_finetune, quick_search, tiny_net
+from search_helpers import (
+    EXAMPLE,
+    SignalsItsWorkerOnce,
+    TinyNet,
+    digits,
+    outcome,
+    quick_finetune,
+    quick_search,
+    tiny_net,
+)
 
 
 def run_tiny(folder: Path, **options: Any) -> Result:
@@ -94,26 +103,13 @@ def test_result_does_not_depend_on_the_number_of_workers(tmp_path: Path) -> None
     assert outcome(tmp_path / "1") == outcome(tmp_path / "3")
 
 
-class KillsItsWorkerOnce(Task):
-    """Dies in the worker that first meets it; the second attempt finds the mark and goes on."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def candidate_error(self, model: nn.Module, seed: int) -> float:
-        if not self.mark.exists():
-            self.mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return (seed % 1000) / 1000
-
-
 def test_killed_worker_is_replaced_and_its_candidate_retried(tmp_path: Path) -> None:
     events: list[Any] = []
     result = dp.prune(
         tiny_net(),
         run_dir=tmp_path / "run",
-        task=KillsItsWorkerOnce(tmp_path / "mark"),
-        example_input=torch.zeros(1, 1, 8, 8),
+        task=SignalsItsWorkerOnce(tmp_path / "mark", signal.SIGKILL),
+        example_input=EXAMPLE,
         search=quick_search(),
         workers=2,
         observer=events.append,
@@ -136,7 +132,7 @@ def test_failed_and_diverged_candidates_have_no_objectives(tmp_path: Path) -> No
         tiny_net(),
         run_dir=tmp_path / "run",
         task=FailsForWideNetworks(),
-        example_input=torch.zeros(1, 1, 8, 8),
+        example_input=EXAMPLE,
         search=quick_search(offspring=8, generations=1),
         workers=1,
     )
@@ -150,7 +146,7 @@ def test_failed_and_diverged_candidates_have_no_objectives(tmp_path: Path) -> No
     assert {(c.train_error, c.cost) for c in lost} == {(None, None)}
     assert {c.reason for c in by_status["failed"]} == {"RuntimeError: out of luck"}
     assert {c.reason for c in by_status["diverged"]} == {"the error is nan, not a finite number"}
-    graph = dp.ChannelGraph(tiny_net(), torch.zeros(1, 1, 8, 8))
+    graph = dp.ChannelGraph(tiny_net(), EXAMPLE)
     assert all((c.flops, c.params) == (graph.flops(c.genome), graph.params(c.genome)) for c in lost)
     assert not {c.id for c in lost} & {solution.id for solution in result.solutions}
 
@@ -174,7 +170,7 @@ def test_a_failed_candidate_is_no_pick_whatever_the_scale_of_the_others(tmp_path
         tiny_net(),
         run_dir=tmp_path / "run",
         task=LargeErrors(),
-        example_input=torch.zeros(1, 1, 8, 8),
+        example_input=EXAMPLE,
         search=quick_search(offspring=6),
         objective=nan_for_some,
         workers=1,
@@ -204,7 +200,7 @@ class NothingAtFirst(Task):
 
 def test_a_first_generation_that_diverges_as_a_whole_stops_the_run_and_is_tried_again(tmp_path: Path) -> None:
     task = NothingAtFirst(tmp_path / "mark")
-    common: dict[str, Any] = {"task": task, "example_input": torch.zeros(1, 1, 8, 8), "workers": 1}
+    common: dict[str, Any] = {"task": task, "example_input": EXAMPLE, "workers": 1}
     with pytest.raises(RunError, match=r"generation 1 came to nothing \(7 diverged\).*none to select"):
         dp.prune(tiny_net(), run_dir=tmp_path / "run", search=quick_search(), **common)
     task.mark.touch()
@@ -220,10 +216,10 @@ class AlwaysFails(Task):
 
 
 def test_a_mistake_in_the_task_is_shown_and_spoils_nothing(tmp_path: Path) -> None:
-    common: dict[str, Any] = {"example_input": torch.zeros(1, 1, 8, 8), "workers": 1}
+    common: dict[str, Any] = {"example_input": EXAMPLE, "workers": 1}
     with pytest.raises(RunError, match="this loss is not defined"):
         dp.prune(tiny_net(), run_dir=tmp_path / "run", task=AlwaysFails(), search=quick_search(), **common)
-    fixed = KillsItsWorkerOnce(tmp_path)  # the mark exists, so it just works
+    fixed = SignalsItsWorkerOnce(tmp_path, signal.SIGKILL)  # the mark exists, so it just works
     result = dp.resume(tmp_path / "run", tiny_net(), task=fixed, **common)
     assert all(candidate.status == "ok" for candidate in result.candidates)
 
@@ -240,7 +236,7 @@ def test_identical_genomes_are_evaluated_once(tmp_path: Path) -> None:
         tiny_net(),
         run_dir=tmp_path / "run",
         task=Counts(),
-        example_input=torch.zeros(1, 1, 8, 8),
+        example_input=EXAMPLE,
         search=quick_search(mutation=0.0),
         workers=1,
     )
@@ -357,7 +353,7 @@ def test_a_second_process_is_told_that_the_run_is_in_use(tmp_path: Path) -> None
 
 def test_genomes_keep_a_filter_in_every_layer(tmp_path: Path) -> None:
     result = run_tiny(tmp_path / "run", search=quick_search(mutation=0.9), finetune=quick_finetune(epochs=0))
-    graph = dp.ChannelGraph(TinyNet(), torch.zeros(1, 1, 8, 8))
+    graph = dp.ChannelGraph(TinyNet(), EXAMPLE)
     for candidate in result.candidates:
         assert np.array_equal(graph.repair(candidate.genome), candidate.genome)
         assert min(kept for kept, _ in graph.widths(candidate.genome).values()) >= 1

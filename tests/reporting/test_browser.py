@@ -7,6 +7,7 @@ import pytest
 
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render
+from deeppruning.reporting.section import table
 from deeppruning.reporting.server import ReportServer
 from deeppruning.runs import RunFolder
 from report_runs import (
@@ -94,6 +95,18 @@ def slide(page, selector, value):
     page.locator(selector).evaluate(
         "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }", str(value)
     )
+
+
+def test_a_section_that_is_a_table_is_shown_as_text(open_page, tmp_path):
+    run = make_run(tmp_path / "run")
+    assert collect(run)["tables"] == []
+    shown = table(HOSTILE, ["candidate", "seconds"], [[3, 1.5], [HOSTILE, 0]], lead="The longest.")
+    (tmp_path / "page.html").write_text(render({**collect(run), **shown}))
+    opened = open_page((tmp_path / "page.html").as_uri())
+    assert text(opened, "#tables h2") == HOSTILE
+    assert opened.locator("#tables tbody tr").nth(0).inner_text().split() == ["3", "1.5"]
+    assert opened.locator("#tables tbody th").nth(1).inner_text() == HOSTILE
+    assert opened.problems == []
 
 
 def test_cards_and_verdict_are_shown(page):

@@ -19,17 +19,11 @@ from deeppruning.exporting import read_network
 from deeppruning.runs import RunFolder
 from deeppruning.runs.folder import tomllib
 from deeppruning.runs.trust import KEY_BYTES, code_in, is_signed, sign, state_folder
-from export_runs import own_class_run
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Path:
-    return own_class_run(tmp_path_factory.mktemp("own"))
 
 
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished, tmp_path / "run"))
+def run(finished_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished_run, tmp_path / "run"))
 
 
 def edit(run: Path, table: str, **changes: object) -> None:

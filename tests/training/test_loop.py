@@ -16,14 +16,7 @@ from deeppruning.training.loop import BatchReport, Diverged, derived_seed, fit
 from deeppruning.training.losses import Loss, distillation_loss
 from deeppruning.training.schedule import rate
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Networks this small lose more time on a second thread than it saves."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def small_net(seed: int = 0) -> nn.Module:

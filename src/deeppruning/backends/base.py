@@ -94,6 +94,10 @@ class Backend(ABC):
         """The device that workers compute on when a user asks for this one ("auto" leaves it open)."""
         return str(choose_device(asked))
 
+    def room(self) -> int:
+        """How many items run at a time; to be asked inside the `with` block."""
+        return 1
+
     def __enter__(self: Entered) -> Entered:
         """Check that the place is there, before any work; sessions opened inside share what this starts."""
         return self

@@ -5,14 +5,12 @@ import shutil
 import subprocess
 import tempfile
 import urllib.request
-from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 
 from deeppruning.data.cifar import CIFAR10, CIFAR100
+from deeppruning.data.known import Say
 from deeppruning.errors import DataError
-
-Say = Callable[[str], None]
 
 SITE = "https://www.cs.toronto.edu/~kriz/"
 MD5 = {

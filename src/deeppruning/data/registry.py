@@ -10,45 +10,17 @@ Known: cifar10, cifar100, digits, fashion-mnist, mnist
 """
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
-from deeppruning.data.cifar import CIFAR10, CIFAR100, Cifar, find_cifar, load_cifar
 from deeppruning.data.custom import load_custom
-from deeppruning.data.digits import FILE as DIGITS_FILE
-from deeppruning.data.digits import load_digits
-from deeppruning.data.download import SITE, Say, download_cifar
 from deeppruning.data.folders import load_folder
-from deeppruning.data.idx import FASHION_CLASSES, MNIST_CLASSES, find_idx, load_idx
+from deeppruning.data.known import KNOWN, Found, KnownData, Say
 from deeppruning.data.npz import load_npz
 from deeppruning.data.splits import DataSplits
 from deeppruning.errors import DataError, InputError, unknown
 
 ENVIRONMENT = "DEEPPRUNING_DATA"
-DEBIAN_FASHION = Path("/usr/share/dataset-fashion-mnist")
-
-
-@dataclass(frozen=True)
-class Found:
-    """Where a data set lies, and the call that loads it from there."""
-
-    path: Path
-    load: Callable[[], DataSplits]
-
-
-@dataclass(frozen=True)
-class KnownData:
-    """A data set with a name: how it is found in one data folder, and how it is got."""
-
-    name: str
-    about: str
-    looked_for: str
-    how_to_get: str
-    find: Callable[[Path], Found | None]
-    elsewhere: tuple[Path, ...] = ()  # folders looked in after the user's
-    downloads: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,75 +33,6 @@ class DataStatus:
     looked: tuple[Path, ...]
     looked_for: str
     how_to_get: str
-
-
-def _cifar(kind: Cifar, about: str) -> KnownData:
-    def find(folder: Path) -> Found | None:
-        place = find_cifar(kind, folder)
-        return Found(place[0], partial(load_cifar, kind, *place)) if place else None
-
-    return KnownData(
-        name=kind.name,
-        about=about,
-        looked_for=", ".join(name for layout in kind.layouts for name in (layout.folder, layout.archive)),
-        how_to_get=f"--download, or put {SITE}{kind.layouts[0].archive} into the data folder",
-        find=find,
-        downloads=True,
-    )
-
-
-def _idx(name: str, about: str, folders: tuple[str, ...], classes: tuple[str, ...], url: str) -> KnownData:
-    def find(folder: Path) -> Found | None:
-        inside = [folder / one for one in folders]
-        # Both sets use the same file names: only the folder's own name can tell them apart.
-        if ("fashion" in folder.name.lower()) == ("fashion" in name):
-            inside.append(folder)
-        path = find_idx(inside)
-        return Found(path, partial(load_idx, name, path, classes)) if path else None
-
-    return KnownData(
-        name=name,
-        about=about,
-        looked_for=f"train-images-idx3-ubyte[.gz] and the other three in {' or '.join(folders)}",
-        how_to_get=f"put the four IDX files from {url} into the data folder under {folders[0]}",
-        find=find,
-    )
-
-
-def _known() -> dict[str, KnownData]:
-    digits = KnownData(
-        name="digits",
-        about="1,797 handwritten digits, 8x8, gray, 10 classes",
-        looked_for=DIGITS_FILE.name,
-        how_to_get="comes with the package",
-        find=lambda folder: Found(DIGITS_FILE, load_digits),
-        elsewhere=(DIGITS_FILE.parent,),
-    )
-    fashion = _idx(
-        "fashion-mnist",
-        "70,000 pieces of clothing, 28x28, gray, 10 classes",
-        ("fashion-mnist", "FashionMNIST/raw"),
-        FASHION_CLASSES,
-        "https://github.com/zalandoresearch/fashion-mnist",
-    )
-    fashion = replace(
-        fashion,
-        how_to_get=f"{fashion.how_to_get}; on Debian: apt install dataset-fashion-mnist",
-        elsewhere=(DEBIAN_FASHION,),
-    )
-    mnist = _idx(
-        "mnist",
-        "70,000 handwritten digits, 28x28, gray, 10 classes",
-        ("mnist", "MNIST/raw"),
-        MNIST_CLASSES,
-        "https://ossci-datasets.s3.amazonaws.com/mnist",
-    )
-    cifar10 = _cifar(CIFAR10, "60,000 photographs, 32x32, colour, 10 classes")
-    cifar100 = _cifar(CIFAR100, "60,000 photographs, 32x32, colour, 100 classes")
-    return {one.name: one for one in (digits, cifar10, cifar100, mnist, fashion)}
-
-
-KNOWN = _known()
 
 
 def data_folders(data_dir: Path | str | None = None) -> tuple[Path, ...]:
@@ -148,9 +51,7 @@ def list_data(data_dir: Path | str | None = None) -> list[DataStatus]:
 
 def data_status(name: str, data_dir: Path | str | None = None) -> DataStatus:
     """The same for one name."""
-    if name not in KNOWN:
-        raise unknown("data set", name, KNOWN)
-    known = KNOWN[name]
+    known = KNOWN.named(name)
     folders = data_folders(data_dir) + known.elsewhere
     found = _find(known, data_dir)
     return DataStatus(
@@ -166,7 +67,7 @@ def load_data(
     test_share: float = 0.2,
     seed: int = 0,
     image_size: int | tuple[int, int] | None = None,
-    say: Callable[[str], None] | None = None,
+    say: Say | None = None,
 ) -> DataSplits:
     """Training and test images of `spec`.
 
@@ -196,11 +97,11 @@ def load_data(
 
 def _load_known(known: KnownData, data_dir: Path | str | None, download: bool, say: Say) -> DataSplits:
     found = _find(known, data_dir)
-    if found is None and download and known.downloads:
+    if found is None and download and known.download is not None:
         folders = data_folders(data_dir)
         # The first folder, unless it is only the customary ./data that this user does not have.
         target = folders[0] if len(folders) == 1 or folders[0].is_dir() else folders[-1]
-        download_cifar(known.name, target, say)
+        known.download(target, say)
         found = _find(known, target)
     if found is None:
         looked = " and ".join(str(folder) for folder in data_folders(data_dir) + known.elsewhere)

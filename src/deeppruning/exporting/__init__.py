@@ -1,6 +1,7 @@
 """Networks of a run for use elsewhere: as files of other formats, and measured side by side."""
 
 from deeppruning.exporting.bench import bench_run
+from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.networks import Network, read_network
 from deeppruning.exporting.normalized import Normalized
 from deeppruning.exporting.onnx_file import export_onnx
@@ -8,6 +9,9 @@ from deeppruning.exporting.program import export_program
 from deeppruning.exporting.weights_file import export_safetensors
 
 __all__ = [
+    "FORMATS",
+    "Export",
+    "Format",
     "Network",
     "Normalized",
     "bench_run",

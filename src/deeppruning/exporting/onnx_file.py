@@ -1,7 +1,6 @@
 """A network as an ONNX file with a free batch, checked by running it in onnxruntime."""
 
 import copy
-import importlib
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,8 @@ from torch import Tensor, nn
 
 from deeppruning.data.images import Normalization
 from deeppruning.errors import DeepPruningError, GraphError, InputError
+from deeppruning.exporting import formats
+from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.normalized import Normalized
 from deeppruning.exporting.parity import TOLERANCE, check_parity, tensors_in
 from deeppruning.system.atomic import replace_atomically
@@ -72,11 +73,8 @@ def export_onnx(
 
 
 def require(package: str) -> Any:
-    """An optional package, or an error that says how to get it."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise InputError(f"ONNX needs the package {package}: pip install deeppruning-es[onnx]") from error
+    """A package that ONNX files need."""
+    return formats.require(package, what="ONNX", extra="onnx")
 
 
 def has_onnx() -> bool:
@@ -178,3 +176,28 @@ def _describe(path: Path, metadata: Mapping[str, str]) -> None:
     model.producer_name = "deeppruning"
     onnx.checker.check_model(model)
     path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def _write(export: Export, path: Path) -> float:
+    return export_onnx(
+        export.model,
+        export.example(),
+        path,
+        normalization=export.normalization,
+        tolerance=export.tolerance,
+        metadata=export.metadata,
+    )
+
+
+FORMATS.add(
+    Format(
+        name="onnx",
+        suffix=".onnx",
+        about="ONNX file",
+        write=_write,
+        detail=f"ONNX, opset {OPSET}",
+        needs=("onnx", "onnxruntime"),
+        extra="onnx",
+    ),
+    place=10,
+)

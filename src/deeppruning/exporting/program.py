@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from deeppruning.data.images import Normalization
 from deeppruning.errors import GraphError
+from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.onnx_file import as_exported
 from deeppruning.exporting.parity import TOLERANCE, check_parity, tensors_in
 from deeppruning.system.atomic import write_atomically
@@ -45,3 +46,14 @@ def export_program(
     )
     write_atomically(Path(path), content.getvalue())
     return difference
+
+
+def _write(export: Export, path: Path) -> float:
+    return export_program(
+        export.model, export.example(), path, normalization=export.normalization, tolerance=export.tolerance
+    )
+
+
+FORMATS.add(
+    Format(name="torch-export", suffix=".pt2", about="program of torch.export (.pt2)", write=_write), place=20
+)

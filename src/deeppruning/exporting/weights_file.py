@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from deeppruning.errors import GraphError
+from deeppruning.exporting.formats import FORMATS, Format
 from deeppruning.training.tensors import write_tensors
 
 
@@ -24,3 +25,15 @@ def export_safetensors(
             path.unlink()
             raise GraphError(f"{path} did not read back as written ({name}); check the disk and try again")
     return 0.0
+
+
+FORMATS.add(
+    Format(
+        name="safetensors",
+        suffix=".safetensors",
+        about="plain weights",
+        write=lambda export, path: export_safetensors(export.model, path, metadata=export.metadata),
+        graph=False,
+    ),
+    place=30,
+)

@@ -10,8 +10,10 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from deeppruning.backends import Backend, InProcessBackend, PoolBackend
-from deeppruning.backends.limits import AUTO, OFF, Timeout, read_timeout
+from deeppruning.backends import Backend
+from deeppruning.backends.limits import AUTO, Timeout, read_timeout
+from deeppruning.backends.local import local_backend
+from deeppruning.backends.registry import Wanted
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.convert import as_image_set
 from deeppruning.data.images import ImageSet, measure_normalization
@@ -46,7 +48,6 @@ class Setup:
     objective: Objective | str | Callable[[nn.Module], float] | None = None
     example_input: Any = None
     observer: Observer = ignore
-    description: dict[str, str] = field(default_factory=dict)
 
     @property
     def tuning(self) -> FinetuneConfig:
@@ -93,7 +94,7 @@ class Setup:
             search=self.search,
             finetune=self.tuning,
             backend=backend,
-            description={**self._describe(task), **self.description},
+            description=self._describe(task),
             observer=self.observer,
         )
 
@@ -138,10 +139,7 @@ class Setup:
 
     def _local_backend(self) -> Backend:
         timeout = AUTO if self.candidate_timeout is None else read_timeout(self.candidate_timeout)
-        # A limit that was asked for in seconds needs a process that can be killed.
-        if self.worker_count == 1 and timeout in (AUTO, OFF):
-            return InProcessBackend(threads=self.search.threads)
-        return PoolBackend(workers=self.worker_count, threads=self.search.threads, timeout=timeout)
+        return local_backend(Wanted(threads=self.search.threads, workers=self.worker_count, timeout=timeout))
 
     def _describe(self, task: Task) -> dict[str, str]:
         described = {"base": fingerprint(self.model)}

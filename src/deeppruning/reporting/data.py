@@ -1,17 +1,10 @@
 """Everything the page and the plots show, as one plain dict of JSON values read from a run folder."""
 
-import math
-import re
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from deeppruning.genome import unpack_genome
-from deeppruning.objectives import OBJECTIVES, Function
-from deeppruning.reporting.comparison import FOLDER, read_rivals
+from deeppruning.reporting.section import Source, collect_sections
 from deeppruning.reporting.words import standing, verdict
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY, RunFolder
@@ -33,12 +26,7 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
 def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[str, Any]:
     facts, config = snapshot["facts"], run.config
     search = config.get("search", {})
-    layers = {name: np.array(genes, dtype=np.int64) for name, genes in _layer_genes(facts).items()}
-    branches = facts.get("branches", {})
-    evaluated = [row for row in snapshot["candidates"] if row["status"] != "waiting"]
-    candidates = [_candidate(row, layers, branches) for row in evaluated]
-    picks = _picks_by_generation(snapshot["picks"])
-    data: dict[str, Any] = {
+    about = {
         "run": shown,
         "title": _title(config),
         "version": run.version,
@@ -46,21 +34,13 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
         "selection": search.get("selection", "plus"),
         "evaluations": _evaluations(search),
         "generations": search.get("generations"),
-        "error_is_share": all(0.0 <= row["error"] <= 1.0 for row in candidates if row["error"] is not None),
         "original": facts.get("original"),
-        "layers": [_layer(name, genes) for name, genes in layers.items()],
-        "candidates": candidates,
-        "picks": picks,
-        "axes": _axes(search.get("objective", "flops"), candidates),
         "config": config,
         "versions": facts.get("versions", {}),
     }
-    data["solutions"] = _solutions(facts, picks, data)
-    data["curves"] = _curves(snapshot["epochs"], data["solutions"])
-    data["bench"] = _bench(facts)
-    data["rivals"] = read_rivals(run.path / FOLDER)
-    data["commands"] = _commands(run.path, config, data["solutions"])
-    data |= standing(run.path, data, waiting=len(snapshot["candidates"]) - len(candidates), facts=facts)
+    data = collect_sections(Source(run, facts, snapshot), about)
+    waiting = len(snapshot["candidates"]) - len(data["candidates"])
+    data |= standing(run.path, data, waiting=waiting, facts=facts)
     data["verdict"] = verdict(data)
     return data
 
@@ -75,142 +55,3 @@ def _evaluations(search: Mapping[str, Any]) -> int | None:
     if "offspring" not in search or "generations" not in search:
         return None
     return int(3 + search["offspring"] * search["generations"])
-
-
-def _layer_genes(facts: Mapping[str, Any]) -> dict[str, list[int]]:
-    """The genes of each layer's filters; the first runs kept only widths, which tell nothing here."""
-    return {name: genes for name, genes in facts.get("layers", {}).items() if isinstance(genes, list)}
-
-
-def _layer(name: str, genes: "np.ndarray[Any, np.dtype[np.int64]]") -> dict[str, Any]:
-    return {"name": name, "width": len(genes), "fixed": bool((genes < 0).all())}
-
-
-def _candidate(
-    row: Mapping[str, Any], layers: Mapping[str, Any], branches: Mapping[str, Any]
-) -> dict[str, Any]:
-    genome = unpack_genome(bytes.fromhex(row["genome"]), row["num_genes"])
-    # A gene of -1 stands for a filter that always stays: it finds the True put at the end.
-    bits = np.append(genome, True)
-    names = ("id", "generation", "error", "cost", "flops", "params", "seconds", "status", "reason", "kept")
-    return {name: row[name] for name in (*names, "num_genes")} | {
-        "widths": [
-            0 if any(not bits[unit].any() for unit in branches.get(name, ())) else int(bits[genes].sum())
-            for name, genes in layers.items()
-        ]
-    }
-
-
-def _picks_by_generation(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    found: dict[int, dict[str, Any]] = {}
-    for row in rows:
-        found.setdefault(row["generation"], {"generation": row["generation"]})[row["role"]] = row[
-            "candidate_id"
-        ]
-    return [found[generation] for generation in sorted(found)]
-
-
-def _axes(objective: str, candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """What the error can be plotted against, the objective of the search first."""
-    chosen = OBJECTIVES[objective]
-    label = chosen.title
-    column = chosen.column
-    # A function of the user's own leaves no name, but its costs are not those of the objective named.
-    if any(row["cost"] != row[column] for row in candidates if row["cost"] is not None):
-        column, label = Function.column, Function.label
-    kept = {one.column: one.title for one in OBJECTIVES.values() if one.column != "cost"}
-    return [{"key": key, "label": title} for key, title in ({column: label} | kept).items()]
-
-
-def _solutions(
-    facts: Mapping[str, Any], picks: Sequence[Mapping[str, Any]], data: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """The picks, from heavy to light, fine-tuned or as the search has them now; then all others saved."""
-    by_id = {row["id"]: row for row in data["candidates"]}
-    latest = picks[-1] if picks else {}
-    found = []
-    for role in ROLES:
-        saved = facts.get(f"solution/{role}")
-        if saved is not None:
-            found.append({"role": role, "final": not saved.get("failure"), **saved})
-        elif latest.get(role) in by_id:
-            found.append({"role": role, "final": False, **_provisional(by_id[latest[role]], data)})
-    for key, saved in facts.items():
-        role = key.removeprefix("solution/")
-        if key.startswith("solution/") and role not in ROLES and isinstance(saved, dict):
-            found.append({"role": role, "final": True, **saved})
-    return found
-
-
-def _provisional(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    original = data["original"]
-    pruned = 1.0 - row["flops"] / original["flops"] if original else None
-    return {
-        "id": row["id"],
-        "train_error": row["error"],
-        "test_error": None,
-        "flops": row["flops"],
-        "flops_pruned": pruned,
-        "params": row["params"],
-    }
-
-
-def _curves(
-    epochs: Sequence[Mapping[str, Any]], solutions: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    by_solution: dict[str, list[dict[str, Any]]] = {}
-    for row in epochs:
-        values = {key: _finite(value) for key, value in row.items() if key != "solution"}
-        by_solution.setdefault(row["solution"], []).append(values)
-    curves = []
-    for name, rows in by_solution.items():
-        found = re.match(r"candidate-(\d+)", name)
-        id_ = int(found[1]) if found else None
-        roles = [entry["role"] for entry in solutions if entry.get("id") == id_ and id_ is not None]
-        picked = [role for role in roles if role in ROLES]
-        # A name with a slash is a second training by other options, saved as the candidate's own.
-        roles = [role for role in roles if role not in ROLES] if "/" in name else picked or roles
-        curves.append({"id": id_, "name": name, "roles": roles, "epochs": rows})
-    order = {role: place for place, role in enumerate(ROLES)}
-    return sorted(curves, key=lambda curve: min((order.get(role, 3) for role in curve["roles"]), default=3))
-
-
-def _bench(facts: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Latencies: {"networks": {role: {"latency_ms": {how: {"median": 1.2, "spread": 0.1}}}}}.
-
-    Those of `deeppruning bench`, or else the seconds for one input that a run measures at its end.
-    """
-    bench, brief = facts.get("bench"), facts.get("latency_batch_1")
-    if isinstance(bench, dict) and isinstance(bench.get("networks"), dict):
-        return bench
-    if not isinstance(brief, dict):
-        return None
-    how = "one input, one thread"
-    return {
-        "networks": {
-            role: {"latency_ms": {how: {"median": 1000 * seconds}}} for role, seconds in brief.items()
-        }
-    }
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _commands(
-    path: Path, config: Mapping[str, Any], solutions: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Lines to copy: they name the run as it was named when the page was made."""
-    run = shlex.quote(str(path))
-    spec = str(config.get("model", {}).get("spec", ":"))
-    own = ", model" if ":" in spec else ""  # a class of the user's own must be handed to `load`
-    finals = [entry["role"] for entry in solutions if entry["final"]]
-    return {
-        "finetune": f"deeppruning finetune {run} --candidate ",
-        "resume": f"deeppruning resume {run}",
-        "bench": f"deeppruning bench {run}",
-        "load": {role: f"model = dp.load({str(path / f'{role}.safetensors')!r}{own})" for role in finals},
-        "export": {
-            role: f"deeppruning export {run} --solution {shlex.quote(role)} --format onnx" for role in finals
-        },
-    }

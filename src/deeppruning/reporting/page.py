@@ -11,11 +11,13 @@ from typing import Any
 
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.plots import draw_plots
+from deeppruning.reporting.section import SECTIONS
 from deeppruning.system.atomic import write_atomically
 
 PAGE = "report.html"
-# In this order, as one script: the later ones use what the earlier ones define.
-SCRIPTS = ("dom.js", "space.js", "layers.js", "curves.js", "rivals.js", "sections.js", "page.js")
+_TEMPLATES = files("deeppruning.reporting").joinpath("template")
+# Around the scripts of the sections, as one script: the later ones use what the earlier ones define.
+FIRST, LAST = ("dom.js", "space.js"), ("sections.js", "page.js")
 
 
 def write_report(run_dir: Path | str) -> Path:
@@ -42,6 +44,7 @@ def render(data: Mapping[str, Any], *, live: bool = False) -> str:
         "live": "true" if live else "false",
         "style": style,
         "script": script,
+        "sections": "\n".join(_of_sections("html")),
         "data": embed(data),
     }
     # One pass over the template alone: a placeholder inside the data is never taken for one.
@@ -59,12 +62,18 @@ def policy(*, live: bool) -> str:
 
 
 def _style_and_script() -> tuple[str, str]:
-    script = "\n".join(map(_template, SCRIPTS))
+    script = "\n".join([*map(_template, FIRST), *_of_sections("js"), *map(_template, LAST)])
     return _template("page.css"), f'"use strict";\n(() => {{\n{script}\n}})();\n'
 
 
+def _of_sections(kind: str) -> list[str]:
+    """The markup or the scripts of those sections that have their own, in the order of the page."""
+    names = [f"{section}.{kind}" for section in SECTIONS]
+    return [_template(name) for name in names if _TEMPLATES.joinpath(name).is_file()]
+
+
 def _template(name: str) -> str:
-    return files("deeppruning.reporting").joinpath("template").joinpath(name).read_text(encoding="utf-8")
+    return _TEMPLATES.joinpath(name).read_text(encoding="utf-8")
 
 
 def embed(data: Mapping[str, Any]) -> str:

@@ -1,13 +1,13 @@
 """The plots of the page as files for papers: the objective space, the layers, the fine-tuning, the rivals."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from deeppruning.reporting.axes import Axis, Frame, draw_frame, number, percent
-from deeppruning.reporting.comparison_plot import rivals
 from deeppruning.reporting.data import ROLES, collect
 from deeppruning.reporting.drawing import Drawing
+from deeppruning.reporting.section import SECTIONS
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY
 
@@ -31,12 +31,7 @@ def draw_plots(data: Mapping[str, Any], folder: Path) -> list[Path]:
 
 def draw(data: Mapping[str, Any], run_dir: Path) -> dict[str, Drawing]:
     """The plots by name, not written yet."""
-    plots: dict[str, Callable[[Mapping[str, Any]], Drawing | None]] = {
-        "population": population,
-        "layers": layers,
-        "finetuning": finetuning,
-        "rivals": rivals,
-    }
+    plots = {name: plot for section in SECTIONS.values() for name, plot in section.plots.items()}
     with readable_errors(run_dir / HISTORY):  # numbers that no axis reaches
         drawn = {name: plot(data) for name, plot in plots.items()}
     return {name: drawing for name, drawing in drawn.items() if drawing is not None}

@@ -48,8 +48,9 @@ def code_in(config: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(named, str) and (":" in named or kind == "objective"):
             found[kind] = named
     # Whoever runs a cluster can send code to those who join it.
-    address = config.get("run", {}).get("ray_address")
-    return found | ({"ray-address": str(address)} if address is not None else {})
+    run = config.get("run", {})
+    addresses = {key.replace("_", "-"): str(value) for key, value in run.items() if key.endswith("_address")}
+    return found | addresses
 
 
 def sign(config: Mapping[str, Any]) -> str | None:

@@ -64,6 +64,10 @@ class PoolBackend(Backend):
             ) from error
         return _PoolSession(self, parcel, kind)
 
+    def room(self) -> int:
+        """As many as there are workers."""
+        return self.workers
+
 
 class _PoolSession(Session[Item, Value]):
     def __init__(self, backend: PoolBackend, parcel: int, kind: Kind) -> None:

@@ -7,13 +7,12 @@ import click
 from deeppruning.cli.options.model import weights_option
 from deeppruning.cli.options.search import run_argument
 from deeppruning.cli.options.trust import trust_options
-from deeppruning.errors import InputError, unknown
-from deeppruning.exporting import export_onnx, export_program, export_safetensors, read_network
-from deeppruning.exporting.onnx_file import OPSET
+from deeppruning.errors import InputError
+from deeppruning.exporting import FORMATS, Export, read_network
 from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.runs.folder import CONFIG, HISTORY
 
-ENDINGS = {"onnx": ".onnx", "torch-export": ".pt2", "safetensors": ".safetensors"}
+_ABOUT = [format_.about for format_ in FORMATS.values()]
 
 
 @click.command()
@@ -30,8 +29,8 @@ ENDINGS = {"onnx": ".onnx", "torch-export": ".pt2", "safetensors": ".safetensors
     "format_",
     default="onnx",
     show_default=True,
-    metavar="|".join(ENDINGS),
-    help="ONNX file, program of torch.export (.pt2), or plain weights.",
+    metavar="|".join(FORMATS),
+    help=f"{', '.join(_ABOUT[:-1])}, or {_ABOUT[-1]}.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="File to write. [RUN/export/NAME.ENDING]")
 @click.option(
@@ -63,29 +62,19 @@ def export(
       deeppruning export runs/r56 --solution knee --format onnx
       deeppruning export runs/r56 --solution light --normalize --out light.onnx
     """
-    if format_ not in ENDINGS:
-        raise unknown("format", format_, ENDINGS)
-    if normalize and format_ == "safetensors":
-        raise InputError(
-            "safetensors holds weights only, so nothing can be folded in; "
-            "leave out --normalize or use --format onnx"
-        )
+    chosen = FORMATS.named(format_)
+    chosen.check(normalize=normalize)
     network = read_network(run, solution, weights=weights, spec=named_model, trust_run=trust_run)
-    target = _target(run, out or run / "export" / f"{solution}{ENDINGS[format_]}")
-    normalization = network.normalization() if normalize else None
-    if format_ == "safetensors":
-        difference = export_safetensors(network.model, target, metadata=network.metadata)
-    elif format_ == "onnx":
-        difference = export_onnx(
-            network.model, network.example(), target,
-            normalization=normalization, tolerance=tolerance, metadata=network.metadata,
-        )  # fmt: skip
-    else:
-        difference = export_program(
-            network.model, network.example(), target, normalization=normalization, tolerance=tolerance
-        )
-    about = f"ONNX, opset {OPSET}" if format_ == "onnx" else format_
-    click.echo(f"{target}  ({about}, {target.stat().st_size:,} bytes)")
+    target = _target(run, out or run / "export" / f"{solution}{chosen.suffix}")
+    wanted = Export(
+        model=network.model,
+        example=network.example,
+        normalization=network.normalization() if normalize else None,
+        tolerance=tolerance,
+        metadata=network.metadata,
+    )
+    difference = chosen.write(wanted, target)
+    click.echo(f"{target}  ({chosen.detail or chosen.name}, {target.stat().st_size:,} bytes)")
     click.echo(f"largest difference from PyTorch: {difference:.1e}")
 
 

@@ -46,8 +46,8 @@ def resume(
     progress = make_progress(quiet=quiet, as_json=as_json)
     vouched, given = Vouched.take(settings), BackendChoice.take(settings)
     choice = given.or_as_in(config["run"])
-    if choice.ray_address is not None and given.ray_address is None:
-        vouched.check(opened, "ray-address")
+    if unsaid := [flag for flag in choice.addresses() if flag not in given.addresses()]:
+        vouched.check(opened, *unsaid)
     if is_finished(run):
         progress.say(f"{run} is finished")
         conclude(run, progress)

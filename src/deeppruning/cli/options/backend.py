@@ -2,30 +2,28 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-from deeppruning.backends import Backend, RayBackend
+from deeppruning.backends import Backend
 from deeppruning.backends.limits import AUTO, Timeout, read_timeout
+from deeppruning.backends.registry import BACKENDS, LOCAL, Wanted, backend_flags
 from deeppruning.cli.options.search import Command
-from deeppruning.errors import InputError, unknown
+from deeppruning.errors import InputError
 from deeppruning.system.device import choose_device, default_workers
-
-BACKENDS = ("local", "ray")
 
 
 def backend_options(*, resuming: bool = False) -> Callable[[Command], Command]:
-    """Adds --workers, --candidate-timeout, --backend and the options of Ray, all None where not given."""
+    """Adds --workers, --candidate-timeout, --backend and each backend's own options, None where not given."""
     run = "as in the run"
+    named = [kind.name for kind in BACKENDS.values()]
+    others = ", ".join(f"{kind.name} for {kind.about}" for kind in BACKENDS.values() if kind.name != LOCAL)
     shown = {
-        "workers": run if resuming else "local: cores / threads; ray: what the cluster has room for",
+        "workers": run if resuming else "local: cores / threads; elsewhere: what there is room for",
         "timeout": run if resuming else "auto: 20 times the median so far, 60 s at least",
-        "backend": run if resuming else "local",
-        "ray_address": run if resuming else "none: Ray starts on this machine and stops with the run",
-        "ray_cpus": run if resuming else "as many as --threads",
-        "ray_gpus": run if resuming else "0",
+        "backend": run if resuming else LOCAL,
     }
     options = [
         click.option(
@@ -41,17 +39,17 @@ def backend_options(*, resuming: bool = False) -> Callable[[Command], Command]:
         ),
         click.option(
             "--backend",
-            metavar="local|ray",
-            help=f"Where candidates are evaluated: local, or ray for a cluster. [{shown['backend']}]",
+            metavar="|".join(named),
+            help=f"Where candidates are evaluated: {LOCAL}, or {others}. [{shown['backend']}]",
         ),
-        click.option(
-            "--ray-address",
-            metavar="auto|HOST:PORT|ray://HOST:PORT",
-            help=f"The Ray cluster to join. [{shown['ray_address']}]",
-        ),
-        click.option("--ray-cpus", type=float, help=f"Processors a candidate. [{shown['ray_cpus']}]"),
-        click.option(
-            "--ray-gpus", type=float, help=f"GPUs a candidate, 0.25 for a quarter. [{shown['ray_gpus']}]"
+        *(
+            click.option(
+                f"--{option.flag}",
+                type=option.holds,
+                metavar=option.metavar,
+                help=f"{option.about} [{run if resuming else option.default}]",
+            )
+            for _, option in backend_flags().values()
         ),
     ]
 
@@ -73,49 +71,70 @@ class BackendChoice:
 
     backend: str | None = None
     workers: int | None = None
-    ray_address: str | None = None
-    ray_cpus: float | None = None
-    ray_gpus: float | None = None
     candidate_timeout: Timeout | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # of one backend, those that are given
 
     def __post_init__(self) -> None:
         if self.candidate_timeout is not None:
             read_timeout(self.candidate_timeout)
-        if self.backend is not None and self.backend not in BACKENDS:
-            raise unknown("backend", self.backend, BACKENDS)
-        given = [name for name in ("ray_address", "ray_cpus", "ray_gpus") if getattr(self, name) is not None]
-        if given and self.backend not in (None, "ray"):
-            raise InputError(f"--{given[0].replace('_', '-')} goes with --backend ray only")
+        if self.backend is not None:
+            BACKENDS.named(self.backend)
+        for name, value in self.options.items():
+            kind, option = backend_flags()[name]
+            option.check(value)
+            if self.backend not in (None, kind.name):
+                raise InputError(f"--{option.flag} goes with --backend {kind.name} only")
 
     @classmethod
     def take(cls, settings: dict[str, Any]) -> "BackendChoice":
         """The choice in a command's settings, which keep the rest."""
-        return cls(**{field.name: settings.pop(field.name) for field in fields(cls)})
+        own = {name: settings.pop(name) for name in backend_flags()}
+        return cls(
+            **{name: settings.pop(name) for name in ("backend", "workers", "candidate_timeout")},
+            options={name: value for name, value in own.items() if value is not None},
+        )
 
     def or_as_in(self, table: Mapping[str, Any]) -> "BackendChoice":
         """What is not said is as a run's table has it, unless that is about another backend."""
-        named = any(value is not None for value in (self.ray_address, self.ray_cpus, self.ray_gpus))
-        stored = str(table.get("backend", "local"))
-        backend = self.backend or ("ray" if named else stored)
+        stored = str(table.get("backend", LOCAL))
+        named = next((backend_flags()[name][0].name for name in self.options), stored)
+        backend = self.backend or named
         if backend != stored:
             table = {}
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
-        kept: dict[str, Any] = {
-            name: table.get(name) if value is None else value for name, value in known.items()
-        }
-        return BackendChoice(**{**kept, "backend": backend})
+        timeout = self.candidate_timeout
+        return BackendChoice(
+            backend,
+            workers=table.get("workers") if self.workers is None else self.workers,
+            candidate_timeout=table.get("candidate_timeout") if timeout is None else timeout,
+            options={**{name: table[name] for name in backend_flags() if name in table}, **self.options},
+        )
 
     def table(self, threads: int) -> dict[str, Any]:
         """The choice as entries of a run's config.toml; what is None is left out."""
-        entries = {field.name: getattr(self, field.name) for field in fields(self)}
-        entries["backend"] = self.backend or "local"
-        if entries["backend"] == "local":
-            entries["workers"] = self.local_workers(threads)
+        entries = {
+            "backend": self.backend or LOCAL,
+            "workers": self.local_workers(threads) if self.is_local else self.workers,
+            **{name: self.options[name] for name in backend_flags() if name in self.options},
+            "candidate_timeout": self.candidate_timeout,
+        }
         return {name: value for name, value in entries.items() if value is not None}
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is the backend that a run makes by itself, from its workers and time limit."""
+        return self.backend in (None, LOCAL)
+
+    def addresses(self) -> list[str]:
+        """The flags among its options that lead to another machine."""
+        return [
+            option.flag
+            for name, (_, option) in backend_flags().items()
+            if name in self.options and option.is_address
+        ]
 
     def local_timeout(self) -> Timeout | None:
         """The time limit for local workers, if one was given; another backend has its own already."""
-        return None if self.backend == "ray" else self.candidate_timeout
+        return self.candidate_timeout if self.is_local else None
 
     def local_workers(self, threads: int) -> int:
         """How many local processes that makes."""
@@ -123,17 +142,12 @@ class BackendChoice:
 
     def make(self, threads: int, device: str, say: Callable[[str], None]) -> Backend | None:
         """The backend, None for the local one, which needs no making; the device is checked here."""
-        if self.backend != "ray":
+        if self.is_local:
             choose_device(device)
             return None
-        made = RayBackend(
-            address=self.ray_address,
-            cpus=threads if self.ray_cpus is None else self.ray_cpus,
-            gpus=self.ray_gpus or 0,
-            threads=threads,
-            workers=self.workers,
-            timeout=AUTO if self.candidate_timeout is None else self.candidate_timeout,
-            say=say,
+        timeout = AUTO if self.candidate_timeout is None else self.candidate_timeout
+        made = BACKENDS.named(str(self.backend)).make(
+            Wanted(threads, self.workers, timeout, say, self.options)
         )
         made.device(device)
         return made
@@ -142,8 +156,8 @@ class BackendChoice:
 @contextlib.contextmanager
 def entered(choice: BackendChoice, backend: Backend | None, threads: int) -> Iterator[int]:
     """The backend's `with` block, if it has one; gives the number of candidates at a time."""
-    if isinstance(backend, RayBackend):
+    if backend is None:
+        yield choice.local_workers(threads)
+    else:
         with backend:
             yield backend.room()
-    else:
-        yield choice.local_workers(threads)

@@ -22,6 +22,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from deeppruning.backends.registry import backend_flags
 from deeppruning.cli.options.search import Command
 from deeppruning.cli.options.trust import TRUST
 from deeppruning.errors import InputError, unknown
@@ -52,9 +53,10 @@ def _check_trust(context: click.Context, parameter: click.Parameter, trusted: bo
     path: Path | None = context.meta.get(_FILE)
     if path is None or trusted or not _is_of_a_run(_read(path)):
         return
+    addresses = [option.flag for _, option in backend_flags().values() if option.is_address]
     from_file = [
         kind
-        for kind in ("model", "data", "objective", "ray-address")
+        for kind in ("model", "data", "objective", *addresses)
         if context.get_parameter_source(_key(kind)) is ParameterSource.DEFAULT_MAP
     ]
     content = _read(path)

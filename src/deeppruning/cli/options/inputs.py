@@ -12,7 +12,8 @@ from deeppruning.cli.options.model import build_model
 from deeppruning.cli.options.normalization import with_right_normalization
 from deeppruning.cli.options.trust import Vouched
 from deeppruning.cli.options.user_function import load_function
-from deeppruning.data.registry import KNOWN, data_folders, data_status
+from deeppruning.data.known import KNOWN
+from deeppruning.data.registry import data_folders, data_status
 from deeppruning.data.splits import DataSplits
 from deeppruning.errors import RunError
 from deeppruning.runs.folder import RunFolder

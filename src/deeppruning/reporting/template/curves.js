@@ -1,5 +1,7 @@
 // Fine-tuning: the error of each pick, epoch by epoch.
 
+SECTIONS.push({ draw: drawCurves, resize: drawCurves, filled: true });
+
 const curveName = (curve) => (curve.roles.length ? curve.roles.join(", ") : curve.id === null ? curve.name : "#" + curve.id);
 const curveColor = (curve) => `var(--${SHAPES[curve.roles[0]] ? curve.roles[0] : "accent"})`;
 

@@ -1,5 +1,9 @@
 // Elements, numbers as people read them, and scales. Text is always set as text, never as markup.
 
+// What draws a section of the page puts itself here: draw, resize if it must be drawn anew for another
+// width, and filled if there is nothing to draw before the first candidate.
+const SECTIONS = [];
+
 const byId = (id) => document.getElementById(id);
 
 function make(element, attributes, children) {

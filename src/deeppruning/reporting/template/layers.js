@@ -1,5 +1,7 @@
 // What was cut: for each layer the filters kept against those the original has.
 
+SECTIONS.push({ draw: drawLayers, filled: true });
+
 // Widths by layer of what is shown: a pick as it was saved, or any candidate.
 function shownNetwork() {
   const { data, state } = page;

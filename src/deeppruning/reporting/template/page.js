@@ -78,8 +78,8 @@ function draw() {
   drawCards();
   drawCommands();
   drawConfig();
-  drawBench();
-  drawRivals();
+  drawTables();
+  for (const one of SECTIONS) if (!one.filled) one.draw();
   if (empty) return;
   drawControls();
   drawPopulation();
@@ -87,8 +87,7 @@ function draw() {
   drawLegend();
   drawCandidates();
   drawDetails();
-  drawLayers();
-  drawCurves();
+  for (const one of SECTIONS) if (one.filled) one.draw();
 }
 
 function listen() {
@@ -116,8 +115,7 @@ function listen() {
     if (window.innerWidth === width || !page.data.candidates.length) return;
     width = window.innerWidth;
     drawSpace();
-    drawCurves();
-    drawRivalChart();
+    for (const one of SECTIONS) if (one.resize) one.resize();
   });
 }
 

@@ -1,5 +1,7 @@
 // Other methods at the same FLOPs: a line and a row for each; pointing at one or choosing it brings out both.
 
+SECTIONS.push({ draw: drawRivals, resize: drawRivalChart });
+
 function drawRivals() {
   const found = page.data.rivals;
   byId("rivals-section").hidden = !found;

@@ -1,4 +1,4 @@
-// Everything of the page that is words and numbers: header, cards, details, bench, commands, options.
+// Everything of the page that is words and numbers: header, cards, details, tables, commands, options.
 
 const NOTES = {
   original: "The network as it was given", heavy: "Most accurate in the search", knee: "Best bargain of error and cost",
@@ -91,16 +91,15 @@ function latencyOf(role) {
   return timings.length ? `${Number(timings[0].median.toPrecision(3))} ms` : null;
 }
 
-function drawBench() {
-  const networks = (page.data.bench && page.data.bench.networks) || {};
-  const names = Object.keys(networks).filter((role) => latencyOf(role) !== null);
-  byId("bench-section").hidden = !names.length;
-  if (!names.length) return;
-  const kinds = [...new Set(names.flatMap((role) => Object.keys(networks[role].latency_ms)))];
-  const head = html("tr", {}, html("th", { scope: "col" }, "Network"), kinds.map((kind) => html("th", { scope: "col", class: "number" }, `${kind}, ms`)));
-  const cell = (timing) => html("td", { class: "number" }, timing ? String(Number(timing.median.toPrecision(3))) + (missing(timing.spread) ? "" : ` ± ${Number(timing.spread.toPrecision(2))}`) : "–");
-  fill(byId("bench"), html("table", {}, html("thead", {}, head), html("tbody", {}, names.map((role) =>
-    html("tr", {}, html("th", { scope: "row" }, role), kinds.map((kind) => cell(networks[role].latency_ms[kind])))))));
+// Sections that are a heading, a sentence and a table, whatever they are about.
+function drawTables() {
+  const found = page.data.tables || [];
+  byId("tables").hidden = !found.length;
+  fill(byId("tables"), found.map(({ title, lead, columns, rows }) => html("section", { "aria-label": title },
+    html("h2", {}, title), lead ? html("p", { class: "lead" }, lead) : null,
+    html("div", { class: "panel scroll" }, html("table", {},
+      html("thead", {}, html("tr", {}, columns.map((name) => html("th", { scope: "col" }, name)))),
+      html("tbody", {}, rows.map(([first, ...rest]) => html("tr", {}, html("th", { scope: "row" }, first), rest.map((text) => html("td", {}, text))))))))));
 }
 
 function drawCommands() {

@@ -1,0 +1,44 @@
+"""The fine-tuning of the picks, epoch by epoch."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deeppruning.reporting.data import ROLES
+from deeppruning.reporting.plots import finetuning
+from deeppruning.reporting.section import SECTIONS, Section
+
+
+def _curves(
+    epochs: Sequence[Mapping[str, Any]], solutions: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    by_solution: dict[str, list[dict[str, Any]]] = {}
+    for row in epochs:
+        values = {key: _finite(value) for key, value in row.items() if key != "solution"}
+        by_solution.setdefault(row["solution"], []).append(values)
+    curves = []
+    for name, rows in by_solution.items():
+        found = re.match(r"candidate-(\d+)", name)
+        id_ = int(found[1]) if found else None
+        roles = [entry["role"] for entry in solutions if entry.get("id") == id_ and id_ is not None]
+        picked = [role for role in roles if role in ROLES]
+        # A name with a slash is a second training by other options, saved as the candidate's own.
+        roles = [role for role in roles if role not in ROLES] if "/" in name else picked or roles
+        curves.append({"id": id_, "name": name, "roles": roles, "epochs": rows})
+    order = {role: place for place, role in enumerate(ROLES)}
+    return sorted(curves, key=lambda curve: min((order.get(role, 3) for role in curve["roles"]), default=3))
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+SECTIONS.add(
+    Section(
+        "curves",
+        lambda source, data: {"curves": _curves(source.snapshot["epochs"], data["solutions"])},
+        {"finetuning": finetuning},
+    ),
+    place=40,
+)

@@ -1,0 +1,63 @@
+"""The calls from Python: every parameter is named in its signature, a misspelt one is refused by name."""
+
+import inspect
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import deeppruning as dp
+from deeppruning import api
+from deeppruning.errors import InputError
+from deeppruning.pruning.setup import Setup
+
+CALLS = {"prune": api.prune, "resume": api.resume, "finetune": api.finetune, "compare": api.compare}
+OF_CODE = {"task", "objective", "backend", "candidate_timeout", "example_input", "observer"}
+# A comparison judges by classification, at equal FLOPs.
+NOT_TAKEN = {
+    "prune": set(),
+    "resume": set(),
+    "finetune": set(),
+    "compare": {"task", "objective"},
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_parameter_is_in_the_signature(name: str) -> None:
+    parameters = inspect.signature(CALLS[name]).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    assert kinds.isdisjoint({inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL})
+    assert OF_CODE - NOT_TAKEN[name] <= parameters.keys()
+    assert all(parameter.annotation is not inspect.Parameter.empty for parameter in parameters.values())
+
+
+def test_prune_takes_all_that_a_setup_knows() -> None:
+    known = {field.name for field in fields(Setup)}
+    assert known <= inspect.signature(dp.prune).parameters.keys()
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(("given", "meant"), [("worker", "workers"), ("devise", "device"), ("run_dirr", "")])
+def test_a_misspelt_parameter_is_refused_with_the_nearest_one(
+    name: str, given: str, meant: str, tmp_path: Path
+) -> None:
+    known = inspect.signature(CALLS[name]).parameters
+    with pytest.raises(InputError) as caught:
+        CALLS[name](**{given: 1})
+    message = str(caught.value)
+    assert message.startswith(f"unknown parameter of {name} {given!r}")
+    if meant in known:
+        assert f"did you mean {meant}" in message
+    assert message.endswith(", ".join(sorted(known)))
+
+
+def test_what_is_missing_is_still_named_by_python() -> None:
+    with pytest.raises(TypeError, match="run_dir"):
+        dp.prune(None)  # type: ignore[call-arg,arg-type]
+
+
+def test_public_names_are_listed_and_lead_somewhere() -> None:
+    assert set(dp.__all__) <= set(dir(dp))
+    assert [name for name in dp.__all__ if getattr(dp, name, None) is None] == []
+    with pytest.raises(AttributeError, match="no attribute 'prun'"):
+        dp.prun  # noqa: B018
