@@ -192,3 +192,29 @@ def test_flops_that_cannot_be_asked_for() -> None:
         genome_by("entrop", evidence, flops=100)
     with pytest.raises(InputError, match=r"Evidence\(graph, model, images\)"):
         genome_by("apoz", evidence, flops=100)
+
+
+def test_a_file_that_cannot_be_imported_is_an_error_every_time(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("raise RuntimeError('half written')")
+    script = f"""
+import deeppruning.objectives as package, deeppruning as dp
+package.__path__.append({str(tmp_path)!r})
+for _ in range(2):
+    try:
+        dp.SearchConfig()
+    except RuntimeError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["half written"] * 2, done.stderr
+
+
+@pytest.mark.parametrize("first", ["objectives.latency", "pruning.evaluations.recalibrate"])
+def test_the_order_of_names_does_not_depend_on_what_is_imported_first(first: str) -> None:
+    script = f"""
+import deeppruning.{first}
+from deeppruning.registry import EVALUATIONS, OBJECTIVES
+print(*OBJECTIVES, *EVALUATIONS)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == ["flops", "params", "latency", "finetune", "recalibrate"], done.stderr

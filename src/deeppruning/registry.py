@@ -96,9 +96,14 @@ class Registry(Mapping[str, Entry]):
                 package = importlib.import_module(self.home)
                 first = list(getattr(package, "ORDER", ()))
                 others = [module.name for module in pkgutil.iter_modules(package.__path__)]
-                self._modules = [f"{self.home}.{name}" for name in dict.fromkeys([*first, *others])]
-                for name in self._modules:
-                    importlib.import_module(name)
+                names = [f"{self.home}.{name}" for name in dict.fromkeys([*first, *others])]
+                self._modules = names  # from here on, for what these modules look up themselves
+                try:
+                    for name in names:
+                        importlib.import_module(name)
+                except BaseException:
+                    self._modules = None  # whoever looks next meets the same error, not half of the things
+                    raise
             return self._modules
 
 
