@@ -5,7 +5,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from deeppruning.comparison.events import Observer as ComparisonObserver
 from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError, refuse_unknown_parameters
-from deeppruning.pruning.candidate import Objective
+from deeppruning.objectives import Objective
 from deeppruning.pruning.events import Observer, ignore
 from deeppruning.pruning.job import check_same_network, execute, finetune_one, fingerprint
 from deeppruning.pruning.result import Result, Solution
@@ -42,7 +42,7 @@ def prune(
     backend: Backend | None = None,
     candidate_timeout: Timeout | None = None,
     task: Task | None = None,
-    objective: Objective | None = None,
+    objective: Objective | str | Callable[[nn.Module], float] | None = None,
     example_input: Any = None,
     observer: Observer = ignore,
     tables: Mapping[str, Mapping[str, Any]] | None = None,
@@ -101,7 +101,7 @@ def resume(
     backend: Backend | None = None,
     candidate_timeout: Timeout | None = None,
     task: Task | None = None,
-    objective: Objective | None = None,
+    objective: Objective | str | Callable[[nn.Module], float] | None = None,
     example_input: Any = None,
     observer: Observer = ignore,
 ) -> Result:
@@ -148,7 +148,7 @@ def finetune(
     backend: Backend | None = None,
     candidate_timeout: Timeout | None = None,
     task: Task | None = None,
-    objective: Objective | None = None,
+    objective: Objective | str | Callable[[nn.Module], float] | None = None,
     example_input: Any = None,
     observer: Observer = ignore,
 ) -> Solution:

@@ -8,6 +8,7 @@ which are checked without torch: their modules import what is heavy where they u
 
 import importlib
 import pkgutil
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -28,6 +29,7 @@ class Named(Protocol):
 
 
 Entry = TypeVar("Entry", bound=Named)
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")  # it becomes part of file names, options and lists with commas
 
 
 class Registry(Mapping[str, Entry]):
@@ -45,12 +47,7 @@ class Registry(Mapping[str, Entry]):
         """Enter a thing under its name; a class defined anew, as notebooks do, takes its old place."""
         if not type(entry).__module__.startswith(self.home):
             self._load()  # or a name of the package's own would be found taken by the package itself
-        old = self._entries.get(entry.name)
-        if old is not None and _origin(old) != _origin(entry):
-            raise InputError(
-                f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind} named {entry.name!r} is registered "
-                "already; give this one another name"
-            )
+        self._check_name(entry)
         for follower in self._followers:
             follower(entry)
         self._entries[entry.name] = entry
@@ -83,15 +80,30 @@ class Registry(Mapping[str, Entry]):
         self._load()
         return len(self._entries)
 
+    def _check_name(self, entry: Entry) -> None:
+        one, name = f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}", getattr(entry, "name", None)
+        if name is None:
+            raise InputError(f'{type(entry).__name__} has no name; give {one} one, for example name = "mine"')
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InputError(f"the name of {one} is of a-z, 0-9, - and _, got {name!r}")
+        old = self._entries.get(name)
+        if old is not None and _origin(old) != _origin(entry):
+            raise InputError(f"{one} named {name!r} is registered already; give this one another name")
+
     def _load(self) -> list[str]:
         with self._lock:  # another thread waits until all are there
             if self._modules is None:
                 package = importlib.import_module(self.home)
                 first = list(getattr(package, "ORDER", ()))
                 others = [module.name for module in pkgutil.iter_modules(package.__path__)]
-                self._modules = [f"{self.home}.{name}" for name in dict.fromkeys([*first, *others])]
-                for name in self._modules:
-                    importlib.import_module(name)
+                names = [f"{self.home}.{name}" for name in dict.fromkeys([*first, *others])]
+                self._modules = names  # from here on, for what these modules look up themselves
+                try:
+                    for name in names:
+                        importlib.import_module(name)
+                except BaseException:
+                    self._modules = None  # whoever looks next meets the same error, not half of the things
+                    raise
             return self._modules
 
 

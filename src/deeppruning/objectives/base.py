@@ -19,7 +19,7 @@ class Objective(ABC):
     """A cost to minimise beside the error. Instances travel to worker processes."""
 
     name: str
-    label: str  # of its axis in the report
+    label: str = ""  # of its axis in the report, by default its name
     unit: str = ""  # empty for what is counted
     column: str = "cost"  # under which a candidate keeps it; flops and params have their own
     exact: bool  # whether it follows from genomes alone, for a whole population at once
@@ -33,7 +33,7 @@ class Objective(ABC):
     @property
     def title(self) -> str:
         """Label and unit."""
-        return f"{self.label}, {self.unit}" if self.unit else self.label
+        return ", ".join(filter(None, (self.label or self.name, self.unit)))
 
 
 class Counted(Objective):

@@ -10,7 +10,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -91,13 +91,15 @@ class Classification(Task):
     tuning: FinetuneConfig | None = None
     teacher: nn.Module | None = None
     # Looked up where the task is made: workers need not know every name that this process does.
-    evaluation: EvaluationKind = field(init=False, repr=False)
+    evaluation: EvaluationKind | None = None
 
     def __post_init__(self) -> None:
-        self.evaluation = EVALUATIONS.find(self.search.evaluation)
+        if self.evaluation is None or self.evaluation.name != self.search.evaluation:
+            self.evaluation = EVALUATIONS.find(self.search.evaluation)
 
     def candidate_error(self, model: nn.Module, seed: int) -> float:
         """The evaluation that the options name, on the sample, then the error on that same sample."""
+        assert self.evaluation is not None
         self.evaluation.prepare(Trial(model, self.sample, self.search, seed, self.device))
         return evaluate(model, self.sample, device=self.device).error
 

@@ -30,7 +30,7 @@ class EvaluationKind(ABC):
     """What happens to a candidate before its error is measured. Instances travel to worker processes."""
 
     name: str
-    about: str  # the end of "How a candidate is judged: ..."
+    about: str = "in a way of its own"  # the end of "How a candidate is judged: ..."
 
     @abstractmethod
     def prepare(self, trial: Trial) -> None:
