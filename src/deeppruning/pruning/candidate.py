@@ -1,7 +1,6 @@
 """One candidate: from a genome to its objectives, the same wherever and whenever it is evaluated."""
 
 import copy
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -10,17 +9,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.utils._pytree import tree_map
 
 from deeppruning.backends.base import Outcome
 from deeppruning.errors import Diverged
+from deeppruning.genome import Genome, candidate_seed
 from deeppruning.graph import ChannelGraph
 from deeppruning.pruning.task import Task
 from deeppruning.runs.records import Evaluation, Status
 
-Genome = NDArray[np.bool_]
 Objective = str | Callable[[nn.Module], float]
 
 
@@ -86,12 +84,6 @@ def settle(context: Context, genome: Genome, outcome: Outcome[Any, Measured]) ->
         status=measured.status,
         detail=measured.reason,
     )
-
-
-def candidate_seed(seed: int, genome: Genome) -> int:
-    """A seed that follows from the run's seed and the genome alone."""
-    digest = hashlib.sha256(f"{seed}/".encode() + np.packbits(genome).tobytes()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
 
 
 def cost_of(context: Context, thin: nn.Module, genome: Genome) -> float:

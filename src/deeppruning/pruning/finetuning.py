@@ -18,7 +18,8 @@ from torch import Tensor
 
 from deeppruning.backends.base import Backend, Session
 from deeppruning.errors import DAMAGE, Diverged, RunError
-from deeppruning.pruning.candidate import Context, Genome, candidate_seed
+from deeppruning.genome import Genome, candidate_seed
+from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
 from deeppruning.pruning.states import read_state, write_state
 from deeppruning.runs.folder import RunFolder

@@ -12,7 +12,8 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.evolution.selection import Picks
 from deeppruning.evolution.strategy import Individual
-from deeppruning.pruning.candidate import Context, Genome
+from deeppruning.genome import Genome
+from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import Observer, SolutionSaved, Started, ignore
 from deeppruning.pruning.finetuning import ORIGINAL, Finetuning, Lost, Tuned
 from deeppruning.pruning.identity import check_example, check_inputs, check_options, keep_options, original

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
 from deeppruning.errors import RunError
+from deeppruning.genome import Genome
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Status
 
@@ -33,7 +32,7 @@ class Candidate:
 
     id: int
     generation: int
-    genome: NDArray[np.bool_]
+    genome: Genome
     train_error: float | None
     cost: float | None
     flops: int
@@ -49,7 +48,7 @@ class Solution:
     role: str
     id: int
     model: nn.Module
-    genome: NDArray[np.bool_]
+    genome: Genome
     train_error: float  # in the search, on its sample
     test_error: float | None  # after fine-tuning
     flops: int

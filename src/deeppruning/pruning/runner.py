@@ -14,7 +14,8 @@ from deeppruning.config import SearchConfig
 from deeppruning.errors import RunError
 from deeppruning.evolution.selection import Picks
 from deeppruning.evolution.strategy import EvolutionStrategy, Individual
-from deeppruning.pruning.candidate import Context, Genome, Measured, evaluate_candidate, settle
+from deeppruning.genome import Genome, Population
+from deeppruning.pruning.candidate import Context, Measured, evaluate_candidate, settle
 from deeppruning.pruning.events import CandidateDone, GenerationDone, Observer, Pick
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Evaluation, Status
@@ -67,7 +68,9 @@ class _Generation:
         self.generation = generation
         self.needed = needed
 
-    def evaluate(self, session: Session[Genome, Measured], ids: range, genomes: Genome) -> list[Evaluation]:
+    def evaluate(
+        self, session: Session[Genome, Measured], ids: range, genomes: Population
+    ) -> list[Evaluation]:
         by_genome: dict[bytes, list[int]] = {}
         for row, genome in enumerate(genomes):
             by_genome.setdefault(genome.tobytes(), []).append(row)

@@ -14,16 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from deeppruning.errors import InputError, RunError
-from deeppruning.genome import pack_genome, unpack_genome
+from deeppruning.genome import Genome, pack_genome, unpack_genome
 from deeppruning.runs.database import connect, readable_errors, transaction
 from deeppruning.runs.facts import parse_fact
 from deeppruning.runs.records import CandidateRow, EpochRow, Evaluation, PickRow, Status
 
-Genome = NDArray[np.bool_]
 Opened = TypeVar("Opened", bound="History")
 
 _EVALUATION = "num_genes, error, cost, flops, params, seconds, worker, status, detail, finished_at"

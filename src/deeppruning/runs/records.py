@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
 
-import numpy as np
-from numpy.typing import NDArray
-
 from deeppruning.errors import InputError, unknown
+from deeppruning.genome import Genome
 
 
 class Status(str, Enum):
@@ -33,7 +31,7 @@ class Evaluation:
     A candidate that diverged or failed has neither error nor cost: there is nothing to compare it by.
     """
 
-    genome: NDArray[np.bool_]
+    genome: Genome
     error: float | None
     cost: float | None
     flops: int
@@ -80,7 +78,7 @@ class CandidateRow:
 
     id: int
     generation: int
-    genome: NDArray[np.bool_]
+    genome: Genome
     evaluation: Evaluation | None
 
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.plan import Bits
 
 TOLERANCE = 0.02  # of the FLOPs asked for
 
 
-def meet_flops(graph: ChannelGraph, genome: Bits, order: Sequence[int], flops: float) -> Bits:
+def meet_flops(graph: ChannelGraph, genome: Genome, order: Sequence[int], flops: float) -> Genome:
     """Remove filters in the given order until about `flops` are left, or restore them from its end.
 
     Filters that went too far are skipped for smaller ones further on, so that the result lies within
@@ -22,12 +22,12 @@ def meet_flops(graph: ChannelGraph, genome: Bits, order: Sequence[int], flops: f
     removing = bool(graph.flops(start) > flops)
     path = [gene for gene in (order if removing else reversed(order)) if start[gene] == removing]
 
-    def flipped(count: int) -> Bits:
+    def flipped(count: int) -> Genome:
         changed = start.copy()
         changed[path[:count]] = not removing
         return changed
 
-    def passed(candidate: Bits) -> bool:
+    def passed(candidate: Genome) -> bool:
         price = graph.flops(candidate)
         return bool(price < flops if removing else price > flops)
 
@@ -51,5 +51,5 @@ def meet_flops(graph: ChannelGraph, genome: Bits, order: Sequence[int], flops: f
     return np.asarray(graph.repair(best))
 
 
-def _gap(graph: ChannelGraph, genome: Bits, flops: float) -> float:
+def _gap(graph: ChannelGraph, genome: Genome, flops: float) -> float:
     return float(abs(graph.flops(genome) - flops) / flops)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from deeppruning.comparison.methods.flops import meet_flops
 from deeppruning.comparison.problem import Method, Network, Problem, Scores, Target
 from deeppruning.errors import Diverged
+from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.plan import Bits
 from deeppruning.importance.criteria import Criterion, L1Norm
 from deeppruning.pruning.candidate import Context
 
@@ -79,7 +79,7 @@ class L1Sensitivity(Ranking):
         return [int(gene) for gene in np.lexsort((rank_shares(graph, scores), turns))]
 
 
-def plain_error(context: Context, genome: Bits) -> float:
+def plain_error(context: Context, genome: Genome) -> float:
     """The error on the sample, cut and not trained; a cut that leaves no finite output gets all wrong."""
     try:
         error = context.task.untrained_error(context.graph.prune(genome))
@@ -117,7 +117,7 @@ def global_order(graph: ChannelGraph, scores: Scores) -> list[int]:
     return [int(gene) for gene in np.argsort(scaled, kind="stable")]
 
 
-def _without(genome: Bits, genes: NDArray[np.int64]) -> Bits:
+def _without(genome: Genome, genes: NDArray[np.int64]) -> Genome:
     thinner = genome.copy()
     thinner[genes] = False
     return thinner

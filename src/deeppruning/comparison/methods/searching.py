@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from deeppruning.comparison.methods.flops import TOLERANCE, meet_flops
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import RunError
-from deeppruning.graph.plan import Bits
+from deeppruning.genome import Genome
 from deeppruning.pruning.runner import make_strategy
 
 
@@ -22,7 +22,7 @@ class Searching(Method):
     """
 
     @abstractmethod
-    def search(self, problem: Problem) -> list[tuple[Bits, NDArray[np.float64]]]:
+    def search(self, problem: Problem) -> list[tuple[Genome, NDArray[np.float64]]]:
         """Batches of genomes (k, genes) with their errors and FLOPs (k, 2)."""
 
     def propose(self, problem: Problem, targets: Sequence[Target]) -> list[Network]:
@@ -61,7 +61,7 @@ class Strategy(Searching):
         self.selection = selection
         self.name = f"es-{selection}"
 
-    def search(self, problem: Problem) -> list[tuple[Bits, NDArray[np.float64]]]:
+    def search(self, problem: Problem) -> list[tuple[Genome, NDArray[np.float64]]]:
         """Ask and tell to the end."""
         config = replace(problem.search, selection=self.selection, seed=problem.seed)
         strategy = make_strategy(problem.context, config)
@@ -82,7 +82,7 @@ class RandomSearch(Searching):
 
     name = "random-search"
 
-    def search(self, problem: Problem) -> list[tuple[Bits, NDArray[np.float64]]]:
+    def search(self, problem: Problem) -> list[tuple[Genome, NDArray[np.float64]]]:
         """All candidates at once: none learns from another."""
         generator = problem.generator()
         shares = generator.uniform(0.1, 1.0, size=(problem.search.evaluations, 1))

@@ -15,7 +15,7 @@ from deeppruning.comparison.methods.flops import meet_flops
 from deeppruning.comparison.methods.ranking import prunable, uniform_order
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.data.batches import Batches
-from deeppruning.graph.plan import Bits
+from deeppruning.genome import Genome
 from deeppruning.system.device import precision_of
 from deeppruning.training.evaluate import mode
 
@@ -68,7 +68,7 @@ class ThiNet(Method):
                 network(batch)
         return [reading for reading in readings if reading.rows]
 
-    def _scaled(self, problem: Problem, readings: "list[Reading]", genome: Bits) -> dict[str, Tensor]:
+    def _scaled(self, problem: Problem, readings: "list[Reading]", genome: Genome) -> dict[str, Tensor]:
         thin = problem.graph.prune(genome).cpu()
         for reading in readings:
             scales = reading.scales(genome)
@@ -155,7 +155,7 @@ class Reading:
                 into[place[gene], column] = 1.0
         return np.asarray(into @ gram @ into.T) / max(float(gram.sum()), 1e-12)
 
-    def scales(self, genome: Bits) -> Matrix:
+    def scales(self, genome: Genome) -> Matrix:
         """A factor for each input that is left, so that together they come closest to the whole sums."""
         kept = np.append(genome, True)[self.genes]
         gram = self._gram

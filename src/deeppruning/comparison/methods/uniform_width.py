@@ -7,7 +7,7 @@ import numpy as np
 from deeppruning.comparison.methods.flops import meet_flops
 from deeppruning.comparison.methods.ranking import uniform_order
 from deeppruning.comparison.problem import Method, Network, Problem, Target
-from deeppruning.pruning.candidate import candidate_seed
+from deeppruning.genome import candidate_seed
 from deeppruning.pruning.task import redraw_weights
 
 
