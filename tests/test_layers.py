@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "deeppruning"
 LAYERS = {
     "": [
         {"version", "errors"},
-        {"genome", "config", "system"},
+        {"genome", "roles", "config", "system"},
         {"graph", "models", "data", "evolution", "backends"},
         {"training", "runs", "refitting"},
         {"importance"},

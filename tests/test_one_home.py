@@ -15,3 +15,9 @@ def test_genomes_and_populations_have_one_name() -> None:
     # The graph works on bits, be they of one genome or of many.
     assert outside("genome.py", "NDArray[np.bool_]", but=("graph",)) == []
     assert outside("genome.py", "def candidate_seed") == []
+
+
+def test_roles_are_named_once() -> None:
+    for role in ("heavy", "knee", "light"):
+        assert outside("roles.py", f'"{role}"') == []
+    assert outside("roles.py", "ORIGINAL =") == outside("roles.py", "ROLES =") == []

@@ -29,6 +29,7 @@ from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import ignore
 from deeppruning.pruning.finetuning import Finetuning, Lost, Round, RoundDone, Tuned, run_round
 from deeppruning.pruning.task import Classification
+from deeppruning.roles import candidate_name
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Evaluation
@@ -212,7 +213,9 @@ class _Step:
             if isinstance(one, Lost) and not one.diverged:
                 raise RunError(f"fine-tuning of {', '.join(roles[place])} failed:\n{one.reason}")
         seconds = {
-            place: sum(row.seconds for row in self.run_folder.history.epochs(f"candidate-{place}/{variant}"))
+            place: sum(
+                row.seconds for row in self.run_folder.history.epochs(f"{candidate_name(place)}/{variant}")
+            )
             for place in genomes
         }
         errors = {place: one.test_error for place, one in tuned.items() if isinstance(one, Tuned)}

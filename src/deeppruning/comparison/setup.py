@@ -19,11 +19,10 @@ from deeppruning.pruning.identity import check_options
 from deeppruning.pruning.job import check_same_network
 from deeppruning.pruning.setup import Setup
 from deeppruning.pruning.task import Classification
+from deeppruning.roles import ROLES
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
 from deeppruning.runs.records import Evaluation
-
-ROLES = ("heavy", "knee", "light")  # from the most accurate to the cheapest
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from deeppruning.errors import GraphError, InputError
 from deeppruning.exporting.memory import peak_memory
-from deeppruning.exporting.networks import ORIGINAL, ROLES, Network, failure_of, read_network
+from deeppruning.exporting.networks import Network, failure_of, read_network
 from deeppruning.exporting.onnx_file import export_onnx, has_onnx, open_session, run_session
+from deeppruning.roles import ORIGINAL, ROLES
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.system.device import choose_device

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +16,11 @@ from deeppruning.models.resolve import make_importable
 from deeppruning.pruning.finetuning import FOLDER
 from deeppruning.pruning.job import check_same_network
 from deeppruning.pruning.solution import load, read_solution, rebuild
+from deeppruning.roles import NETWORKS, ORIGINAL, ROLES, candidate_number
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.system.device import precision_of
 from deeppruning.training.weights import load_weights, parse_normalization
 
-ORIGINAL = "original"
-ROLES = ("heavy", "knee", "light")
 LARGEST_IMAGE = 1 << 28  # values; a gigabyte as floats
 _OF_THE_DATA = ("classes", "image_shape", "normalization", "architecture", "base")
 
@@ -103,11 +101,11 @@ def _find(run: RunFolder, name: str) -> Path:
         return run.solution(name)
     if name == ORIGINAL and saved:
         return run.path / FOLDER / f"{ORIGINAL}.safetensors"
-    number = re.fullmatch(r"candidate-(\d+)", name)
-    if number:
+    number = candidate_number(name)
+    if number is not None:
         raise InputError(
             f"{name} of {run.path} is not fine-tuned yet; "
-            f"do that with `deeppruning finetune {run.path} --candidate {number[1]}`"
+            f"do that with `deeppruning finetune {run.path} --candidate {number}`"
         )
     failure = failure_of(run.path, name)
     if failure:
@@ -115,7 +113,7 @@ def _find(run: RunFolder, name: str) -> Path:
             f"{run.path} has no {name} network, its fine-tuning failed ({failure}); "
             f"there are: {', '.join(saved) or 'none'}"
         )
-    if name in (ORIGINAL, *ROLES):
+    if name in NETWORKS:
         raise RunError(
             f"{run.path} has not saved its {name} network yet; go on with `deeppruning resume {run.path}`"
         )
@@ -131,7 +129,9 @@ def failure_of(run_dir: str | Path, role: str) -> str:
 
 
 def _saved(run: RunFolder) -> list[str]:
-    others = sorted(path.stem for path in run.path.glob("candidate-*.safetensors"))
+    others = sorted(
+        path.stem for path in run.path.glob("*.safetensors") if candidate_number(path.stem) is not None
+    )
     return [role for role in (*ROLES, *others) if run.solution(role).is_file()]
 
 

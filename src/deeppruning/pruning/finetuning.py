@@ -22,6 +22,7 @@ from deeppruning.genome import Genome, candidate_seed
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
 from deeppruning.pruning.states import read_state, write_state
+from deeppruning.roles import ORIGINAL, candidate_name
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.runs.records import EpochRow
@@ -31,7 +32,7 @@ from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import read_tensors, tensor_bytes
 
 FOLDER = "finetune"
-ORIGINAL = -1  # the number of the original network among the candidates
+ORIGINAL_ID = -1  # the number of the original network among the candidates
 LR_FACTORS = (1.0, 0.1, 0.01)  # of the learning rate, attempt by attempt
 
 
@@ -200,7 +201,7 @@ class Finetuning:
         return self._final(id_).exists() or self._is_lost(id_)
 
     def _rounds(self, id_: int) -> int:
-        return 0 if id_ == ORIGINAL else self.context.task.rounds
+        return 0 if id_ == ORIGINAL_ID else self.context.task.rounds
 
     def _solution(self, id_: int) -> str:
         """What the run's history calls this training."""
@@ -264,4 +265,4 @@ class Finetuning:
 
 
 def _name(id_: int) -> str:
-    return "original" if id_ == ORIGINAL else f"candidate-{id_}"
+    return ORIGINAL if id_ == ORIGINAL_ID else candidate_name(id_)

@@ -15,12 +15,13 @@ from deeppruning.evolution.strategy import Individual
 from deeppruning.genome import Genome
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import Observer, SolutionSaved, Started, ignore
-from deeppruning.pruning.finetuning import ORIGINAL, Finetuning, Lost, Tuned
+from deeppruning.pruning.finetuning import ORIGINAL_ID, Finetuning, Lost, Tuned
 from deeppruning.pruning.identity import check_example, check_inputs, check_options, keep_options, original
 from deeppruning.pruning.result import Original, Result, Solution, read_candidates
 from deeppruning.pruning.runner import search
 from deeppruning.pruning.solution import save_solution
 from deeppruning.pruning.task import Classification, Task
+from deeppruning.roles import ORIGINAL, candidate_name
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.threads import torch_threads
 from deeppruning.training.tensors import hash_tensors
@@ -50,7 +51,7 @@ def execute(job: Job, run: RunFolder) -> Result:
     _announce(job, run)
     picks = search(job.context, job.search, run.history, job.backend, job.observer)
     tuned = _finetune(job, run, picks)
-    original = _keep_original(run, tuned[ORIGINAL])
+    original = _keep_original(run, tuned[ORIGINAL_ID])
     solutions: dict[str, Solution] = {}
     failed: dict[str, str] = {}
     for role, pick in picks.items():
@@ -88,7 +89,7 @@ def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> So
         raise InputError(
             f"candidate {id_} {evaluation.status} in the search ({evaluation.reason}); choose another"
         )
-    role = f"candidate-{id_}"
+    role = candidate_name(id_)
     genomes, roles = {id_: evaluation.genome}, {id_: (role,)}
     found = _finetuning(job, run, variant).finish(job.backend, genomes, roles)[id_]
     if isinstance(found, Lost):
@@ -169,8 +170,8 @@ def _finetuning(job: Job, run: RunFolder, variant: str = "") -> Finetuning:
 
 def _finetune(job: Job, run: RunFolder, picks: Picks[Individual]) -> dict[int, Tuned | Lost]:
     """Each picked candidate once, whatever roles it holds, and the original for comparison."""
-    genomes = {pick.id: pick.genome for pick in picks} | {ORIGINAL: job.context.graph.full_genome()}
-    roles: dict[int, tuple[str, ...]] = {ORIGINAL: ("original",)}
+    genomes = {pick.id: pick.genome for pick in picks} | {ORIGINAL_ID: job.context.graph.full_genome()}
+    roles: dict[int, tuple[str, ...]] = {ORIGINAL_ID: (ORIGINAL,)}
     for role, pick in picks.items():
         roles[pick.id] = (*roles.get(pick.id, ()), role)
     return _finetuning(job, run).finish(job.backend, genomes, roles)

@@ -8,6 +8,7 @@ from torch import nn
 
 from deeppruning.errors import RunError
 from deeppruning.genome import Genome
+from deeppruning.roles import HEAVY, KNEE, LIGHT, ROLES
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Status
 
@@ -75,22 +76,22 @@ class Result:
     @property
     def knee(self) -> Solution:
         """The best compromise of the two objectives."""
-        return self._pick("knee")
+        return self._pick(KNEE)
 
     @property
     def heavy(self) -> Solution:
         """The most accurate one in the search."""
-        return self._pick("heavy")
+        return self._pick(HEAVY)
 
     @property
     def light(self) -> Solution:
         """The cheapest one."""
-        return self._pick("light")
+        return self._pick(LIGHT)
 
     @property
     def solutions(self) -> tuple[Solution, ...]:
         """Heavy, knee, light, as far as they are there: from the most accurate to the cheapest."""
-        return tuple(self.picks[role] for role in ("heavy", "knee", "light") if role in self.picks)
+        return tuple(self.picks[role] for role in ROLES if role in self.picks)
 
     def _pick(self, role: str) -> Solution:
         if role in self.failed:

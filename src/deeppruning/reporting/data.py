@@ -1,7 +1,6 @@
 """Everything the page and the plots show, as one plain dict of JSON values read from a run folder."""
 
 import math
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,11 +11,11 @@ import numpy as np
 from deeppruning.genome import unpack_genome
 from deeppruning.reporting.comparison import FOLDER, read_rivals
 from deeppruning.reporting.words import standing, verdict
+from deeppruning.roles import ROLES, candidate_number
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.version import __version__
 
-ROLES = ("heavy", "knee", "light")  # from the most accurate to the cheapest
 NOTHING: dict[str, Any] = {"candidates": [], "picks": [], "epochs": [], "facts": {}}
 
 
@@ -157,8 +156,7 @@ def _curves(
         by_solution.setdefault(row["solution"], []).append(values)
     curves = []
     for name, rows in by_solution.items():
-        found = re.match(r"candidate-(\d+)", name)
-        id_ = int(found[1]) if found else None
+        id_ = candidate_number(name)
         roles = [entry["role"] for entry in solutions if entry.get("id") == id_ and id_ is not None]
         picked = [role for role in roles if role in ROLES]
         # A name with a slash is a second training by other options, saved as the candidate's own.

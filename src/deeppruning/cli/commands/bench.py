@@ -13,6 +13,7 @@ from deeppruning.cli.options.trust import trust_options
 from deeppruning.errors import RunError
 from deeppruning.exporting.bench import ROUNDS, bench_run
 from deeppruning.reporting import write_report
+from deeppruning.roles import ORIGINAL
 from deeppruning.runs.folder import RunFolder
 
 ADVICE = (
@@ -72,7 +73,7 @@ def bench(
 
 def tables(networks: Mapping[str, Mapping[str, Any]]) -> str:
     """Two tables with a row for each network: what it takes, and how long it takes."""
-    original = networks["original"]
+    original = networks[ORIGINAL]
     kinds = list(original["latency_ms"])
     sizes = [["network", "parameters", "FLOPs", "file", "peak memory"]]
     times = [["latency, ms", *kinds]]

@@ -11,6 +11,7 @@ from deeppruning.errors import InputError, unknown
 from deeppruning.exporting import export_onnx, export_program, export_safetensors, read_network
 from deeppruning.exporting.onnx_file import OPSET
 from deeppruning.exporting.parity import TOLERANCE
+from deeppruning.roles import KNEE
 from deeppruning.runs.folder import CONFIG, HISTORY
 
 ENDINGS = {"onnx": ".onnx", "torch-export": ".pt2", "safetensors": ".safetensors"}
@@ -20,7 +21,7 @@ ENDINGS = {"onnx": ".onnx", "torch-export": ".pt2", "safetensors": ".safetensors
 @run_argument
 @click.option(
     "--solution",
-    default="knee",
+    default=KNEE,
     show_default=True,
     metavar="NAME",
     help="knee, heavy, light, original, or candidate-ID once it is fine-tuned.",

@@ -18,12 +18,12 @@ from deeppruning.cli.main import COMMANDS
 from deeppruning.errors import DeepPruningError
 from deeppruning.pruning.candidate import measure_latency
 from deeppruning.pruning.result import Result
+from deeppruning.roles import ORIGINAL, ROLES
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.device import precision_of
 from deeppruning.system.threads import torch_threads
 
-ROLES = ("heavy", "knee", "light")
 _LATENCY = "latency_batch_1"  # the fact under which a run keeps the measured seconds of its networks
 _SLOW_SECONDS = 0.5  # a forward pass beyond this is not measured: the table must come at once
 
@@ -64,8 +64,8 @@ def read_rows(run_dir: Path, roles: tuple[str, ...] = ROLES) -> list[Row]:
 def _rows(facts: Mapping[str, Any], roles: tuple[str, ...]) -> list[Row]:
     original, latency = facts["original"], facts.get(_LATENCY, {})
     rows = [
-        Row("original", None, original.get("test_error"), original["flops"], 0.0, original["params"],
-            latency.get("original"), original.get("failure", ""))
+        Row(ORIGINAL, None, original.get("test_error"), original["flops"], 0.0, original["params"],
+            latency.get(ORIGINAL), original.get("failure", ""))
     ]  # fmt: skip
     for role in roles:
         kept: Mapping[str, Any] = facts[f"solution/{role}"]
@@ -105,7 +105,7 @@ def table(rows: list[Row]) -> str:
 def keep_latencies(result: Result, original: nn.Module, example: torch.Tensor) -> None:
     """Measure the four networks in turns, one input and one thread on the processor; the run keeps it."""
     example = example.to(precision_of(original))
-    models = {"original": original.cpu(), **{one.role: one.model.cpu() for one in result.solutions}}
+    models = {ORIGINAL: original.cpu(), **{one.role: one.model.cpu() for one in result.solutions}}
     with torch_threads(1):
         if _seconds_of_one(original, example) > _SLOW_SECONDS:
             return

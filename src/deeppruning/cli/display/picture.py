@@ -13,12 +13,12 @@ from rich.text import Text
 from deeppruning.cli.display.amounts import duration
 from deeppruning.cli.display.progress import PlainProgress, diverged_line, is_troubled, started_line
 from deeppruning.cli.display.scatter import scatter
-from deeppruning.cli.display.state import MARKS
 from deeppruning.pruning.events import CandidateDone, Event, FinetuneDiverged, SolutionSaved, Started
+from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS
 
 _PLOT_COLUMNS, _PLOT_ROWS = 60, 12
 _ROWS_BESIDE_PLOT = 14  # progress, nodes, picks, axis and the shell's prompt
-_COLOURS = {"H": "bold green", "K": "bold yellow", "L": "bold cyan"}
+_COLOURS = {MARKS[HEAVY]: "bold green", MARKS[KNEE]: "bold yellow", MARKS[LIGHT]: "bold cyan"}
 
 
 class LiveProgress(PlainProgress):

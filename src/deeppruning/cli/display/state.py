@@ -14,9 +14,8 @@ from deeppruning.pruning.events import (
     Pick,
     Started,
 )
+from deeppruning.roles import MARKS, ROLES
 from deeppruning.runs.records import Status
-
-MARKS = {"heavy": "H", "knee": "K", "light": "L"}  # ordered from accurate to cheap, as they are shown
 
 
 @dataclass
@@ -45,7 +44,7 @@ class SearchState:
         elif isinstance(event, GenerationDone):
             self.generation = min(event.generation + 1, event.generations)
             by_role = {pick.role: pick for pick in event.picks}
-            self.picks = {role: by_role[role] for role in MARKS}
+            self.picks = {role: by_role[role] for role in ROLES}
         elif isinstance(event, EpochDone):
             # A new table, not a new entry: a display's own thread may be walking through the old one.
             self.epochs = {**self.epochs, event.roles: event}
