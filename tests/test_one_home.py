@@ -1,5 +1,7 @@
 """One home for each idea: a name that the package defines means one thing, and stands in one file."""
 
+import ast
+from collections import defaultdict
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "deeppruning"
@@ -21,3 +23,24 @@ def test_roles_are_named_once() -> None:
     for role in ("heavy", "knee", "light"):
         assert outside("roles.py", f'"{role}"') == []
     assert outside("roles.py", "ORIGINAL =") == outside("roles.py", "ROLES =") == []
+
+
+def definitions() -> dict[str, dict[str, type[ast.AST]]]:
+    """Where each public name that begins with a capital is defined, and by what; the graph speaks for itself."""
+    found: dict[str, dict[str, type[ast.AST]]] = defaultdict(dict)
+    for name, source in FILES.items():
+        if name.startswith("graph"):
+            continue
+        for node in ast.parse(source).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+            for target in targets:
+                word = getattr(target, "id", getattr(target, "name", ""))
+                if word[:1].isupper() and not word.isupper():
+                    found[word][name] = type(node)
+    return found
+
+
+def test_what_a_class_is_called_nothing_else_is() -> None:
+    several = {name: homes for name, homes in definitions().items() if len(homes) > 1}
+    mixed = {name: sorted(homes) for name, homes in several.items() if ast.ClassDef in homes.values()}
+    assert mixed == {}

@@ -15,12 +15,12 @@ from torch import nn
 from deeppruning.backends import Backend
 from deeppruning.backends.limits import Timeout
 from deeppruning.comparison import Comparison, compare_methods
-from deeppruning.comparison.events import Observer as RivalObserver
+from deeppruning.comparison.events import RivalObserver
 from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError
 from deeppruning.pruning.events import ignore
-from deeppruning.pruning.job import check_same_network, execute, finetune_one, fingerprint
+from deeppruning.pruning.job import check_same_network, execute, finetune_one, hash_network
 from deeppruning.pruning.result import Result, Solution
 from deeppruning.pruning.setup import Setup
 from deeppruning.runs import RunFolder
@@ -71,7 +71,7 @@ def prune(
         },
         **{name: dict(table) for name, table in (tables or {}).items()},
     }
-    config["model"] = {**config.get("model", {}), "fingerprint": fingerprint(model)}
+    config["model"] = {**config.get("model", {}), "fingerprint": hash_network(model)}
     with job.backend, RunFolder.create(run_dir, config) as run:
         return execute(job, run)
 
@@ -213,7 +213,7 @@ def compare(
         "test_images": test_images,
         "search": setup.search.to_table(),
         "finetune": setup.tuning.to_table(),
-        "model": fingerprint(model),
+        "model": hash_network(model),
         "data": rivalry.data_fingerprint(),
     }
     with rivalry.backend, open_comparison(folder, config) as run:

@@ -10,7 +10,7 @@ from safetensors.torch import save
 from torch import nn
 
 from deeppruning.backends.base import Backend, Key, Outcome, Session
-from deeppruning.comparison.events import MethodDone, Observer
+from deeppruning.comparison.events import MethodDone, RivalObserver
 from deeppruning.comparison.problem import (
     Clock,
     Method,
@@ -53,7 +53,7 @@ class Rivalry:
     seeds: int
     ours: tuple[Network, ...] = ()  # the picks of a run, where the comparison is matched to one
     evaluated: tuple[Evaluation, ...] = ()  # all that this run evaluated
-    observer: Observer = ignore
+    observer: RivalObserver = ignore
 
     def data_fingerprint(self) -> str:
         """A hash of all images and labels: those judged on, trained on and tested on."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deeppruning.comparison.events import Observer
+from deeppruning.comparison.events import RivalObserver
 from deeppruning.comparison.methods.registry import choose_methods
 from deeppruning.comparison.problem import Network, Target
 from deeppruning.comparison.rivalry import Rivalry
@@ -72,7 +72,7 @@ def make_rivalry(
     seeds: int,
     images: int | None,
     test_images: int | None,
-    observer: Observer,
+    observer: RivalObserver,
 ) -> Rivalry:
     """Check everything before any work starts."""
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:

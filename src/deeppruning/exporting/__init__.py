@@ -1,15 +1,15 @@
 """Networks of a run for use elsewhere: as files of other formats, and measured side by side."""
 
 from deeppruning.exporting.bench import bench_run
-from deeppruning.exporting.networks import Network, read_network
+from deeppruning.exporting.networks import RunNetwork, read_network
 from deeppruning.exporting.normalized import Normalized
 from deeppruning.exporting.onnx_file import export_onnx
 from deeppruning.exporting.program import export_program
 from deeppruning.exporting.weights_file import export_safetensors
 
 __all__ = [
-    "Network",
     "Normalized",
+    "RunNetwork",
     "bench_run",
     "export_onnx",
     "export_program",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from deeppruning.errors import GraphError, InputError
 from deeppruning.exporting.memory import peak_memory
-from deeppruning.exporting.networks import Network, failure_of, read_network
+from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
 from deeppruning.exporting.onnx_file import export_onnx, has_onnx, open_session, run_session
 from deeppruning.roles import ORIGINAL, ROLES
 from deeppruning.runs.folder import RunFolder
@@ -129,7 +129,7 @@ def _summary(values: list[float]) -> dict[str, float]:
     return {"median": float(middle), "spread": float(high - low) / 2, "runs": len(values)}
 
 
-def _sizes(network: Network, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _sizes(network: RunNetwork, facts: Mapping[str, Any]) -> dict[str, Any]:
     known = facts[ORIGINAL if network.name == ORIGINAL else f"solution/{network.name}"]
     return {
         "params": known["params"],
@@ -141,7 +141,7 @@ def _sizes(network: Network, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _measurements(
-    networks: Mapping[str, Network], batches: tuple[int, ...], threads: int, device: torch.device
+    networks: Mapping[str, RunNetwork], batches: tuple[int, ...], threads: int, device: torch.device
 ) -> Iterable[tuple[str, dict[str, Forward]]]:
     """What is measured, one kind after the other: a forward of every network under each name."""
     inputs = {batch: torch.randn_like(networks[ORIGINAL].example(batch)) for batch in batches}
@@ -175,7 +175,7 @@ def _session_forward(session: Any, images: Tensor) -> Forward:
     return lambda: run_session(session, images)
 
 
-def _sessions(networks: Mapping[str, Network], threads: int) -> dict[str, Any]:
+def _sessions(networks: Mapping[str, RunNetwork], threads: int) -> dict[str, Any]:
     """A session for every network; none at all if one of them cannot be exported."""
     sessions: dict[str, Any] = {}
     with scratch_folder() as folder:

@@ -26,7 +26,7 @@ _OF_THE_DATA = ("classes", "image_shape", "normalization", "architecture", "base
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class RunNetwork:
     """A network of a run in evaluation mode, with what is known of its inputs."""
 
     name: str
@@ -61,7 +61,7 @@ def read_network(
     weights: Path | None = None,
     spec: str | None = None,
     trust_run: bool = False,
-) -> Network:
+) -> RunNetwork:
     """The network of this name; `model` is an instance of the original's class.
 
     Without it, a network of the zoo is rebuilt by itself and a class of the user's own by the spec the
@@ -76,11 +76,11 @@ def read_network(
         metadata = read_solution(described)[0]
         base = model if model is not None else _rebuild(run, described, metadata, spec, trust_run)
         if name != ORIGINAL:
-            return Network(name, load(file, base), metadata, file)
+            return RunNetwork(name, load(file, base), metadata, file)
         load_weights(base, weights or file)
         check_same_network(run, base)
         kept = {key: metadata[key] for key in _OF_THE_DATA if key in metadata}
-        return Network(name, base.eval(), {"role": ORIGINAL, **kept}, weights or file)
+        return RunNetwork(name, base.eval(), {"role": ORIGINAL, **kept}, weights or file)
 
 
 def read_image_shape(file: Path, metadata: Mapping[str, str]) -> tuple[int, int, int]:

@@ -98,7 +98,7 @@ def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> So
     return _save(job, run, role, id_, evaluation.genome, evaluation.error, found)
 
 
-def fingerprint(model: nn.Module) -> str:
+def hash_network(model: nn.Module) -> str:
     """A hash of names, shapes and values of a network's state."""
     return hash_tensors(model.state_dict())
 
@@ -106,7 +106,7 @@ def fingerprint(model: nn.Module) -> str:
 def check_same_network(run: RunFolder, model: nn.Module) -> None:
     """Refuse to go on with another network than the one the run was started with."""
     expected = run.config.get("model", {}).get("fingerprint")
-    if expected is not None and expected != fingerprint(model):
+    if expected is not None and expected != hash_network(model):
         raise RunError(
             f"{run.path} was started with another network or other weights; "
             "give the same ones to go on, or start a new run"

@@ -21,7 +21,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.models.registry import architecture_of
 from deeppruning.pruning.candidate import Context, Objective
 from deeppruning.pruning.events import Observer, ignore
-from deeppruning.pruning.job import Job, fingerprint
+from deeppruning.pruning.job import Job, hash_network
 from deeppruning.pruning.task import Classification, Task
 from deeppruning.system.device import default_workers, precision_of
 from deeppruning.training.finite import learnt, listed, not_finite
@@ -142,7 +142,7 @@ class Setup:
         return PoolBackend(workers=self.worker_count, threads=self.search.threads, timeout=timeout)
 
     def _describe(self, task: Task) -> dict[str, str]:
-        described = {"base": fingerprint(self.model)}
+        described = {"base": hash_network(self.model)}
         architecture = architecture_of(self.model)
         if architecture is not None:
             described["architecture"] = json.dumps(architecture, sort_keys=True)

@@ -29,7 +29,7 @@ _SLOW_SECONDS = 0.5  # a forward pass beyond this is not measured: the table mus
 
 
 @dataclass(frozen=True)
-class Row:
+class NetworkRow:
     """One network of the final table."""
 
     network: str
@@ -53,7 +53,7 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines))
 
 
-def read_rows(run_dir: Path, roles: tuple[str, ...] = ROLES) -> list[Row]:
+def read_rows(run_dir: Path, roles: tuple[str, ...] = ROLES) -> list[NetworkRow]:
     """The original and these solutions of a run, from its history."""
     with RunFolder.open(run_dir, read_only=True) as run:
         facts = run.history.facts()
@@ -61,23 +61,23 @@ def read_rows(run_dir: Path, roles: tuple[str, ...] = ROLES) -> list[Row]:
             return _rows(facts, roles)
 
 
-def _rows(facts: Mapping[str, Any], roles: tuple[str, ...]) -> list[Row]:
+def _rows(facts: Mapping[str, Any], roles: tuple[str, ...]) -> list[NetworkRow]:
     original, latency = facts["original"], facts.get(_LATENCY, {})
     rows = [
-        Row(ORIGINAL, None, original.get("test_error"), original["flops"], 0.0, original["params"],
+        NetworkRow(ORIGINAL, None, original.get("test_error"), original["flops"], 0.0, original["params"],
             latency.get(ORIGINAL), original.get("failure", ""))
     ]  # fmt: skip
     for role in roles:
         kept: Mapping[str, Any] = facts[f"solution/{role}"]
         numbers = (kept["test_error"], kept["flops"], kept["flops_pruned"], kept["params"])
-        rows.append(Row(role, kept["id"], *numbers, latency.get(role), kept.get("failure", "")))
+        rows.append(NetworkRow(role, kept["id"], *numbers, latency.get(role), kept.get("failure", "")))
     return rows
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[NetworkRow]) -> str:
     """The rows as text; a column that lacks a number is left out.
 
-    >>> print(table([Row("original", None, 0.0664, 125_000_000, 0.0, 850_000)]))
+    >>> print(table([NetworkRow("original", None, 0.0664, 125_000_000, 0.0, 850_000)]))
     network   test error     FLOPs  FLOPs saved  parameters
     original      6.64 %  125.00 M            -     850,000
     """
@@ -125,7 +125,7 @@ def _seconds_of_one(model: nn.Module, example: torch.Tensor) -> float:
     return (time.perf_counter() - start) / 4  # three warm-ups and the one that counts
 
 
-def _notes(rows: list[Row]) -> list[str]:
+def _notes(rows: list[NetworkRow]) -> list[str]:
     measured = any(row.latency_seconds is not None for row in rows)
     notes = ["(latency: one image, one processor thread, median)"] if measured else []
     return notes + [f"{row.network} failed: {row.failure}" for row in rows if row.failure]
