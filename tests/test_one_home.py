@@ -26,7 +26,7 @@ def test_roles_are_named_once() -> None:
 
 
 def definitions() -> dict[str, dict[str, type[ast.AST]]]:
-    """Where each public name that begins with a capital is defined, and by what; the graph speaks for itself."""
+    """Where each public name that begins with a capital is defined, and by what, but for the graph."""
     found: dict[str, dict[str, type[ast.AST]]] = defaultdict(dict)
     for name, source in FILES.items():
         if name.startswith("graph"):

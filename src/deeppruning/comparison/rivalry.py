@@ -27,7 +27,7 @@ from deeppruning.config import SearchConfig
 from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import ignore
-from deeppruning.pruning.finetuning import Finetuning, Lost, Round, RoundDone, Tuned, run_round
+from deeppruning.pruning.finetuning import Finetuning, Round, RoundDone, Tuned, run_round
 from deeppruning.pruning.task import Classification
 from deeppruning.roles import candidate_name
 from deeppruning.runs.folder import RunFolder
@@ -210,8 +210,8 @@ class _Step:
         tuning = Finetuning(self.run_folder, self.context, self.rivalry.observer, seed, variant)
         tuned = tuning.train(_Rounds(self.workers), genomes, roles, starts)
         for place, one in tuned.items():
-            if isinstance(one, Lost) and not one.diverged:
-                raise RunError(f"fine-tuning of {', '.join(roles[place])} failed:\n{one.reason}")
+            if isinstance(one, RunError):
+                raise RunError(f"fine-tuning of {', '.join(roles[place])} failed:\n{one}")
         seconds = {
             place: sum(
                 row.seconds for row in self.run_folder.history.epochs(f"{candidate_name(place)}/{variant}")

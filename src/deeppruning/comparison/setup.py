@@ -44,9 +44,9 @@ class Match:
             check_same_network(run, model)
             check_options(run)
             search = SearchConfig.from_table(run.config["search"])
-            rows = {row.id: row for row in run.history.candidates()}
-            picks = [row for row in run.history.picks() if row.generation == search.generations]
-            if {row.role for row in picks} != set(ROLES):
+            candidates = {candidate.id: candidate for candidate in run.history.candidates()}
+            picks = run.history.picks().get(search.generations, {})
+            if picks.keys() != set(ROLES):
                 raise RunError(
                     f"the search in {path} is not over, so it has no picks to match; "
                     f"finish it with `deeppruning resume {path}`"
@@ -58,7 +58,7 @@ class Match:
                     device=run.config["run"]["device"],
                     task=run.history.get_fact("task"),
                     flops=run.history.get_fact("original")["flops"],
-                    picks={row.role: Network(rows[row.candidate_id].genome) for row in picks},
+                    picks={role: Network(candidates[id_].genome) for role, id_ in picks.items()},
                     evaluated=tuple(run.history.evaluations()),
                 )
 

@@ -28,7 +28,13 @@ class Individual:
     id: int
     generation: int
     genome: Genome
-    objectives: tuple[float, float]
+    error: float
+    cost: float
+
+    @property
+    def objectives(self) -> tuple[float, float]:
+        """Error and cost."""
+        return self.error, self.cost
 
 
 class EvolutionStrategy:
@@ -142,7 +148,7 @@ class EvolutionStrategy:
                 f"genome asked for, got {values.shape}"
             )
         newcomers = [
-            Individual(number, self.generation, genome, (float(error), float(cost)))
+            Individual(number, self.generation, genome, float(error), float(cost))
             for number, genome, (error, cost) in zip(self.ids, self._batch, values, strict=True)
             if not (np.isnan(error) and np.isnan(cost))
         ]

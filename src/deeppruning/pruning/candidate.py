@@ -4,7 +4,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from deeppruning.errors import Diverged
 from deeppruning.genome import Genome, candidate_seed
 from deeppruning.graph import ChannelGraph
 from deeppruning.pruning.task import Task
-from deeppruning.runs.records import Evaluation, Status
+from deeppruning.runs.records import Evaluation, Status, now
 
 Objective = str | Callable[[nn.Module], float]
 
@@ -34,22 +34,7 @@ class Context:
     device: str = "cpu"  # what latency is measured on
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The objectives of a candidate, None where it has none, and then why."""
-
-    error: float | None
-    cost: float | None
-    status: Status = Status.OK
-    reason: str = ""
-
-    @classmethod
-    def nothing(cls, status: Status, reason: str) -> "Measured":
-        """A candidate that came to nothing."""
-        return cls(None, None, status, reason)
-
-
-def evaluate_candidate(context: Context, genome: Genome) -> Measured:
+def evaluate_candidate(context: Context, genome: Genome) -> Evaluation:
     """Cut from the original weights, train briefly, measure.
 
     Nothing is inherited from other candidates, and the seed follows from the run's seed and the
@@ -58,31 +43,44 @@ def evaluate_candidate(context: Context, genome: Genome) -> Measured:
     thin = context.graph.prune(genome)
     cost = cost_of(context, thin, genome)
     if not math.isfinite(cost):
-        return Measured.nothing(Status.FAILED, f"the second objective is {cost}, not a finite number")
+        reason = f"the second objective is {cost}, not a finite number"
+        return _came_to(context, genome, status=Status.FAILED, detail=reason)
     try:
         error = float(context.task.candidate_error(thin, candidate_seed(context.seed, genome)))
     except Diverged as diverged:
-        return Measured.nothing(Status.DIVERGED, str(diverged))
+        return _came_to(context, genome, status=Status.DIVERGED, detail=str(diverged))
     if not math.isfinite(error):
-        return Measured.nothing(Status.DIVERGED, f"the error is {error}, not a finite number")
-    return Measured(error, cost)
+        reason = f"the error is {error}, not a finite number"
+        return _came_to(context, genome, status=Status.DIVERGED, detail=reason)
+    return _came_to(context, genome, error, cost)
 
 
-def settle(context: Context, genome: Genome, outcome: Outcome[Any, Measured]) -> Evaluation:
-    """What is kept of a candidate once it is evaluated, be it objectives or the reason for having none."""
-    measured = outcome.value
-    if measured is None:
-        measured = Measured.nothing(Status.FAILED, outcome.failure or "its worker gave no reason")
+def settle(context: Context, genome: Genome, outcome: Outcome[Any, Evaluation]) -> Evaluation:
+    """What is kept of a candidate: what its worker found, or that none did; where, when, and how long."""
+    found = outcome.value
+    if found is None:
+        reason = outcome.failure or "its worker gave no reason"
+        found = _came_to(context, genome, status=Status.FAILED, detail=reason)
+    return replace(found, seconds=outcome.seconds, worker=outcome.worker, finished_at=now())
+
+
+def _came_to(
+    context: Context,
+    genome: Genome,
+    error: float | None = None,
+    cost: float | None = None,
+    *,
+    status: Status = Status.OK,
+    detail: str = "",
+) -> Evaluation:
     return Evaluation(
         genome=genome,
-        error=measured.error,
-        cost=measured.cost,
+        error=error,
+        cost=cost,
         flops=context.graph.flops(genome),
         params=context.graph.params(genome),
-        seconds=outcome.seconds,
-        worker=outcome.worker,
-        status=measured.status,
-        detail=measured.reason,
+        status=status,
+        detail=detail,
     )
 
 

@@ -108,12 +108,9 @@ class Tuned:
     lr_factor: float = 1.0  # of the learning rate it was trained with in the end
 
 
-@dataclass(frozen=True)
-class Lost:
-    """A network whose fine-tuning came to nothing: it diverged at every rate, or else its workers failed."""
-
-    reason: str
-    diverged: bool  # for good; what only failed is tried again when the run goes on
+# What a fine-tuning comes to: one that diverged at every rate is lost for good, one whose workers failed is
+# tried again when the run goes on.
+Finished = Tuned | Diverged | RunError
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +125,7 @@ class Finetuning:
 
     def finish(
         self, backend: Backend, genomes: Mapping[int, Genome], roles: Mapping[int, tuple[str, ...]]
-    ) -> dict[int, Tuned | Lost]:
+    ) -> dict[int, Finished]:
         """Train every candidate to the end, side by side, in a session of its own."""
         if all(self._is_settled(id_) for id_ in genomes):
             return {id_: self._read(id_) for id_ in genomes}
@@ -141,7 +138,7 @@ class Finetuning:
         genomes: Mapping[int, Genome],
         roles: Mapping[int, tuple[str, ...]],
         starts: Mapping[int, bytes] = MappingProxyType({}),
-    ) -> dict[int, Tuned | Lost]:
+    ) -> dict[int, Finished]:
         """Train every candidate to the end, side by side; the costliest starts each round.
 
         The original is only tested. `starts` are the weights of those that do not begin as cut. One that
@@ -149,13 +146,13 @@ class Finetuning:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
-        broken: dict[int, Lost] = {}
+        broken: dict[int, RunError] = {}
         while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:
             items = {id_: self._next(genomes[id_], id_, starts.get(id_)) for id_ in waiting}
             for outcome in session.map(items.items()):
                 id_ = outcome.key
                 if outcome.value is None:
-                    broken[id_] = Lost(outcome.failure or "", diverged=False)
+                    broken[id_] = RunError(outcome.failure or "")
                 elif outcome.value.diverged:
                     self._start_again(id_, outcome.value.diverged, roles[id_])
                 else:
@@ -229,11 +226,11 @@ class Finetuning:
             write_state(self._state(id_, number), done.state or b"")
         self._state(id_, number - 1).unlink(missing_ok=True)
 
-    def _read(self, id_: int) -> Tuned | Lost:
+    def _read(self, id_: int) -> Finished:
         reasons = self._divergences(id_)
         path, advice = self._final(id_), "delete it and resume the run, which then repeats this fine-tuning"
         if not path.exists():
-            return Lost("; then ".join(reasons), diverged=True)
+            return Diverged("; then ".join(reasons))
         weights, facts = read_tensors(path, error=RunError, advice=advice)
         try:
             test_error = json.loads(facts["test_error"])

@@ -11,18 +11,18 @@ from deeppruning.backends.base import Backend
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.evolution.selection import Picks
-from deeppruning.evolution.strategy import Individual
 from deeppruning.genome import Genome
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import Observer, SolutionSaved, Started, ignore
-from deeppruning.pruning.finetuning import ORIGINAL_ID, Finetuning, Lost, Tuned
+from deeppruning.pruning.finetuning import ORIGINAL_ID, Finetuning, Finished, Tuned
 from deeppruning.pruning.identity import check_example, check_inputs, check_options, keep_options, original
-from deeppruning.pruning.result import Original, Result, Solution, read_candidates
+from deeppruning.pruning.result import Original, Result, Solution
 from deeppruning.pruning.runner import search
 from deeppruning.pruning.solution import save_solution
 from deeppruning.pruning.task import Classification, Task
 from deeppruning.roles import ORIGINAL, candidate_name
 from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.records import Candidate
 from deeppruning.system.threads import torch_threads
 from deeppruning.training.tensors import hash_tensors
 
@@ -57,17 +57,17 @@ def execute(job: Job, run: RunFolder) -> Result:
     for role, pick in picks.items():
         found = tuned[pick.id]
         if isinstance(found, Tuned):
-            solutions[role] = _save(job, run, role, pick.id, pick.genome, pick.objectives[0], found)
+            solutions[role] = _save(job, run, role, pick, found)
         else:
-            failed[role] = found.reason
-            _keep_failed(job, run, role, pick, found.reason)
+            failed[role] = str(found)
+            _keep_failed(job, run, role, pick, str(found))
     _refuse_unfinished(tuned)
     run.history.set_fact("finished", True)
     return Result(
         original=original,
         picks=solutions,
         failed=failed,
-        candidates=read_candidates(run.history),
+        candidates=[one for one in run.history.candidates() if one.evaluation is not None],
         run_dir=run.path,
     )
 
@@ -76,26 +76,27 @@ def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> So
     """Fine-tune any candidate of a run and save it as candidate-ID; what is on disk already is not redone."""
     check_options(run)
     check_example(job.context, run)
-    rows = {row.id: row for row in run.history.candidates()}
-    if id_ not in rows:
-        known = f"they run from 0 to {max(rows)}" if rows else "there are none yet"
+    candidates = {candidate.id: candidate for candidate in run.history.candidates()}
+    if id_ not in candidates:
+        known = f"they run from 0 to {max(candidates)}" if candidates else "there are none yet"
         raise InputError(f"{run.path} has no candidate {id_}; {known}")
-    evaluation = rows[id_].evaluation
-    if evaluation is None:
+    candidate = candidates[id_]
+    if candidate.evaluation is None:
         raise InputError(
             f"candidate {id_} has not been evaluated yet; go on with `deeppruning resume {run.path}`"
         )
-    if evaluation.error is None:
+    if candidate.train_error is None:
         raise InputError(
-            f"candidate {id_} {evaluation.status} in the search ({evaluation.reason}); choose another"
+            f"candidate {id_} {candidate.status} in the search ({candidate.reason}); choose another"
         )
     role = candidate_name(id_)
-    genomes, roles = {id_: evaluation.genome}, {id_: (role,)}
+    genomes, roles = {id_: candidate.genome}, {id_: (role,)}
     found = _finetuning(job, run, variant).finish(job.backend, genomes, roles)[id_]
-    if isinstance(found, Lost):
-        advice = "; try other options, for example a lower learning rate" if found.diverged else ""
-        raise RunError(f"fine-tuning of candidate {id_} failed: {found.reason}{advice}")
-    return _save(job, run, role, id_, evaluation.genome, evaluation.error, found)
+    if not isinstance(found, Tuned):
+        diverged = isinstance(found, Diverged)
+        advice = "; try other options, for example a lower learning rate" if diverged else ""
+        raise RunError(f"fine-tuning of candidate {id_} failed: {found}{advice}")
+    return _save(job, run, role, candidate, found)
 
 
 def hash_network(model: nn.Module) -> str:
@@ -168,7 +169,7 @@ def _finetuning(job: Job, run: RunFolder, variant: str = "") -> Finetuning:
     return Finetuning(run, replace(job.context, task=job.task), job.observer, seed, variant)
 
 
-def _finetune(job: Job, run: RunFolder, picks: Picks[Individual]) -> dict[int, Tuned | Lost]:
+def _finetune(job: Job, run: RunFolder, picks: Picks[Candidate]) -> dict[int, Finished]:
     """Each picked candidate once, whatever roles it holds, and the original for comparison."""
     genomes = {pick.id: pick.genome for pick in picks} | {ORIGINAL_ID: job.context.graph.full_genome()}
     roles: dict[int, tuple[str, ...]] = {ORIGINAL_ID: (ORIGINAL,)}
@@ -177,28 +178,28 @@ def _finetune(job: Job, run: RunFolder, picks: Picks[Individual]) -> dict[int, T
     return _finetuning(job, run).finish(job.backend, genomes, roles)
 
 
-def _keep_original(run: RunFolder, tuned: Tuned | Lost) -> Original:
-    tested = {"test_error": tuned.test_error} if isinstance(tuned, Tuned) else {"failure": tuned.reason}
+def _keep_original(run: RunFolder, tuned: Finished) -> Original:
+    tested = {"test_error": tuned.test_error} if isinstance(tuned, Tuned) else {"failure": str(tuned)}
     facts = {"test_error": None, **run.history.get_fact("original"), **tested}
     run.history.set_fact("original", facts)
     return Original(**facts)
 
 
-def _refuse_unfinished(tuned: Mapping[int, Tuned | Lost]) -> None:
+def _refuse_unfinished(tuned: Mapping[int, Finished]) -> None:
     """Once the others are saved, say which could not be trained; a divergence is an outcome, not an error."""
-    broken = {id_: one for id_, one in tuned.items() if isinstance(one, Lost) and not one.diverged}
+    broken = {id_: one for id_, one in tuned.items() if isinstance(one, RunError)}
     if broken:
-        told = "\n".join(f"candidate {id_}: {one.reason}" for id_, one in broken.items())
+        told = "\n".join(f"candidate {id_}: {one}" for id_, one in broken.items())
         raise RunError(f"fine-tuning failed; the rest is saved, resume the run to try again\n{told}")
 
 
-def _keep_failed(job: Job, run: RunFolder, role: str, pick: Individual, reason: str) -> None:
+def _keep_failed(job: Job, run: RunFolder, role: str, pick: Candidate, reason: str) -> None:
     """A pick that came to nothing, as whoever shows the run finds it: figures of the search, and why."""
     run.history.set_fact(
         f"solution/{role}",
         {
             "id": pick.id,
-            "train_error": pick.objectives[0],
+            "train_error": pick.train_error,
             "test_error": None,
             **_costs(job, pick.genome),
             "failure": (reason.strip().splitlines() or [""])[-1],
@@ -218,19 +219,18 @@ def _costs(job: Job, genome: Genome) -> dict[str, Any]:
     }
 
 
-def _save(
-    job: Job, run: RunFolder, role: str, id_: int, genome: Genome, train_error: float, tuned: Tuned
-) -> Solution:
+def _save(job: Job, run: RunFolder, role: str, candidate: Candidate, tuned: Tuned) -> Solution:
+    assert candidate.train_error is not None  # without one it is neither picked nor fine-tuned
     graph = job.context.graph
-    model = graph.prune(genome)
+    model = graph.prune(candidate.genome)
     model.load_state_dict(tuned.weights)
-    costs = _costs(job, genome)
+    costs = _costs(job, candidate.genome)
     solution = Solution(
         role=role,
-        id=id_,
+        id=candidate.id,
         model=model.eval(),
-        genome=genome,
-        train_error=train_error,
+        genome=candidate.genome,
+        train_error=candidate.train_error,
         test_error=tuned.test_error,
         flops=costs["flops"],
         flops_pruned=costs["flops_pruned"],
@@ -242,5 +242,5 @@ def _save(
     facts = {name: getattr(solution, name) for name in SOLUTION_FACTS}
     slowed = {"lr_factor": solution.lr_factor} if solution.lr_factor != 1.0 else {}
     run.history.set_fact(f"solution/{role}", {**facts, "widths": costs["widths"], **slowed})
-    job.observer(SolutionSaved(path=str(solution.path), role=role, **facts))
+    job.observer(SolutionSaved(solution))
     return solution

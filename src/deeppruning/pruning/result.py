@@ -9,8 +9,7 @@ from torch import nn
 from deeppruning.errors import RunError
 from deeppruning.genome import Genome
 from deeppruning.roles import HEAVY, KNEE, LIGHT, ROLES
-from deeppruning.runs.history import History
-from deeppruning.runs.records import Status
+from deeppruning.runs.records import Candidate
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,24 +21,6 @@ class Original:
     flops: int
     params: int
     failure: str = ""  # why it could not be tested
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """One genome that was evaluated; `train_error` is that of the search, after brief training.
-
-    One that diverged or failed has neither error nor cost, but a `reason`.
-    """
-
-    id: int
-    generation: int
-    genome: Genome
-    train_error: float | None
-    cost: float | None
-    flops: int
-    params: int
-    status: Status
-    reason: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,22 +81,3 @@ class Result:
                 "fine-tune it by other options with `deeppruning finetune`, or take one of `solutions`"
             )
         return self.picks[role]
-
-
-def read_candidates(history: History) -> list[Candidate]:
-    """Every candidate that has been evaluated so far, by id."""
-    return [
-        Candidate(
-            id=row.id,
-            generation=row.generation,
-            genome=row.genome,
-            train_error=row.evaluation.error,
-            cost=row.evaluation.cost,
-            flops=row.evaluation.flops,
-            params=row.evaluation.params,
-            status=row.evaluation.status,
-            reason=row.evaluation.reason,
-        )
-        for row in history.candidates()
-        if row.evaluation is not None
-    ]

@@ -18,11 +18,12 @@ from deeppruning.errors import InputError, RunError
 from deeppruning.genome import Genome, pack_genome, unpack_genome
 from deeppruning.runs.database import connect, readable_errors, transaction
 from deeppruning.runs.facts import parse_fact
-from deeppruning.runs.records import CandidateRow, EpochRow, Evaluation, PickRow, Status
+from deeppruning.runs.records import Candidate, EpochRow, Evaluation, Status
 
 Opened = TypeVar("Opened", bound="History")
 
 _EVALUATION = "num_genes, error, cost, flops, params, seconds, worker, status, detail, finished_at"
+_PICK = ("generation", "role", "candidate_id")
 _EPOCH = "solution, epoch, train_loss, train_error, test_error, lr, seconds"
 
 
@@ -128,7 +129,7 @@ class History:
         with readable_errors(self.path):
             return {key: parse_fact(key, value) for key, value in rows}
 
-    def candidates(self) -> list[CandidateRow]:
+    def candidates(self) -> list[Candidate]:
         """Every candidate by id, with its evaluation if there is one."""
         columns = ", ".join(f"evaluations.{name}" for name in _EVALUATION.split(", "))
         rows = self._read(
@@ -140,7 +141,7 @@ class History:
             for id_, generation, packed, num_genes, *rest in rows:
                 genome = unpack_genome(packed, num_genes)
                 evaluation = _evaluation(genome, rest) if rest[0] else None
-                found.append(CandidateRow(id_, generation, genome, evaluation))
+                found.append(Candidate(id_, generation, genome, evaluation))
         return found
 
     def evaluations(self) -> list[Evaluation]:
@@ -149,10 +150,12 @@ class History:
         with readable_errors(self.path):
             return [_evaluation(unpack_genome(packed, rest[0]), rest) for packed, *rest in rows]
 
-    def picks(self) -> list[PickRow]:
-        """All picks by generation and role."""
-        sql = "SELECT generation, role, candidate_id FROM picks ORDER BY generation, role"
-        return [PickRow(*row) for row in self._read(sql)]
+    def picks(self) -> dict[int, dict[str, int]]:
+        """The candidate that holds each role, by generation."""
+        found: dict[int, dict[str, int]] = {}
+        for generation, role, id_ in self._picks():
+            found.setdefault(generation, {})[role] = id_
+        return found
 
     def epochs(self, solution: str | None = None) -> list[EpochRow]:
         """The epochs of one solution, or of all, in order."""
@@ -167,12 +170,15 @@ class History:
             try:
                 return {
                     "candidates": [_plain(row) for row in self.candidates()],
-                    "picks": [asdict(row) for row in self.picks()],
+                    "picks": [dict(zip(_PICK, row, strict=True)) for row in self._picks()],
                     "epochs": [asdict(row) for row in self.epochs()],
                     "facts": self.facts(),
                 }
             finally:
                 self._connection.execute("ROLLBACK")
+
+    def _picks(self) -> list[tuple[Any, ...]]:
+        return self._read(f"SELECT {', '.join(_PICK)} FROM picks ORDER BY generation, role")
 
     def _read(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with readable_errors(self.path):
@@ -194,7 +200,7 @@ def _evaluation(genome: Genome, row: Sequence[Any]) -> Evaluation:
     return Evaluation(genome=genome, **values)
 
 
-def _plain(row: CandidateRow) -> dict[str, Any]:
+def _plain(row: Candidate) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "id": row.id,
         "generation": row.generation,

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from deeppruning.cli.display.amounts import amount
+from deeppruning.cli.display.amounts import amount, percent
 from deeppruning.cli.display.progress import SearchProgress
 from deeppruning.cli.main import COMMANDS
 from deeppruning.errors import DeepPruningError
@@ -84,9 +84,9 @@ def table(rows: list[NetworkRow]) -> str:
     measured = any(row.latency_seconds is not None for row in rows)
     columns: list[list[str]] = [
         ["network", *(row.network for row in rows)],
-        ["test error", *("failed" if row.failure else _percent(row.test_error) for row in rows)],
+        ["test error", *("failed" if row.failure else percent(row.test_error) for row in rows)],
         ["FLOPs", *(amount(row.flops, like=rows[0].flops) for row in rows)],
-        ["FLOPs saved", *("-" if row.candidate is None else _percent(row.flops_pruned, 1) for row in rows)],
+        ["FLOPs saved", *("-" if row.candidate is None else percent(row.flops_pruned, 1) for row in rows)],
         ["parameters", *(f"{row.params:,}" for row in rows)],
         [
             "latency",
@@ -149,10 +149,6 @@ def _next_commands(run_dir: Path) -> list[str]:
         "finetune": f"deeppruning finetune {shlex.quote(str(run_dir))} --candidate ID  (any other candidate)",
     }
     return [text for command, text in commands.items() if command in COMMANDS]
-
-
-def _percent(share: float | None, digits: int = 2) -> str:
-    return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def _milliseconds(seconds: float | None) -> str:
