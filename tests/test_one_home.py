@@ -44,3 +44,9 @@ def test_what_a_class_is_called_nothing_else_is() -> None:
     several = {name: homes for name, homes in definitions().items() if len(homes) > 1}
     mixed = {name: sorted(homes) for name, homes in several.items() if ast.ClassDef in homes.values()}
     assert mixed == {}
+
+
+def test_facts_are_named_once() -> None:
+    # The history alone takes a name for a fact, for whoever looks into it from outside.
+    for call in ('_fact("', '_fact(f"', '"solution/', '"diverged/', '"latency_batch_1"'):
+        assert outside("runs/facts.py", call) == (["runs/history.py"] if call == '_fact("' else [])

@@ -20,6 +20,7 @@ from deeppruning.pruning.job import check_same_network
 from deeppruning.pruning.setup import Setup
 from deeppruning.pruning.task import Classification
 from deeppruning.roles import ROLES
+from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
 from deeppruning.runs.records import Evaluation
@@ -56,8 +57,8 @@ class Match:
                     search=search,
                     finetune=FinetuneConfig.from_table(run.config["finetune"]),
                     device=run.config["run"]["device"],
-                    task=run.history.get_fact("task"),
-                    flops=run.history.get_fact("original")["flops"],
+                    task=run.history.get_fact(facts.TASK),
+                    flops=(run.history.get_fact(facts.ORIGINAL_FIGURES) or {})["flops"],
                     picks={role: Network(candidates[id_].genome) for role, id_ in picks.items()},
                     evaluated=tuple(run.history.evaluations()),
                 )

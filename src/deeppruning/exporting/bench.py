@@ -16,6 +16,7 @@ from deeppruning.exporting.memory import peak_memory
 from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
 from deeppruning.exporting.onnx_file import export_onnx, has_onnx, open_session, run_session
 from deeppruning.roles import ORIGINAL, ROLES
+from deeppruning.runs.facts import ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.system.device import choose_device
@@ -130,7 +131,7 @@ def _summary(values: list[float]) -> dict[str, float]:
 
 
 def _sizes(network: RunNetwork, facts: Mapping[str, Any]) -> dict[str, Any]:
-    known = facts[ORIGINAL if network.name == ORIGINAL else f"solution/{network.name}"]
+    known = facts[ORIGINAL_FIGURES.key if network.name == ORIGINAL else solution_fact(network.name).key]
     return {
         "params": known["params"],
         "flops": known["flops"],

@@ -17,6 +17,7 @@ from deeppruning.pruning.finetuning import FOLDER
 from deeppruning.pruning.job import check_same_network
 from deeppruning.pruning.solution import load, read_solution, rebuild
 from deeppruning.roles import NETWORKS, ORIGINAL, ROLES, candidate_number
+from deeppruning.runs.facts import solution_fact
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.system.device import precision_of
 from deeppruning.training.weights import load_weights, parse_normalization
@@ -125,7 +126,8 @@ def failure_of(run_dir: str | Path, role: str) -> str:
     with RunFolder.open(run_dir, read_only=True) as run:
         if not (run.path / HISTORY).is_file():
             return ""
-        return str(run.history.get_fact(f"solution/{role}", {}).get("failure", ""))
+        figures = run.history.get_fact(solution_fact(role))
+        return "" if figures is None else str(figures.get("failure", ""))
 
 
 def _saved(run: RunFolder) -> list[str]:

@@ -23,6 +23,7 @@ from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
 from deeppruning.pruning.states import read_state, write_state
 from deeppruning.roles import ORIGINAL, candidate_name
+from deeppruning.runs.facts import diverged_fact
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.runs.records import EpochRow
@@ -179,14 +180,14 @@ class Finetuning:
         left = self._rounds_done(id_)
         stale = self._state(id_, left)
         self.run.history.forget_epochs(solution)
-        self.run.history.set_fact(f"diverged/{solution}", reasons)
+        self.run.history.set_fact(diverged_fact(solution), reasons)
         stale.unlink(missing_ok=True)
         factor = None if self._is_lost(id_) else LR_FACTORS[len(reasons)]
         self.observer(FinetuneDiverged(id_, roles, reason, factor))
 
     def _divergences(self, id_: int) -> list[str]:
         """The reason of each attempt that has diverged."""
-        return list(self.run.history.get_fact(f"diverged/{self._solution(id_)}", []))
+        return self.run.history.get_fact(diverged_fact(self._solution(id_))) or []
 
     def _is_lost(self, id_: int) -> bool:
         diverged = len(self._divergences(id_))

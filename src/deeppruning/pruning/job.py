@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from torch import nn
 
@@ -21,12 +20,12 @@ from deeppruning.pruning.runner import search
 from deeppruning.pruning.solution import save_solution
 from deeppruning.pruning.task import Classification, Task
 from deeppruning.roles import ORIGINAL, candidate_name
+from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.records import Candidate
 from deeppruning.system.threads import torch_threads
+from deeppruning.system.versions import computed_by
 from deeppruning.training.tensors import hash_tensors
-
-SOLUTION_FACTS = ("id", "train_error", "test_error", "flops", "flops_pruned", "params")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +61,7 @@ def execute(job: Job, run: RunFolder) -> Result:
             failed[role] = str(found)
             _keep_failed(job, run, role, pick, str(found))
     _refuse_unfinished(tuned)
-    run.history.set_fact("finished", True)
+    run.history.set_fact(facts.FINISHED, True)
     return Result(
         original=original,
         picks=solutions,
@@ -117,24 +116,26 @@ def check_same_network(run: RunFolder, model: nn.Module) -> None:
 def _check_same_task(job: Job, run: RunFolder) -> None:
     """Refuse to go on with other data: half of the candidates would have been judged on something else."""
     given = job.task.fingerprint()
-    known = run.history.get_fact("task", given)
+    known = run.history.get_fact(facts.TASK, given)
     if known != given:
         raise RunError(
             f"{run.path} was started with other training data; give the same to go on, or start a new run"
         )
-    run.history.set_fact("task", given)
+    run.history.set_fact(facts.TASK, given)
 
 
 def _announce(job: Job, run: RunFolder) -> None:
     """Say what is about to happen, with the original's error on the sample as a check of data and weights."""
     graph = job.context.graph
     full = graph.full_genome()
-    known = run.history.get_fact("original")
+    known = run.history.get_fact(facts.ORIGINAL_FIGURES)
     if known is None:
         error = _untrained_error(job)
         known = {"train_error": error, "flops": graph.flops(full), "params": graph.params(full)}
-        run.history.set_fact("original", known)
-        run.history.set_fact("layers", graph.layer_genes())
+        run.history.set_fact(facts.VERSIONS, computed_by())
+        run.history.set_fact(facts.LAYERS, graph.layer_genes())
+        # Last, for where it is known the others are not written again.
+        run.history.set_fact(facts.ORIGINAL_FIGURES, known)
     job.observer(
         Started(
             run=str(run.path),
@@ -179,10 +180,16 @@ def _finetune(job: Job, run: RunFolder, picks: Picks[Candidate]) -> dict[int, Fi
 
 
 def _keep_original(run: RunFolder, tuned: Finished) -> Original:
-    tested = {"test_error": tuned.test_error} if isinstance(tuned, Tuned) else {"failure": str(tuned)}
-    facts = {"test_error": None, **run.history.get_fact("original"), **tested}
-    run.history.set_fact("original", facts)
-    return Original(**facts)
+    figures: facts.OriginalFigures = {
+        "test_error": None,
+        **(run.history.get_fact(facts.ORIGINAL_FIGURES) or {}),
+    }
+    if isinstance(tuned, Tuned):
+        figures["test_error"] = tuned.test_error
+    else:
+        figures["failure"] = str(tuned)
+    run.history.set_fact(facts.ORIGINAL_FIGURES, figures)
+    return Original(**figures)
 
 
 def _refuse_unfinished(tuned: Mapping[int, Finished]) -> None:
@@ -195,19 +202,17 @@ def _refuse_unfinished(tuned: Mapping[int, Finished]) -> None:
 
 def _keep_failed(job: Job, run: RunFolder, role: str, pick: Candidate, reason: str) -> None:
     """A pick that came to nothing, as whoever shows the run finds it: figures of the search, and why."""
-    run.history.set_fact(
-        f"solution/{role}",
-        {
-            "id": pick.id,
-            "train_error": pick.train_error,
-            "test_error": None,
-            **_costs(job, pick.genome),
-            "failure": (reason.strip().splitlines() or [""])[-1],
-        },
-    )
+    figures: facts.SolutionFigures = {
+        "id": pick.id,
+        "train_error": pick.train_error,
+        "test_error": None,
+        **_costs(job, pick.genome),
+        "failure": (reason.strip().splitlines() or [""])[-1],
+    }
+    run.history.set_fact(facts.solution_fact(role), figures)
 
 
-def _costs(job: Job, genome: Genome) -> dict[str, Any]:
+def _costs(job: Job, genome: Genome) -> facts.SolutionFigures:
     """What a thin network costs, and how wide its layers are."""
     graph = job.context.graph
     flops = graph.flops(genome)
@@ -239,8 +244,14 @@ def _save(job: Job, run: RunFolder, role: str, candidate: Candidate, tuned: Tune
         lr_factor=tuned.lr_factor,
     )
     save_solution(solution, graph, job.description)
-    facts = {name: getattr(solution, name) for name in SOLUTION_FACTS}
-    slowed = {"lr_factor": solution.lr_factor} if solution.lr_factor != 1.0 else {}
-    run.history.set_fact(f"solution/{role}", {**facts, "widths": costs["widths"], **slowed})
+    figures: facts.SolutionFigures = {
+        "id": solution.id,
+        "train_error": solution.train_error,
+        "test_error": solution.test_error,
+        **costs,
+    }
+    if solution.lr_factor != 1.0:
+        figures["lr_factor"] = solution.lr_factor
+    run.history.set_fact(facts.solution_fact(role), figures)
     job.observer(SolutionSaved(solution))
     return solution

@@ -12,6 +12,7 @@ from deeppruning.genome import unpack_genome
 from deeppruning.reporting.comparison import FOLDER, read_rivals
 from deeppruning.reporting.words import standing, verdict
 from deeppruning.roles import ROLES, candidate_number
+from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.version import __version__
@@ -29,9 +30,9 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
 
 
 def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[str, Any]:
-    facts, config = snapshot["facts"], run.config
+    kept, config = snapshot["facts"], run.config
     search = config.get("search", {})
-    layers = {name: np.array(genes, dtype=np.int64) for name, genes in _layer_genes(facts).items()}
+    layers = {name: np.array(genes, dtype=np.int64) for name, genes in _layer_genes(kept).items()}
     candidates = [_candidate(row, layers) for row in snapshot["candidates"] if row["status"] != "waiting"]
     picks = _picks_by_generation(snapshot["picks"])
     data: dict[str, Any] = {
@@ -43,20 +44,20 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
         "evaluations": _evaluations(search),
         "generations": search.get("generations"),
         "error_is_share": all(0.0 <= row["error"] <= 1.0 for row in candidates if row["error"] is not None),
-        "original": facts.get("original"),
+        "original": kept.get(facts.ORIGINAL_FIGURES.key),
         "layers": [_layer(name, genes) for name, genes in layers.items()],
         "candidates": candidates,
         "picks": picks,
         "axes": _axes(search.get("objective", "flops"), candidates),
         "config": config,
-        "versions": facts.get("versions", {}),
+        "versions": kept.get(facts.VERSIONS.key, {}),
     }
-    data["solutions"] = _solutions(facts, picks, data)
+    data["solutions"] = _solutions(kept, picks, data)
     data["curves"] = _curves(snapshot["epochs"], data["solutions"])
-    data["bench"] = _bench(facts)
+    data["bench"] = _bench(kept)
     data["rivals"] = read_rivals(run.path / FOLDER)
     data["commands"] = _commands(run.path, config, data["solutions"])
-    data |= standing(run.path, data, waiting=len(snapshot["candidates"]) - len(candidates), facts=facts)
+    data |= standing(run.path, data, waiting=len(snapshot["candidates"]) - len(candidates), facts=kept)
     data["verdict"] = verdict(data)
     return data
 
@@ -73,9 +74,9 @@ def _evaluations(search: Mapping[str, Any]) -> int | None:
     return int(3 + search["offspring"] * search["generations"])
 
 
-def _layer_genes(facts: Mapping[str, Any]) -> dict[str, list[int]]:
+def _layer_genes(kept: Mapping[str, Any]) -> dict[str, list[int]]:
     """The genes of each layer's filters; the first runs kept only widths, which tell nothing here."""
-    return {name: genes for name, genes in facts.get("layers", {}).items() if isinstance(genes, list)}
+    return {name: genes for name, genes in kept.get(facts.LAYERS.key, {}).items() if isinstance(genes, list)}
 
 
 def _layer(name: str, genes: "np.ndarray[Any, np.dtype[np.int64]]") -> dict[str, Any]:
@@ -115,22 +116,22 @@ def _axes(objective: str, candidates: Sequence[Mapping[str, Any]]) -> list[dict[
 
 
 def _solutions(
-    facts: Mapping[str, Any], picks: Sequence[Mapping[str, Any]], data: Mapping[str, Any]
+    kept: Mapping[str, Any], picks: Sequence[Mapping[str, Any]], data: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """The picks, from heavy to light, fine-tuned or as the search has them now; then all others saved."""
     by_id = {row["id"]: row for row in data["candidates"]}
     latest = picks[-1] if picks else {}
     found = []
     for role in ROLES:
-        saved = facts.get(f"solution/{role}")
+        saved = kept.get(facts.solution_fact(role).key)
         if saved is not None:
             found.append({"role": role, "final": not saved.get("failure"), **saved})
         elif latest.get(role) in by_id:
             found.append({"role": role, "final": False, **_provisional(by_id[latest[role]], data)})
-    for key, saved in facts.items():
-        role = key.removeprefix("solution/")
-        if key.startswith("solution/") and role not in ROLES and isinstance(saved, dict):
-            found.append({"role": role, "final": True, **saved})
+    for key, saved in kept.items():
+        other = facts.solution_role(key)
+        if other is not None and other not in ROLES:
+            found.append({"role": other, "final": True, **saved})
     return found
 
 
@@ -166,12 +167,12 @@ def _curves(
     return sorted(curves, key=lambda curve: min((order.get(role, 3) for role in curve["roles"]), default=3))
 
 
-def _bench(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+def _bench(kept: Mapping[str, Any]) -> dict[str, Any] | None:
     """Latencies: {"networks": {role: {"latency_ms": {how: {"median": 1.2, "spread": 0.1}}}}}.
 
     Those of `deeppruning bench`, or else the seconds for one input that a run measures at its end.
     """
-    bench, brief = facts.get("bench"), facts.get("latency_batch_1")
+    bench, brief = kept.get(facts.BENCH.key), kept.get(facts.LATENCY.key)
     if isinstance(bench, dict) and isinstance(bench.get("networks"), dict):
         return bench
     if not isinstance(brief, dict):

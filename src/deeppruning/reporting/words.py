@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deeppruning.roles import KNEE
+from deeppruning.runs.facts import FINISHED
 from deeppruning.runs.folder import LOCK
 
 
@@ -17,7 +18,7 @@ def standing(
 ) -> dict[str, Any]:
     """The state of a run as one word, whether a process works on it, and a line for people."""
     candidates, picks, total = data["candidates"], data["picks"], data["generations"]
-    if facts.get("finished"):
+    if facts.get(FINISHED.key):
         return {"state": "finished", "alive": False, "status": "finished"}
     alive = in_use(path)
     before = "running" if alive else "stopped"

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from deeppruning.errors import InputError, RunError
 from deeppruning.genome import Genome, pack_genome, unpack_genome
 from deeppruning.runs.database import connect, readable_errors, transaction
-from deeppruning.runs.facts import parse_fact
+from deeppruning.runs.facts import Fact, Kept, named
 from deeppruning.runs.records import Candidate, EpochRow, Evaluation, Status
 
 Opened = TypeVar("Opened", bound="History")
@@ -109,25 +109,33 @@ class History:
         """Drop the epochs of a fine-tuning that starts again."""
         self._write("DELETE FROM epochs WHERE solution = ?", [(solution,)])
 
-    def set_fact(self, key: str, value: Any) -> None:
-        """Keep any JSON value under a name, replacing the earlier one."""
+    def set_fact(self, fact: Fact[Kept] | str, value: Kept) -> None:
+        """Keep a fact, replacing the earlier value; one that is not in `runs.facts` goes by its name."""
+        key = fact if isinstance(fact, str) else fact.key
         try:
             text = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InputError(f"fact {key!r} must be a JSON value, got {value!r} ({error})") from error
         self._write("INSERT OR REPLACE INTO facts (key, value) VALUES (?, ?)", [(key, text)])
 
-    def get_fact(self, key: str, default: Any = None) -> Any:
-        """The value kept under a name."""
-        rows = self._read("SELECT value FROM facts WHERE key = ?", (key,))
+    @overload
+    def get_fact(self, fact: str, default: Any = None) -> Any: ...
+    @overload
+    def get_fact(self, fact: Fact[Kept]) -> Kept | None: ...
+    @overload
+    def get_fact(self, fact: Fact[Kept], default: Kept) -> Kept: ...
+    def get_fact(self, fact: Fact[Kept] | str, default: Any = None) -> Any:
+        """The value of a fact, or the default where it is not kept."""
+        known = named(fact) if isinstance(fact, str) else fact
+        rows = self._read("SELECT value FROM facts WHERE key = ?", (known.key,))
         with readable_errors(self.path):
-            return parse_fact(key, rows[0][0]) if rows else default
+            return known.parse(rows[0][0]) if rows else default
 
     def facts(self) -> dict[str, Any]:
         """All facts by name."""
         rows = self._read("SELECT key, value FROM facts ORDER BY key")
         with readable_errors(self.path):
-            return {key: parse_fact(key, value) for key, value in rows}
+            return {key: named(key).parse(value) for key, value in rows}
 
     def candidates(self) -> list[Candidate]:
         """Every candidate by id, with its evaluation if there is one."""

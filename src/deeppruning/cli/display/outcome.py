@@ -19,12 +19,12 @@ from deeppruning.errors import DeepPruningError
 from deeppruning.pruning.candidate import measure_latency
 from deeppruning.pruning.result import Result
 from deeppruning.roles import ORIGINAL, ROLES
+from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.device import precision_of
 from deeppruning.system.threads import torch_threads
 
-_LATENCY = "latency_batch_1"  # the fact under which a run keeps the measured seconds of its networks
 _SLOW_SECONDS = 0.5  # a forward pass beyond this is not measured: the table must come at once
 
 
@@ -56,21 +56,21 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
 def read_rows(run_dir: Path, roles: tuple[str, ...] = ROLES) -> list[NetworkRow]:
     """The original and these solutions of a run, from its history."""
     with RunFolder.open(run_dir, read_only=True) as run:
-        facts = run.history.facts()
+        kept = run.history.facts()
         with readable_errors(run.history.path):  # facts that are not there
-            return _rows(facts, roles)
+            return _rows(kept, roles)
 
 
-def _rows(facts: Mapping[str, Any], roles: tuple[str, ...]) -> list[NetworkRow]:
-    original, latency = facts["original"], facts.get(_LATENCY, {})
+def _rows(kept: Mapping[str, Any], roles: tuple[str, ...]) -> list[NetworkRow]:
+    original, latency = kept[facts.ORIGINAL_FIGURES.key], kept.get(facts.LATENCY.key, {})
     rows = [
         NetworkRow(ORIGINAL, None, original.get("test_error"), original["flops"], 0.0, original["params"],
             latency.get(ORIGINAL), original.get("failure", ""))
     ]  # fmt: skip
     for role in roles:
-        kept: Mapping[str, Any] = facts[f"solution/{role}"]
-        numbers = (kept["test_error"], kept["flops"], kept["flops_pruned"], kept["params"])
-        rows.append(NetworkRow(role, kept["id"], *numbers, latency.get(role), kept.get("failure", "")))
+        found: facts.SolutionFigures = kept[facts.solution_fact(role).key]
+        numbers = (found["test_error"], found["flops"], found["flops_pruned"], found["params"])
+        rows.append(NetworkRow(role, found["id"], *numbers, latency.get(role), found.get("failure", "")))
     return rows
 
 
@@ -116,7 +116,7 @@ def keep_latencies(result: Result, original: nn.Module, example: torch.Tensor) -
         ]
     medians = {name: float(np.median([turn[name] for turn in turns])) for name in models}
     with RunFolder.open(result.run_dir) as run:
-        run.history.set_fact(_LATENCY, medians)
+        run.history.set_fact(facts.LATENCY, medians)
 
 
 def _seconds_of_one(model: nn.Module, example: torch.Tensor) -> float:
