@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from deeppruning.pruning.result import Solution
+from deeppruning.pruning.solution import Solution
 from deeppruning.runs.records import Candidate
 from deeppruning.training.reports import EpochReport
 

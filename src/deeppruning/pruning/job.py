@@ -15,9 +15,9 @@ from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import Observer, SolutionSaved, Started, ignore
 from deeppruning.pruning.finetuning import ORIGINAL_ID, Finetuning, Finished, Tuned
 from deeppruning.pruning.identity import check_example, check_inputs, check_options, keep_options, original
-from deeppruning.pruning.result import Original, Result, Solution
+from deeppruning.pruning.result import Original, Result
 from deeppruning.pruning.runner import search
-from deeppruning.pruning.solution import save_solution
+from deeppruning.pruning.solution import Solution, save_solution
 from deeppruning.pruning.task import Classification, Task
 from deeppruning.roles import ORIGINAL, candidate_name
 from deeppruning.runs import facts

@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch import nn
-
 from deeppruning.errors import RunError
-from deeppruning.genome import Genome
+from deeppruning.pruning.solution import Solution
 from deeppruning.roles import HEAVY, KNEE, LIGHT, ROLES
 from deeppruning.runs.records import Candidate
 
@@ -21,23 +19,6 @@ class Original:
     flops: int
     params: int
     failure: str = ""  # why it could not be tested
-
-
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """A pick: a thin, fine-tuned network and what it costs."""
-
-    role: str
-    id: int
-    model: nn.Module
-    genome: Genome
-    train_error: float  # in the search, on its sample
-    test_error: float | None  # after fine-tuning
-    flops: int
-    flops_pruned: float  # share of the original's, 0..1
-    params: int
-    path: Path
-    lr_factor: float = 1.0  # below 1 where fine-tuning diverged and started again at so much of the rate
 
 
 @dataclass(frozen=True, eq=False)
