@@ -21,8 +21,9 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError
 from deeppruning.pruning.events import ignore
 from deeppruning.pruning.job import check_same_network, execute, finetune_one, hash_network
-from deeppruning.pruning.result import Result, Solution
+from deeppruning.pruning.result import Result
 from deeppruning.pruning.setup import Setup
+from deeppruning.pruning.solution import Solution
 from deeppruning.runs import RunFolder
 
 
