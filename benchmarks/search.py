@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -28,6 +27,7 @@ from deeppruning.data.registry import load_data
 from deeppruning.data.sample import balanced_sample
 from deeppruning.errors import DeepPruningError
 from deeppruning.evolution.variation import flip
+from deeppruning.genome import Genome, Population
 from deeppruning.graph import ChannelGraph
 from deeppruning.models import create_model
 from deeppruning.pruning.candidate import Context, evaluate_candidate
@@ -35,7 +35,6 @@ from deeppruning.pruning.task import Classification
 from deeppruning.training.evaluate import evaluate
 from deeppruning.training.loop import fit
 
-Genomes = NDArray[np.bool_]
 TURN = 10  # candidates of one sort before those of the other; a search waits only once in 20
 
 
@@ -50,7 +49,7 @@ def images(size: int, data_dir: Path | None) -> tuple[ImageSet, str]:
         return ImageSet(pixels, labels, names, Normalization((0.5,) * 3, (0.25,) * 3)), "random images"
 
 
-def population(genes: int, count: int) -> Genomes:
+def population(genes: int, count: int) -> Population:
     """Genomes as a search meets them: mutated once to ten times over."""
     rng = np.random.default_rng(0)
     genomes = np.ones((count, genes), dtype=np.bool_)
@@ -60,7 +59,7 @@ def population(genes: int, count: int) -> Genomes:
     return genomes
 
 
-def filter_masks(graph: ChannelGraph, model: nn.Module, genome: Genomes) -> list[tuple[Tensor, Tensor]]:
+def filter_masks(graph: ChannelGraph, model: nn.Module, genome: Genome) -> list[tuple[Tensor, Tensor]]:
     """Weights with the mask of their filters: 0 silences one."""
     extended = np.append(graph.repair(genome), True)
     weights = {f"{name}.weight": genes for name, genes in graph.layer_genes().items()}
@@ -73,7 +72,7 @@ def filter_masks(graph: ChannelGraph, model: nn.Module, genome: Genomes) -> list
 
 
 def plain_evaluation(
-    model: nn.Module, graph: ChannelGraph, genome: Genomes, data: ImageSet, config: SearchConfig
+    model: nn.Module, graph: ChannelGraph, genome: Genome, data: ImageSet, config: SearchConfig
 ) -> float:
     """One candidate as a plain script would evaluate it."""
     masked = deepcopy(model)
@@ -100,7 +99,7 @@ def plain_evaluation(
 
 
 def shares(
-    context: Context, genomes: Genomes, data: ImageSet, config: SearchConfig
+    context: Context, genomes: Population, data: ImageSet, config: SearchConfig
 ) -> tuple[float, float, float]:
     """Shares of an evaluation's processor time: training steps, error on the sample, the cut (one thread)."""
     torch.set_num_threads(1)

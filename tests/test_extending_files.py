@@ -20,10 +20,10 @@ from deeppruning.data.known import KNOWN
 from deeppruning.data.registry import load_data
 from deeppruning.errors import InputError
 from deeppruning.exporting import FORMATS, Export
+from deeppruning.registry import Registry
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render
 from deeppruning.reporting.section import SECTIONS
-from deeppruning.system.registry import Registry
 from report_runs import make_run
 from search_helpers import tiny_net
 
@@ -90,14 +90,14 @@ def test_a_backend(example: Callable[[str], ModuleType], tmp_path: Path) -> None
 
 def test_an_export_format(example: Callable[[str], ModuleType], tmp_path: Path) -> None:
     example("An export format")
-    chosen, model = FORMATS.named("npz"), tiny_net()
+    chosen, model = FORMATS.find("npz"), tiny_net()
     assert chosen.write(Export(model, lambda: pytest.fail("not run")), tmp_path / "tiny.npz") == 0.0
     with np.load(tmp_path / "tiny.npz") as written:
         assert np.array_equal(written["stem.weight"], model.stem.weight.detach().numpy())
     with pytest.raises(InputError, match="npz holds weights only"):
         chosen.check(normalize=True)
     with pytest.raises(InputError, match="unknown format 'npy'; did you mean npz"):
-        FORMATS.named("npy")
+        FORMATS.find("npy")
 
 
 def test_a_report_section(example: Callable[[str], ModuleType], tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_report_section(example: Callable[[str], ModuleType], tmp_path: Path) 
 
 def test_a_name_is_entered_once(example: Callable[[str], ModuleType]) -> None:
     example("An export format")
-    with pytest.raises(InputError, match="there is a format 'npz' already"):
+    with pytest.raises(InputError, match="a format named 'npz' is registered already"):
         example("An export format")
 
 

@@ -12,7 +12,7 @@ LAYERS = {
     "": [
         {"version", "errors"},
         {"registry"},
-        {"genome", "config", "system"},
+        {"genome", "roles", "config", "system"},
         {"graph", "models", "data", "evolution", "backends"},
         {"training", "runs", "refitting"},
         {"importance", "objectives"},

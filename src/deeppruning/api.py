@@ -15,15 +15,16 @@ from torch import nn
 from deeppruning.backends import Backend
 from deeppruning.backends.limits import Timeout
 from deeppruning.comparison import Comparison, compare_methods
-from deeppruning.comparison.events import Observer as ComparisonObserver
+from deeppruning.comparison.events import RivalObserver
 from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError, refuse_unknown_parameters
 from deeppruning.objectives import Objective
 from deeppruning.pruning.events import Observer, ignore
-from deeppruning.pruning.job import check_same_network, execute, finetune_one, fingerprint
-from deeppruning.pruning.result import Result, Solution
+from deeppruning.pruning.job import check_same_network, execute, finetune_one, hash_network
+from deeppruning.pruning.result import Result
 from deeppruning.pruning.setup import Setup
+from deeppruning.pruning.solution import Solution
 from deeppruning.pruning.task import Task
 from deeppruning.runs import RunFolder
 
@@ -84,7 +85,7 @@ def prune(
         },
         **{name: dict(table) for name, table in (tables or {}).items()},
     }
-    config["model"] = {**config.get("model", {}), "fingerprint": fingerprint(model)}
+    config["model"] = {**config.get("model", {}), "fingerprint": hash_network(model)}
     with job.backend, RunFolder.create(run_dir, config) as run:
         return execute(job, run)
 
@@ -203,7 +204,7 @@ def compare(
     backend: Backend | None = None,
     candidate_timeout: Timeout | None = None,
     example_input: Any = None,
-    observer: ComparisonObserver = ignore,
+    observer: RivalObserver = ignore,
 ) -> Comparison:
     """Ask other methods for networks of given FLOPs and fine-tune all of them alike.
 
@@ -249,7 +250,7 @@ def compare(
         "test_images": test_images,
         "search": setup.search.to_table(),
         "finetune": setup.tuning.to_table(),
-        "model": fingerprint(model),
+        "model": hash_network(model),
         "data": rivalry.data_fingerprint(),
     }
     with rivalry.backend, open_comparison(folder, config) as run:

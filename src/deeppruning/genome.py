@@ -1,4 +1,6 @@
-"""Genomes as bytes, eight genes in each, the first gene in the highest bit.
+"""Genomes: one bit for each filter that may go, as arrays, as bytes, and as the seeds that follow from them.
+
+Packed, there are eight genes in a byte, the first gene in the highest bit.
 
 >>> pack_genome(np.array([True, False, True])).hex()
 'a0'
@@ -6,19 +8,35 @@
 array([ True, False,  True])
 """
 
+import hashlib
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
 from deeppruning.errors import RunError
 
+Genome: TypeAlias = NDArray[np.bool_]  # (genes,): True keeps what the gene stands for
+Population: TypeAlias = NDArray[np.bool_]  # (n, genes): a genome a row
 
-def pack_genome(genome: NDArray[np.bool_]) -> bytes:
+
+def pack_genome(genome: Genome) -> bytes:
     """The genome's bits, padded with zeros to whole bytes."""
     return np.packbits(np.asarray(genome, dtype=np.bool_)).tobytes()
 
 
-def unpack_genome(packed: bytes, num_genes: int) -> NDArray[np.bool_]:
+def unpack_genome(packed: bytes, num_genes: int) -> Genome:
     """The genome that `pack_genome` packed; its length must be known, as the padding hides it."""
     if num_genes < 0 or len(packed) != -(-num_genes // 8):
         raise RunError(f"a genome of {num_genes} genes takes {-(-num_genes // 8)} bytes, got {len(packed)}")
     return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=num_genes).astype(np.bool_)
+
+
+def candidate_seed(seed: int, genome: Genome) -> int:
+    """The seed of all that is random about one genome: it follows from the run's seed and the genome alone.
+
+    >>> candidate_seed(0, np.array([True, False, True]))
+    8420413636493180891
+    """
+    digest = hashlib.sha256(f"{seed}/".encode() + pack_genome(genome)).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

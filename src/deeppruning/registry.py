@@ -1,9 +1,9 @@
 """The extension points: each is a registry of things by name, filled by the files of one package.
 
 Whoever looks into a registry has all modules of its package imported first, so a new file there is all it
-takes to add a thing. Things are listed in the order of their modules: that of `ORDER` where the package has
-one, then by the alphabet, then those of other packages. Names of objectives and evaluations are options,
-which are checked without torch: their modules import what is heavy where they use it.
+takes to add a thing. Things are listed by the place they ask for, then in the order of their modules: that of
+`ORDER` where the package has one, then by the alphabet, then those of other packages. Names of objectives and
+evaluations are options, which are checked without torch: their modules import what is heavy where they use it.
 """
 
 import importlib
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class Named(Protocol):
     """Anything with a name."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name it is asked for by."""
 
 
 Entry = TypeVar("Entry", bound=Named)
@@ -39,11 +41,12 @@ class Registry(Mapping[str, Entry]):
         self.kind = kind
         self.home = home
         self._entries: dict[str, Entry] = {}
+        self._places: dict[str, int] = {}
         self._followers: list[Callable[[Entry], object]] = []
         self._modules: list[str] | None = None  # of the package, in their order, once they are imported
         self._lock = threading.RLock()
 
-    def add(self, entry: Entry) -> Entry:
+    def add(self, entry: Entry, *, place: int = 100) -> Entry:
         """Enter a thing under its name; a class defined anew, as notebooks do, takes its old place."""
         if not type(entry).__module__.startswith(self.home):
             self._load()  # or a name of the package's own would be found taken by the package itself
@@ -51,7 +54,12 @@ class Registry(Mapping[str, Entry]):
         for follower in self._followers:
             follower(entry)
         self._entries[entry.name] = entry
+        self._places[entry.name] = place
         return entry
+
+    def remove(self, name: str) -> None:
+        """Take a thing out again."""
+        del self._entries[name], self._places[name]
 
     def follow(self, follower: Callable[[Entry], object]) -> None:
         """Call a function with every thing that is here, and with every one that comes later."""
@@ -73,8 +81,11 @@ class Registry(Mapping[str, Entry]):
         modules = self._load()
         last = len(modules)
         places = {name: place for place, name in enumerate(modules)}
-        ordered = sorted(self._entries.items(), key=lambda item: places.get(type(item[1]).__module__, last))
-        return iter([name for name, _ in ordered])
+
+        def order(name: str) -> tuple[int, int]:
+            return self._places[name], places.get(type(self._entries[name]).__module__, last)
+
+        return iter(sorted(self._entries, key=order))
 
     def __len__(self) -> int:
         self._load()
@@ -87,7 +98,9 @@ class Registry(Mapping[str, Entry]):
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InputError(f"the name of {one} is of a-z, 0-9, - and _, got {name!r}")
         old = self._entries.get(name)
-        if old is not None and _origin(old) != _origin(entry):
+        # Things that share one class are told apart by their names alone.
+        shared = any(type(other) is type(entry) for other in self._entries.values() if other is not old)
+        if old is not None and (shared or _origin(old) != _origin(entry)):
             raise InputError(f"{one} named {name!r} is registered already; give this one another name")
 
     def _load(self) -> list[str]:

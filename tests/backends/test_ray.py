@@ -86,7 +86,7 @@ def test_result_equals_the_local_one_though_a_node_is_lost_in_mid_run(cluster, t
             counts.append(progress.state.by_node())
         if not isinstance(event, CandidateDone):
             return
-        node = event.evaluation.worker.split(":")[0]
+        node = event.candidate.known.worker.split(":")[0]
         if event.fresh and len(progress.state.nodes) > 1:  # until then there is nothing to tell apart
             places.append(node)
         if event.fresh and node == "three" and not removed:

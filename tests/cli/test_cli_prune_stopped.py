@@ -11,10 +11,9 @@ from click.testing import CliRunner
 from cli_search import arguments, trained
 from deeppruning.cli.commands.prune import prune
 from deeppruning.cli.commands.resume import resume
+from deeppruning.roles import ROLES
 from processes import alive, eventually
 from signalled import start, wait_until_stopped
-
-ROLES = ("heavy", "knee", "light")
 
 
 def solutions(out: Path) -> list[bytes]:

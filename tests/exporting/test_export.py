@@ -18,8 +18,7 @@ from deeppruning.exporting import FORMATS, Export, Normalized, export_onnx, expo
 from deeppruning.exporting.onnx_file import has_onnx, open_session, run_session
 from deeppruning.models import create_model
 from deeppruning.models.registry import architecture_of
-from deeppruning.pruning.result import Solution
-from deeppruning.pruning.solution import save_solution
+from deeppruning.pruning.solution import Solution, save_solution
 from export_runs import TinyNet, python_run
 
 needs_onnx = pytest.mark.skipif(not has_onnx(), reason="onnx and onnxruntime are not installed")

@@ -14,14 +14,15 @@ from torch import nn
 import deeppruning as dp
 from deeppruning import api
 from deeppruning.cli.display.outcome import read_rows, table
-from deeppruning.cli.display.progress import JsonProgress, PlainProgress, as_record
+from deeppruning.cli.display.progress import JsonProgress, PlainProgress
+from deeppruning.cli.display.records import as_record
 from deeppruning.cli.main import cli
 from deeppruning.errors import Diverged, RunError
 from deeppruning.exporting import read_network
 from deeppruning.pruning.events import CandidateDone, EpochDone, FinetuneDiverged, Started
 from deeppruning.pruning.task import Task
 from deeppruning.reporting.data import collect
-from deeppruning.runs import Evaluation, RunFolder, Status
+from deeppruning.runs import Candidate, Evaluation, RunFolder, Status
 from deeppruning.training.reports import EpochReport
 from search_helpers import EXAMPLE, digits, outcome, quick_finetune, quick_search, tiny_net
 
@@ -206,7 +207,7 @@ def test_terminal_and_machine_are_told(capsys: pytest.CaptureFixture[str]) -> No
                       worker="", status=Status.FAILED, detail="Traceback\nOSError: no luck\n")  # fmt: skip
     events = [
         Started("run", 3, 1, 5, 0, 0.5, 100, 10),
-        CandidateDone(0, 1, lost, fresh=True),
+        CandidateDone(Candidate(0, 1, lost.genome, lost), fresh=True),
         FinetuneDiverged(4, ("knee",), "the loss is nan", 0.1),
         FinetuneDiverged(4, ("knee",), "the loss is nan", None),
     ]

@@ -77,8 +77,8 @@ def test_plus_never_loses_the_best_and_events_tell_the_story(tmp_path: Path) -> 
     events: list[Any] = []
     result = run_tiny(tmp_path / "run", observer=events.append)
     generations = [event for event in events if isinstance(event, GenerationDone)]
-    heavy = [next(p.error for p in event.picks if p.role == "heavy") for event in generations]
-    light = [next(p.flops for p in event.picks if p.role == "light") for event in generations]
+    heavy = [event.picks["heavy"].train_error for event in generations]
+    light = [event.picks["light"].flops for event in generations]
     assert heavy == sorted(heavy, reverse=True)
     assert light == sorted(light, reverse=True)
     assert result.heavy.train_error == min(c.train_error for c in result.candidates)
@@ -86,7 +86,8 @@ def test_plus_never_loses_the_best_and_events_tell_the_story(tmp_path: Path) -> 
     assert counts == {Started: 1, CandidateDone: SearchConfig(offspring=4, generations=3).evaluations}
     unique = len({solution.id for solution in result.solutions})
     assert sum(isinstance(event, EpochDone) for event in events) == 2 * unique
-    assert [event.role for event in events if isinstance(event, SolutionSaved)] == ["knee", "heavy", "light"]
+    saved = [event.solution.role for event in events if isinstance(event, SolutionSaved)]
+    assert saved == ["knee", "heavy", "light"]
 
 
 def test_comma_picks_from_the_last_offspring_only(tmp_path: Path) -> None:

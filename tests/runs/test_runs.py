@@ -145,9 +145,11 @@ class TestHistory:
     def test_picks_epochs_and_facts_come_back(self, history):
         history.record_picks(1, {"knee": 4, "heavy": 0, "light": 9})
         history.record_picks(2, {"knee": 4, "heavy": 11, "light": 9})
-        found = [(row.generation, row.role, row.candidate_id) for row in history.picks()]
-        assert found[:3] == [(1, "heavy", 0), (1, "knee", 4), (1, "light", 9)]
-        assert found[3:] == [(2, "heavy", 11), (2, "knee", 4), (2, "light", 9)]
+        assert history.picks() == {
+            1: {"heavy": 0, "knee": 4, "light": 9},
+            2: {"heavy": 11, "knee": 4, "light": 9},
+        }
+        assert history.snapshot()["picks"][0] == {"generation": 1, "role": "heavy", "candidate_id": 0}
         light = EpochRow("light", 0, 2.5, 0.7, 0.8, 0.01, 1.0)
         rows = [EpochRow("knee", 0, 1.5, 0.5, None, 0.01, 2.0), light]
         for row in [EpochRow("knee", 0, 9.0, 0.9, 0.9, 0.9, 9.0), *rows]:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from deeppruning.backends.limits import Kind, same_kind
 from deeppruning.system.device import choose_device
 
-Context = TypeVar("Context")
+Shared = TypeVar("Shared")
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 Key = TypeVar("Key", bound=Hashable)
@@ -83,7 +83,7 @@ class Backend(ABC):
 
     @abstractmethod
     def open(
-        self, function: Callable[[Context, Item], Value], context: Context, kind: Kind = same_kind
+        self, function: Callable[[Shared, Item], Value], context: Shared, kind: Kind = same_kind
     ) -> Session[Item, Value]:
         """Prepare to map `function` with `context`; use the session in a `with` block.
 
@@ -109,7 +109,7 @@ class Backend(ABC):
 
 
 def attempt(
-    function: Callable[[Context, Item], Value], context: Context, item: Item
+    function: Callable[[Shared, Item], Value], context: Shared, item: Item
 ) -> tuple[Value | None, str | None, float]:
     """Call the function once: its value or the text of its failure, and the seconds it took."""
     started = time.perf_counter()

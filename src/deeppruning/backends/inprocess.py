@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from deeppruning.backends.base import (
     CLOSED,
     Backend,
-    Context,
     Item,
     Key,
     Outcome,
     Session,
+    Shared,
     Value,
     attempt,
     worker_name,
@@ -33,7 +33,7 @@ class InProcessBackend(Backend):
         self.threads = threads
 
     def open(
-        self, function: Callable[[Context, Item], Value], context: Context, kind: Kind = same_kind
+        self, function: Callable[[Shared, Item], Value], context: Shared, kind: Kind = same_kind
     ) -> Session[Item, Value]:
         """A session that needs no preparation."""
         return _InProcessSession(lambda item: attempt(function, context, item), self.threads)

@@ -7,7 +7,7 @@ from typing import Any
 from deeppruning.backends.base import Backend
 from deeppruning.backends.limits import AUTO, Timeout
 from deeppruning.errors import InputError
-from deeppruning.system.registry import Registry
+from deeppruning.registry import Registry
 
 LOCAL = "local"  # the one that is taken where none is named
 

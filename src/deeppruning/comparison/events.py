@@ -18,4 +18,4 @@ class MethodDone:
     rows: tuple[Row, ...]
 
 
-Observer = Callable[[MethodDone | EpochDone | FinetuneDiverged], None]
+RivalObserver = Callable[[MethodDone | EpochDone | FinetuneDiverged], None]

@@ -16,8 +16,8 @@ from deeppruning.backends.base import Session
 from deeppruning.config import SearchConfig
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import RunError
+from deeppruning.genome import Genome, Population
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.plan import Bits
 from deeppruning.importance import Evidence
 from deeppruning.pruning.candidate import Context, evaluate_candidate, settle
 from deeppruning.pruning.finetuning import Round, kind_of_round
@@ -59,7 +59,7 @@ class Network:
     A network that the method could not train has a `failure` instead: it has no errors.
     """
 
-    genome: Bits
+    genome: Genome
     weights: dict[str, Tensor] | None = None
     failure: str = ""
 
@@ -121,7 +121,7 @@ class Problem:
                 self.clock.worked(outcome.seconds)
         return [found[key] for key in sorted(found)]
 
-    def evaluate(self, genomes: Bits) -> NDArray[np.float64]:
+    def evaluate(self, genomes: Population) -> NDArray[np.float64]:
         """(genomes, 2): error and FLOPs, as the evolution strategy has them; kept as they arrive.
 
         A genome that diverged or failed has neither: both are nan. Should all come to nothing, that is an

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from deeppruning.comparison.problem import Network
 from deeppruning.errors import DAMAGE, RunError
-from deeppruning.graph.plan import Bits
+from deeppruning.genome import Genome
 from deeppruning.training.tensors import read_tensors, write_tensors
 
 
@@ -56,7 +56,7 @@ def read_proposal(path: Path) -> Proposal | None:
 
 
 def _network(place: int, tensors: Mapping[str, Tensor], failure: str) -> Network:
-    genome: Bits = tensors[f"{place}/genome"].numpy().astype(np.bool_)
+    genome: Genome = tensors[f"{place}/genome"].numpy().astype(np.bool_)
     start = f"{place}/weights/"
     weights = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
     return Network(genome, weights or None, failure)

@@ -10,7 +10,7 @@ from safetensors.torch import save
 from torch import nn
 
 from deeppruning.backends.base import Backend, Key, Outcome, Session
-from deeppruning.comparison.events import MethodDone, Observer
+from deeppruning.comparison.events import MethodDone, RivalObserver
 from deeppruning.comparison.problem import (
     Clock,
     Method,
@@ -27,8 +27,9 @@ from deeppruning.config import SearchConfig
 from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import ignore
-from deeppruning.pruning.finetuning import Finetuning, Lost, Round, RoundDone, Tuned, run_round
+from deeppruning.pruning.finetuning import Finetuning, Round, RoundDone, Tuned, run_round
 from deeppruning.pruning.task import Classification
+from deeppruning.roles import candidate_name
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Evaluation
@@ -52,7 +53,7 @@ class Rivalry:
     seeds: int
     ours: tuple[Network, ...] = ()  # the picks of a run, where the comparison is matched to one
     evaluated: tuple[Evaluation, ...] = ()  # all that this run evaluated
-    observer: Observer = ignore
+    observer: RivalObserver = ignore
 
     def data_fingerprint(self) -> str:
         """A hash of all images and labels: those judged on, trained on and tested on."""
@@ -211,10 +212,12 @@ class _Step:
         tuning = Finetuning(self.run_folder, self.context, self.rivalry.observer, seed, variant)
         tuned = tuning.train(_Rounds(self.workers), genomes, roles, starts)
         for place, one in tuned.items():
-            if isinstance(one, Lost) and not one.diverged:
-                raise RunError(f"fine-tuning of {', '.join(roles[place])} failed:\n{one.reason}")
+            if isinstance(one, RunError):
+                raise RunError(f"fine-tuning of {', '.join(roles[place])} failed:\n{one}")
         seconds = {
-            place: sum(row.seconds for row in self.run_folder.history.epochs(f"candidate-{place}/{variant}"))
+            place: sum(
+                row.seconds for row in self.run_folder.history.epochs(f"{candidate_name(place)}/{variant}")
+            )
             for place in genomes
         }
         errors = {place: one.test_error for place, one in tuned.items() if isinstance(one, Tuned)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deeppruning.comparison.events import Observer
+from deeppruning.comparison.events import RivalObserver
 from deeppruning.comparison.methods.registry import choose_methods
 from deeppruning.comparison.problem import Network, Target
 from deeppruning.comparison.rivalry import Rivalry
@@ -20,12 +20,13 @@ from deeppruning.pruning.identity import check_options
 from deeppruning.pruning.job import check_same_network
 from deeppruning.pruning.setup import Setup
 from deeppruning.pruning.task import Classification
+from deeppruning.roles import ROLES
+from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
 from deeppruning.runs.records import Evaluation
 
 FLOPS = OBJECTIVES["flops"]
-ROLES = ("heavy", "knee", "light")  # from the most accurate to the cheapest
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +48,9 @@ class Match:
             check_same_network(run, model)
             check_options(run)
             search = SearchConfig.from_table(run.config["search"])
-            rows = {row.id: row for row in run.history.candidates()}
-            picks = [row for row in run.history.picks() if row.generation == search.generations]
-            if {row.role for row in picks} != set(ROLES):
+            candidates = {candidate.id: candidate for candidate in run.history.candidates()}
+            picks = run.history.picks().get(search.generations, {})
+            if picks.keys() != set(ROLES):
                 raise RunError(
                     f"the search in {path} is not over, so it has no picks to match; "
                     f"finish it with `deeppruning resume {path}`"
@@ -59,9 +60,9 @@ class Match:
                     search=search,
                     finetune=FinetuneConfig.from_table(run.config["finetune"]),
                     device=run.config["run"]["device"],
-                    task=run.history.get_fact("task"),
-                    flops=run.history.get_fact("original")["flops"],
-                    picks={row.role: Network(rows[row.candidate_id].genome) for row in picks},
+                    task=run.history.get_fact(facts.TASK),
+                    flops=(run.history.get_fact(facts.ORIGINAL_FIGURES) or {})["flops"],
+                    picks={role: Network(candidates[id_].genome) for role, id_ in picks.items()},
                     evaluated=tuple(run.history.evaluations()),
                 )
 
@@ -75,7 +76,7 @@ def make_rivalry(
     seeds: int,
     images: int | None,
     test_images: int | None,
-    observer: Observer,
+    observer: RivalObserver,
 ) -> Rivalry:
     """Check everything before any work starts."""
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeppruning.data.splits import DataSplits
-from deeppruning.system.registry import Registry
+from deeppruning.registry import Registry
 
 Say = Callable[[str], None]
 

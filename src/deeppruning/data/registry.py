@@ -51,7 +51,7 @@ def list_data(data_dir: Path | str | None = None) -> list[DataStatus]:
 
 def data_status(name: str, data_dir: Path | str | None = None) -> DataStatus:
     """The same for one name."""
-    known = KNOWN.named(name)
+    known = KNOWN.find(name)
     folders = data_folders(data_dir) + known.elsewhere
     found = _find(known, data_dir)
     return DataStatus(

@@ -12,26 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeppruning.errors import InputError
+from deeppruning.roles import SELECTED
 
-Pick = TypeVar("Pick")
-
-ROLES = ("knee", "heavy", "light")
+Held = TypeVar("Held")
 
 
 @dataclass(frozen=True)
-class Picks(Generic[Pick]):
-    """One thing for each role, be it an index, an individual or a model; iterates in the order of ROLES."""
+class Picks(Generic[Held]):
+    """One thing for each role, be it an index, an individual or a model; iterates as they are SELECTED."""
 
-    knee: Pick
-    heavy: Pick
-    light: Pick
+    knee: Held
+    heavy: Held
+    light: Held
 
-    def __iter__(self) -> Iterator[Pick]:
+    def __iter__(self) -> Iterator[Held]:
         return iter((self.knee, self.heavy, self.light))
 
-    def items(self) -> Iterator[tuple[str, Pick]]:
-        """Pairs of role and pick."""
-        return zip(ROLES, self, strict=True)
+    def items(self) -> Iterator[tuple[str, Held]]:
+        """Pairs of role and what holds it."""
+        return zip(SELECTED, self, strict=True)
 
 
 def select(objectives: NDArray[np.float64]) -> Picks[int]:

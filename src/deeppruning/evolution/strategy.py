@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from deeppruning.errors import InputError, unknown
 from deeppruning.evolution.selection import Picks, select
-from deeppruning.evolution.variation import Genomes, flip, recombine
-
-Repair = Callable[[Genomes], Genomes]
+from deeppruning.evolution.variation import flip, recombine
+from deeppruning.genome import Genome, Population
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +27,14 @@ class Individual:
 
     id: int
     generation: int
-    genome: Genomes
-    objectives: tuple[float, float]
+    genome: Genome
+    error: float
+    cost: float
+
+    @property
+    def objectives(self) -> tuple[float, float]:
+        """Error and cost."""
+        return self.error, self.cost
 
 
 class EvolutionStrategy:
@@ -55,7 +60,7 @@ class EvolutionStrategy:
         selection: str = "plus",
         parents: int = 1,
         seed: int = 0,
-        repair: Repair | None = None,
+        repair: Callable[[Population], Population] | None = None,
     ) -> None:
         if selection not in ("plus", "comma"):
             raise unknown("selection", selection, ("plus", "comma"))
@@ -83,7 +88,7 @@ class EvolutionStrategy:
         self._repair = repair
         self._told = 0
         self._next_id = 0
-        self._batch: Genomes | None = None
+        self._batch: Population | None = None
         self._population: tuple[Individual, ...] = ()
         self._picks: Picks[Individual] | None = None
 
@@ -120,7 +125,7 @@ class EvolutionStrategy:
         """All among which the picks were selected, by id; empty before the first generation is told."""
         return self._population
 
-    def ask(self) -> Genomes:
+    def ask(self) -> Population:
         """The genomes (k, num_genes) to evaluate in this generation; the same ones until `tell`."""
         if self.done:
             raise InputError(f"the search is over after {self.generations} generations: nothing left to ask")
@@ -143,7 +148,7 @@ class EvolutionStrategy:
                 f"genome asked for, got {values.shape}"
             )
         newcomers = [
-            Individual(number, self.generation, genome, (float(error), float(cost)))
+            Individual(number, self.generation, genome, float(error), float(cost))
             for number, genome, (error, cost) in zip(self.ids, self._batch, values, strict=True)
             if not (np.isnan(error) and np.isnan(cost))
         ]
@@ -162,9 +167,9 @@ class EvolutionStrategy:
         self._told += 1
         self._batch = None
 
-    def _propose(self) -> Genomes:
+    def _propose(self) -> Population:
         rng = np.random.default_rng([self.seed, self.generation])
-        origin: Genomes
+        origin: Population
         if self._picks is None:
             origin = np.ones((3 + self.offspring, self.num_genes), dtype=np.bool_)
         else:

@@ -5,17 +5,16 @@ array([[False, False, False, False]])
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Genomes = NDArray[np.bool_]
+from deeppruning.genome import Population
 
 
-def flip(genomes: Genomes, probability: float, rng: np.random.Generator) -> Genomes:
+def flip(genomes: Population, probability: float, rng: np.random.Generator) -> Population:
     """A copy of the genomes in which every bit is inverted with the given probability."""
     return genomes ^ (rng.random(genomes.shape) < probability)
 
 
-def recombine(parents: Genomes, rho: int, count: int, rng: np.random.Generator) -> Genomes:
+def recombine(parents: Population, rho: int, count: int, rng: np.random.Generator) -> Population:
     """`count` genomes, each made of `rho` parents drawn at random without repetition.
 
     Every gene comes from one of the rho, all equally likely; with rho = 1 a genome is a copy of one

@@ -2,7 +2,7 @@
 
 from deeppruning.exporting.bench import bench_run
 from deeppruning.exporting.formats import FORMATS, Export, Format
-from deeppruning.exporting.networks import Network, read_network
+from deeppruning.exporting.networks import RunNetwork, read_network
 from deeppruning.exporting.normalized import Normalized
 from deeppruning.exporting.onnx_file import export_onnx
 from deeppruning.exporting.program import export_program
@@ -12,8 +12,8 @@ __all__ = [
     "FORMATS",
     "Export",
     "Format",
-    "Network",
     "Normalized",
+    "RunNetwork",
     "bench_run",
     "export_onnx",
     "export_program",

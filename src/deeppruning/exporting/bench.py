@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from deeppruning.errors import GraphError, InputError
 from deeppruning.exporting.memory import peak_memory
-from deeppruning.exporting.networks import ORIGINAL, ROLES, Network, failure_of, read_network
+from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
 from deeppruning.exporting.onnx_file import export_onnx, has_onnx, open_session, run_session
+from deeppruning.roles import ORIGINAL, ROLES
+from deeppruning.runs.facts import ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.system.device import choose_device
@@ -128,8 +130,8 @@ def _summary(values: list[float]) -> dict[str, float]:
     return {"median": float(middle), "spread": float(high - low) / 2, "runs": len(values)}
 
 
-def _sizes(network: Network, facts: Mapping[str, Any]) -> dict[str, Any]:
-    known = facts[ORIGINAL if network.name == ORIGINAL else f"solution/{network.name}"]
+def _sizes(network: RunNetwork, facts: Mapping[str, Any]) -> dict[str, Any]:
+    known = facts[ORIGINAL_FIGURES.key if network.name == ORIGINAL else solution_fact(network.name).key]
     return {
         "params": known["params"],
         "flops": known["flops"],
@@ -140,7 +142,7 @@ def _sizes(network: Network, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _measurements(
-    networks: Mapping[str, Network], batches: tuple[int, ...], threads: int, device: torch.device
+    networks: Mapping[str, RunNetwork], batches: tuple[int, ...], threads: int, device: torch.device
 ) -> Iterable[tuple[str, dict[str, Forward]]]:
     """What is measured, one kind after the other: a forward of every network under each name."""
     inputs = {batch: torch.randn_like(networks[ORIGINAL].example(batch)) for batch in batches}
@@ -174,7 +176,7 @@ def _session_forward(session: Any, images: Tensor) -> Forward:
     return lambda: run_session(session, images)
 
 
-def _sessions(networks: Mapping[str, Network], threads: int) -> dict[str, Any]:
+def _sessions(networks: Mapping[str, RunNetwork], threads: int) -> dict[str, Any]:
     """A session for every network; none at all if one of them cannot be exported."""
     sessions: dict[str, Any] = {}
     with scratch_folder() as folder:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from deeppruning.data.images import Normalization
 from deeppruning.errors import InputError
 from deeppruning.exporting.parity import TOLERANCE
-from deeppruning.system.registry import Registry
+from deeppruning.registry import Registry
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,18 +16,18 @@ from deeppruning.models.resolve import make_importable
 from deeppruning.pruning.finetuning import FOLDER
 from deeppruning.pruning.job import check_same_network
 from deeppruning.pruning.solution import load, read_solution, rebuild
+from deeppruning.roles import NETWORKS, ORIGINAL, ROLES, candidate_number
+from deeppruning.runs.facts import solution_fact
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.system.device import precision_of
 from deeppruning.training.weights import load_weights, parse_normalization
 
-ORIGINAL = "original"
-ROLES = ("heavy", "knee", "light")
 LARGEST_IMAGE = 1 << 28  # values; a gigabyte as floats
 _OF_THE_DATA = ("classes", "image_shape", "normalization", "architecture", "base")
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class RunNetwork:
     """A network of a run in evaluation mode, with what is known of its inputs."""
 
     name: str
@@ -63,7 +62,7 @@ def read_network(
     weights: Path | None = None,
     spec: str | None = None,
     trust_run: bool = False,
-) -> Network:
+) -> RunNetwork:
     """The network of this name; `model` is an instance of the original's class.
 
     Without it, a network of the zoo is rebuilt by itself and a class of the user's own by the spec the
@@ -78,11 +77,11 @@ def read_network(
         metadata = read_solution(described)[0]
         base = model if model is not None else _rebuild(run, described, metadata, spec, trust_run)
         if name != ORIGINAL:
-            return Network(name, load(file, base), metadata, file)
+            return RunNetwork(name, load(file, base), metadata, file)
         load_weights(base, weights or file)
         check_same_network(run, base)
         kept = {key: metadata[key] for key in _OF_THE_DATA if key in metadata}
-        return Network(name, base.eval(), {"role": ORIGINAL, **kept}, weights or file)
+        return RunNetwork(name, base.eval(), {"role": ORIGINAL, **kept}, weights or file)
 
 
 def read_image_shape(file: Path, metadata: Mapping[str, str]) -> tuple[int, int, int]:
@@ -103,11 +102,11 @@ def _find(run: RunFolder, name: str) -> Path:
         return run.solution(name)
     if name == ORIGINAL and saved:
         return run.path / FOLDER / f"{ORIGINAL}.safetensors"
-    number = re.fullmatch(r"candidate-(\d+)", name)
-    if number:
+    number = candidate_number(name)
+    if number is not None:
         raise InputError(
             f"{name} of {run.path} is not fine-tuned yet; "
-            f"do that with `deeppruning finetune {run.path} --candidate {number[1]}`"
+            f"do that with `deeppruning finetune {run.path} --candidate {number}`"
         )
     failure = failure_of(run.path, name)
     if failure:
@@ -115,7 +114,7 @@ def _find(run: RunFolder, name: str) -> Path:
             f"{run.path} has no {name} network, its fine-tuning failed ({failure}); "
             f"there are: {', '.join(saved) or 'none'}"
         )
-    if name in (ORIGINAL, *ROLES):
+    if name in NETWORKS:
         raise RunError(
             f"{run.path} has not saved its {name} network yet; go on with `deeppruning resume {run.path}`"
         )
@@ -127,11 +126,14 @@ def failure_of(run_dir: str | Path, role: str) -> str:
     with RunFolder.open(run_dir, read_only=True) as run:
         if not (run.path / HISTORY).is_file():
             return ""
-        return str(run.history.get_fact(f"solution/{role}", {}).get("failure", ""))
+        figures = run.history.get_fact(solution_fact(role))
+        return "" if figures is None else str(figures.get("failure", ""))
 
 
 def _saved(run: RunFolder) -> list[str]:
-    others = sorted(path.stem for path in run.path.glob("candidate-*.safetensors"))
+    others = sorted(
+        path.stem for path in run.path.glob("*.safetensors") if candidate_number(path.stem) is not None
+    )
     return [role for role in (*ROLES, *others) if run.solution(role).is_file()]
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from deeppruning.errors import InputError
+from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.plan import Bits
 from deeppruning.importance.criteria import Criterion
 from deeppruning.importance.evidence import Evidence
 from deeppruning.importance.orders import global_order, uniform_order
@@ -17,7 +17,7 @@ TOLERANCE = 0.02  # of the FLOPs asked for
 
 def genome_by(
     criterion: str | Criterion, evidence: Evidence, *, flops: float, everywhere: bool = False
-) -> Bits:
+) -> Genome:
     """The genome of about `flops` without the filters that matter least by a criterion, or one's name.
 
     The same share of every layer goes or, with `everywhere`, the lowest scores wherever they are, each
@@ -38,7 +38,7 @@ def order_by(criterion: Criterion, evidence: Evidence, *, everywhere: bool = Fal
     return ordered(evidence.graph, criterion.scores(evidence))
 
 
-def meet_flops(graph: ChannelGraph, genome: Bits, order: Sequence[int], flops: float) -> Bits:
+def meet_flops(graph: ChannelGraph, genome: Genome, order: Sequence[int], flops: float) -> Genome:
     """Remove filters in the given order until about `flops` are left, or restore them from its end.
 
     Filters that went too far are skipped for smaller ones further on, so that the result lies within
@@ -50,12 +50,12 @@ def meet_flops(graph: ChannelGraph, genome: Bits, order: Sequence[int], flops: f
     removing = bool(graph.flops(start) > flops)
     path = [gene for gene in (order if removing else reversed(order)) if start[gene] == removing]
 
-    def flipped(count: int) -> Bits:
+    def flipped(count: int) -> Genome:
         changed = start.copy()
         changed[path[:count]] = not removing
         return changed
 
-    def passed(candidate: Bits) -> bool:
+    def passed(candidate: Genome) -> bool:
         price = graph.flops(candidate)
         return bool(price < flops if removing else price > flops)
 
@@ -79,5 +79,5 @@ def meet_flops(graph: ChannelGraph, genome: Bits, order: Sequence[int], flops: f
     return np.asarray(graph.repair(best))
 
 
-def _gap(graph: ChannelGraph, genome: Bits, flops: float) -> float:
+def _gap(graph: ChannelGraph, genome: Genome, flops: float) -> float:
     return float(abs(graph.flops(genome) - flops) / flops)

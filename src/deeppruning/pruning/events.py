@@ -1,9 +1,10 @@
 """What a run tells whoever watches it: a terminal, a log, a machine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from deeppruning.runs.records import Evaluation
+from deeppruning.pruning.solution import Solution
+from deeppruning.runs.records import Candidate
 from deeppruning.training.reports import EpochReport
 
 
@@ -25,23 +26,9 @@ class Started:
 class CandidateDone:
     """One candidate has its objectives, or none; `fresh` is false where that was known already."""
 
-    id: int
-    generation: int
-    evaluation: Evaluation
+    candidate: Candidate
     fresh: bool
     attempts: int = 1
-
-
-@dataclass(frozen=True)
-class Pick:
-    """One of the three current picks."""
-
-    role: str
-    id: int
-    error: float
-    cost: float
-    flops: int
-    flops_pruned: float  # share of the original's, 0..1
 
 
 @dataclass(frozen=True)
@@ -50,7 +37,8 @@ class GenerationDone:
 
     generation: int
     generations: int
-    picks: tuple[Pick, ...]
+    picks: Mapping[str, Candidate]  # by role
+    original_flops: int
 
 
 @dataclass(frozen=True)
@@ -77,14 +65,7 @@ class FinetuneDiverged:
 class SolutionSaved:
     """A fine-tuned network is on disk."""
 
-    role: str
-    id: int
-    path: str
-    train_error: float
-    test_error: float | None
-    flops: int
-    flops_pruned: float
-    params: int
+    solution: Solution
 
 
 Event = Started | CandidateDone | GenerationDone | EpochDone | FinetuneDiverged | SolutionSaved

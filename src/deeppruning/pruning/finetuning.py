@@ -18,9 +18,12 @@ from torch import Tensor
 
 from deeppruning.backends.base import Backend, Session
 from deeppruning.errors import DAMAGE, Diverged, RunError
-from deeppruning.pruning.candidate import Context, Genome, candidate_seed
+from deeppruning.genome import Genome, candidate_seed
+from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
 from deeppruning.pruning.states import read_state, write_state
+from deeppruning.roles import ORIGINAL, candidate_name
+from deeppruning.runs.facts import diverged_fact
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.runs.records import EpochRow
@@ -30,7 +33,7 @@ from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import read_tensors, tensor_bytes
 
 FOLDER = "finetune"
-ORIGINAL = -1  # the number of the original network among the candidates
+ORIGINAL_ID = -1  # the number of the original network among the candidates
 LR_FACTORS = (1.0, 0.1, 0.01)  # of the learning rate, attempt by attempt
 
 
@@ -106,12 +109,9 @@ class Tuned:
     lr_factor: float = 1.0  # of the learning rate it was trained with in the end
 
 
-@dataclass(frozen=True)
-class Lost:
-    """A network whose fine-tuning came to nothing: it diverged at every rate, or else its workers failed."""
-
-    reason: str
-    diverged: bool  # for good; what only failed is tried again when the run goes on
+# What a fine-tuning comes to: one that diverged at every rate is lost for good, one whose workers failed is
+# tried again when the run goes on.
+Finished = Tuned | Diverged | RunError
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class Finetuning:
 
     def finish(
         self, backend: Backend, genomes: Mapping[int, Genome], roles: Mapping[int, tuple[str, ...]]
-    ) -> dict[int, Tuned | Lost]:
+    ) -> dict[int, Finished]:
         """Train every candidate to the end, side by side, in a session of its own."""
         if all(self._is_settled(id_) for id_ in genomes):
             return {id_: self._read(id_) for id_ in genomes}
@@ -139,7 +139,7 @@ class Finetuning:
         genomes: Mapping[int, Genome],
         roles: Mapping[int, tuple[str, ...]],
         starts: Mapping[int, bytes] = MappingProxyType({}),
-    ) -> dict[int, Tuned | Lost]:
+    ) -> dict[int, Finished]:
         """Train every candidate to the end, side by side; the costliest starts each round.
 
         The original is only tested. `starts` are the weights of those that do not begin as cut. One that
@@ -147,13 +147,13 @@ class Finetuning:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
-        broken: dict[int, Lost] = {}
+        broken: dict[int, RunError] = {}
         while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:
             items = {id_: self._next(genomes[id_], id_, starts.get(id_)) for id_ in waiting}
             for outcome in session.map(items.items()):
                 id_ = outcome.key
                 if outcome.value is None:
-                    broken[id_] = Lost(outcome.failure or "", diverged=False)
+                    broken[id_] = RunError(outcome.failure or "")
                 elif outcome.value.diverged:
                     self._start_again(id_, outcome.value.diverged, roles[id_])
                 else:
@@ -180,14 +180,14 @@ class Finetuning:
         left = self._rounds_done(id_)
         stale = self._state(id_, left)
         self.run.history.forget_epochs(solution)
-        self.run.history.set_fact(f"diverged/{solution}", reasons)
+        self.run.history.set_fact(diverged_fact(solution), reasons)
         stale.unlink(missing_ok=True)
         factor = None if self._is_lost(id_) else LR_FACTORS[len(reasons)]
         self.observer(FinetuneDiverged(id_, roles, reason, factor))
 
     def _divergences(self, id_: int) -> list[str]:
         """The reason of each attempt that has diverged."""
-        return list(self.run.history.get_fact(f"diverged/{self._solution(id_)}", []))
+        return self.run.history.get_fact(diverged_fact(self._solution(id_))) or []
 
     def _is_lost(self, id_: int) -> bool:
         diverged = len(self._divergences(id_))
@@ -199,7 +199,7 @@ class Finetuning:
         return self._final(id_).exists() or self._is_lost(id_)
 
     def _rounds(self, id_: int) -> int:
-        return 0 if id_ == ORIGINAL else self.context.task.rounds
+        return 0 if id_ == ORIGINAL_ID else self.context.task.rounds
 
     def _solution(self, id_: int) -> str:
         """What the run's history calls this training."""
@@ -227,11 +227,11 @@ class Finetuning:
             write_state(self._state(id_, number), done.state or b"")
         self._state(id_, number - 1).unlink(missing_ok=True)
 
-    def _read(self, id_: int) -> Tuned | Lost:
+    def _read(self, id_: int) -> Finished:
         reasons = self._divergences(id_)
         path, advice = self._final(id_), "delete it and resume the run, which then repeats this fine-tuning"
         if not path.exists():
-            return Lost("; then ".join(reasons), diverged=True)
+            return Diverged("; then ".join(reasons))
         weights, facts = read_tensors(path, error=RunError, advice=advice)
         try:
             test_error = json.loads(facts["test_error"])
@@ -263,4 +263,4 @@ class Finetuning:
 
 
 def _name(id_: int) -> str:
-    return "original" if id_ == ORIGINAL else f"candidate-{id_}"
+    return ORIGINAL if id_ == ORIGINAL_ID else candidate_name(id_)

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from deeppruning.errors import RunError
 from deeppruning.objectives import Function, as_objective
 from deeppruning.pruning.candidate import Context
+from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.threads import torch_threads
 
@@ -30,13 +31,13 @@ GO_ON = "give the same to go on, or start a new run"
 def keep_options(run: RunFolder) -> None:
     """Write down the options of a run that starts; refuse those of one that goes on if they were edited."""
     check_options(run)
-    run.history.set_fact("options", _deciding(run.config))
+    run.history.set_fact(facts.OPTIONS, _deciding(run.config))
 
 
 def check_options(run: RunFolder) -> None:
     """Refuse a config.toml in which options that decide the result were edited since the run began."""
     now = _deciding(run.config)
-    known = run.history.get_fact("options", now)  # a version that did not keep them is taken at its word
+    known = run.history.get_fact(facts.OPTIONS, now)  # a version that did not keep them is taken at its word
     changed = [
         f"{name} was {_shown(known.get(name))} and is {_shown(now.get(name))}"
         for name in sorted(known.keys() | now.keys())
@@ -70,12 +71,12 @@ def check_inputs(context: Context, run: RunFolder, threads: int) -> None:
     """Refuse another objective or example input than the run was started with; keep both at the start."""
     check_example(context, run)
     given = describe_objective(context, threads)
-    known = run.history.get_fact("objective")
+    known = run.history.get_fact(facts.OBJECTIVE)
     if known is None:
-        run.history.set_fact("objective", given)
+        run.history.set_fact(facts.OBJECTIVE, given)
         return
-    values = known["of_the_original"], given["of_the_original"]
-    same_value = None in values or math.isclose(*values, rel_tol=1e-6)
+    then, now = known["of_the_original"], given["of_the_original"]
+    same_value = then is None or now is None or math.isclose(then, now, rel_tol=1e-6)
     if known["name"] != given["name"] or not same_value:
         raise RunError(
             f"{run.path} was started with the objective {_objective(known)}, "
@@ -86,13 +87,13 @@ def check_inputs(context: Context, run: RunFolder, threads: int) -> None:
 def check_example(context: Context, run: RunFolder) -> None:
     """Refuse an example input of another form: FLOPs would be counted for other sizes."""
     given = describe_example(context.example_input)
-    known = run.history.get_fact("example_input", given)
+    known = run.history.get_fact(facts.EXAMPLE_INPUT, given)
     if known != given:
         raise RunError(
             f"{run.path} was started with an example input of {' and '.join(known)}, this is "
             f"{' and '.join(given)}; {GO_ON}"
         )
-    run.history.set_fact("example_input", given)
+    run.history.set_fact(facts.EXAMPLE_INPUT, given)
 
 
 def describe_example(example_input: Any) -> list[str]:
@@ -109,7 +110,7 @@ def describe_example(example_input: Any) -> list[str]:
     ]
 
 
-def describe_objective(context: Context, threads: int) -> dict[str, Any]:
+def describe_objective(context: Context, threads: int) -> facts.ObjectiveFigures:
     """The name of the second objective and, of a function, its value for the original network.
 
     A function that measures has another value each time: then its name is all there is to go by.
@@ -136,6 +137,6 @@ def original(context: Context) -> nn.Module:
     return context.graph.prune(context.graph.full_genome())
 
 
-def _objective(described: Mapping[str, Any]) -> str:
+def _objective(described: facts.ObjectiveFigures) -> str:
     value = described["of_the_original"]
     return str(described["name"]) + ("" if value is None else f" ({value:g} for the original network)")

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from torch import nn
 
@@ -11,21 +10,23 @@ from deeppruning.backends.base import Backend
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.evolution.selection import Picks
-from deeppruning.evolution.strategy import Individual
+from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
-from deeppruning.pruning.candidate import Context, Genome
+from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import Observer, SolutionSaved, Started, ignore
-from deeppruning.pruning.finetuning import ORIGINAL, Finetuning, Lost, Tuned
+from deeppruning.pruning.finetuning import ORIGINAL_ID, Finetuning, Finished, Tuned
 from deeppruning.pruning.identity import check_example, check_inputs, check_options, keep_options, original
-from deeppruning.pruning.result import Original, Result, Solution, read_candidates
+from deeppruning.pruning.result import Original, Result
 from deeppruning.pruning.runner import search
-from deeppruning.pruning.solution import save_solution
+from deeppruning.pruning.solution import Solution, save_solution
 from deeppruning.pruning.task import Classification, Task
+from deeppruning.roles import ORIGINAL, candidate_name
+from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.records import Candidate
 from deeppruning.system.threads import torch_threads
+from deeppruning.system.versions import computed_by
 from deeppruning.training.tensors import hash_tensors
-
-SOLUTION_FACTS = ("id", "train_error", "test_error", "flops", "flops_pruned", "params")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,23 +51,23 @@ def execute(job: Job, run: RunFolder) -> Result:
     _announce(job, run)
     picks = search(job.context, job.search, run.history, job.backend, job.observer)
     tuned = _finetune(job, run, picks)
-    original = _keep_original(run, tuned[ORIGINAL])
+    original = _keep_original(run, tuned[ORIGINAL_ID])
     solutions: dict[str, Solution] = {}
     failed: dict[str, str] = {}
     for role, pick in picks.items():
         found = tuned[pick.id]
         if isinstance(found, Tuned):
-            solutions[role] = _save(job, run, role, pick.id, pick.genome, pick.objectives[0], found)
+            solutions[role] = _save(job, run, role, pick, found)
         else:
-            failed[role] = found.reason
-            _keep_failed(job, run, role, pick, found.reason)
+            failed[role] = str(found)
+            _keep_failed(job, run, role, pick, str(found))
     _refuse_unfinished(tuned)
-    run.history.set_fact("finished", True)
+    run.history.set_fact(facts.FINISHED, True)
     return Result(
         original=original,
         picks=solutions,
         failed=failed,
-        candidates=read_candidates(run.history),
+        candidates=[one for one in run.history.candidates() if one.evaluation is not None],
         run_dir=run.path,
     )
 
@@ -75,29 +76,30 @@ def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> So
     """Fine-tune any candidate of a run and save it as candidate-ID; what is on disk already is not redone."""
     check_options(run)
     check_example(job.context, run)
-    rows = {row.id: row for row in run.history.candidates()}
-    if id_ not in rows:
-        known = f"they run from 0 to {max(rows)}" if rows else "there are none yet"
+    candidates = {candidate.id: candidate for candidate in run.history.candidates()}
+    if id_ not in candidates:
+        known = f"they run from 0 to {max(candidates)}" if candidates else "there are none yet"
         raise InputError(f"{run.path} has no candidate {id_}; {known}")
-    evaluation = rows[id_].evaluation
-    if evaluation is None:
+    candidate = candidates[id_]
+    if candidate.evaluation is None:
         raise InputError(
             f"candidate {id_} has not been evaluated yet; go on with `deeppruning resume {run.path}`"
         )
-    if evaluation.error is None:
+    if candidate.train_error is None:
         raise InputError(
-            f"candidate {id_} {evaluation.status} in the search ({evaluation.reason}); choose another"
+            f"candidate {id_} {candidate.status} in the search ({candidate.reason}); choose another"
         )
-    role = f"candidate-{id_}"
-    genomes, roles = {id_: evaluation.genome}, {id_: (role,)}
+    role = candidate_name(id_)
+    genomes, roles = {id_: candidate.genome}, {id_: (role,)}
     found = _finetuning(job, run, variant).finish(job.backend, genomes, roles)[id_]
-    if isinstance(found, Lost):
-        advice = "; try other options, for example a lower learning rate" if found.diverged else ""
-        raise RunError(f"fine-tuning of candidate {id_} failed: {found.reason}{advice}")
-    return _save(job, run, role, id_, evaluation.genome, evaluation.error, found)
+    if not isinstance(found, Tuned):
+        diverged = isinstance(found, Diverged)
+        advice = "; try other options, for example a lower learning rate" if diverged else ""
+        raise RunError(f"fine-tuning of candidate {id_} failed: {found}{advice}")
+    return _save(job, run, role, candidate, found)
 
 
-def fingerprint(model: nn.Module) -> str:
+def hash_network(model: nn.Module) -> str:
     """A hash of names, shapes and values of a network's state."""
     return hash_tensors(model.state_dict())
 
@@ -105,7 +107,7 @@ def fingerprint(model: nn.Module) -> str:
 def check_same_network(run: RunFolder, model: nn.Module) -> None:
     """Refuse to go on with another network than the one the run was started with."""
     expected = run.config.get("model", {}).get("fingerprint")
-    if expected is not None and expected != fingerprint(model):
+    if expected is not None and expected != hash_network(model):
         raise RunError(
             f"{run.path} was started with another network or other weights; "
             "give the same ones to go on, or start a new run"
@@ -115,25 +117,27 @@ def check_same_network(run: RunFolder, model: nn.Module) -> None:
 def _check_same_task(job: Job, run: RunFolder) -> None:
     """Refuse to go on with other data: half of the candidates would have been judged on something else."""
     given = job.task.fingerprint()
-    known = run.history.get_fact("task", given)
+    known = run.history.get_fact(facts.TASK, given)
     if known != given:
         raise RunError(
             f"{run.path} was started with other training data; give the same to go on, or start a new run"
         )
-    run.history.set_fact("task", given)
+    run.history.set_fact(facts.TASK, given)
 
 
 def _announce(job: Job, run: RunFolder) -> None:
     """Say what is about to happen, with the original's error on the sample as a check of data and weights."""
     graph = job.context.graph
     full = graph.full_genome()
-    known = run.history.get_fact("original")
+    known = run.history.get_fact(facts.ORIGINAL_FIGURES)
     if known is None:
         error = _untrained_error(job)
         known = {"train_error": error, "flops": graph.flops(full), "params": graph.params(full)}
-        run.history.set_fact("original", known)
-        run.history.set_fact("layers", graph.layer_genes())
-        run.history.set_fact("branches", _branches(graph))
+        run.history.set_fact(facts.VERSIONS, computed_by())
+        run.history.set_fact(facts.LAYERS, graph.layer_genes())
+        run.history.set_fact(facts.BRANCHES, _branches(graph))
+        # Last, for where it is known the others are not written again.
+        run.history.set_fact(facts.ORIGINAL_FIGURES, known)
     job.observer(
         Started(
             run=str(run.path),
@@ -179,45 +183,49 @@ def _branches(graph: ChannelGraph) -> dict[str, list[list[int]]]:
     return found
 
 
-def _finetune(job: Job, run: RunFolder, picks: Picks[Individual]) -> dict[int, Tuned | Lost]:
+def _finetune(job: Job, run: RunFolder, picks: Picks[Candidate]) -> dict[int, Finished]:
     """Each picked candidate once, whatever roles it holds, and the original for comparison."""
-    genomes = {pick.id: pick.genome for pick in picks} | {ORIGINAL: job.context.graph.full_genome()}
-    roles: dict[int, tuple[str, ...]] = {ORIGINAL: ("original",)}
+    genomes = {pick.id: pick.genome for pick in picks} | {ORIGINAL_ID: job.context.graph.full_genome()}
+    roles: dict[int, tuple[str, ...]] = {ORIGINAL_ID: (ORIGINAL,)}
     for role, pick in picks.items():
         roles[pick.id] = (*roles.get(pick.id, ()), role)
     return _finetuning(job, run).finish(job.backend, genomes, roles)
 
 
-def _keep_original(run: RunFolder, tuned: Tuned | Lost) -> Original:
-    tested = {"test_error": tuned.test_error} if isinstance(tuned, Tuned) else {"failure": tuned.reason}
-    facts = {"test_error": None, **run.history.get_fact("original"), **tested}
-    run.history.set_fact("original", facts)
-    return Original(**facts)
+def _keep_original(run: RunFolder, tuned: Finished) -> Original:
+    figures: facts.OriginalFigures = {
+        "test_error": None,
+        **(run.history.get_fact(facts.ORIGINAL_FIGURES) or {}),
+    }
+    if isinstance(tuned, Tuned):
+        figures["test_error"] = tuned.test_error
+    else:
+        figures["failure"] = str(tuned)
+    run.history.set_fact(facts.ORIGINAL_FIGURES, figures)
+    return Original(**figures)
 
 
-def _refuse_unfinished(tuned: Mapping[int, Tuned | Lost]) -> None:
+def _refuse_unfinished(tuned: Mapping[int, Finished]) -> None:
     """Once the others are saved, say which could not be trained; a divergence is an outcome, not an error."""
-    broken = {id_: one for id_, one in tuned.items() if isinstance(one, Lost) and not one.diverged}
+    broken = {id_: one for id_, one in tuned.items() if isinstance(one, RunError)}
     if broken:
-        told = "\n".join(f"candidate {id_}: {one.reason}" for id_, one in broken.items())
+        told = "\n".join(f"candidate {id_}: {one}" for id_, one in broken.items())
         raise RunError(f"fine-tuning failed; the rest is saved, resume the run to try again\n{told}")
 
 
-def _keep_failed(job: Job, run: RunFolder, role: str, pick: Individual, reason: str) -> None:
+def _keep_failed(job: Job, run: RunFolder, role: str, pick: Candidate, reason: str) -> None:
     """A pick that came to nothing, as whoever shows the run finds it: figures of the search, and why."""
-    run.history.set_fact(
-        f"solution/{role}",
-        {
-            "id": pick.id,
-            "train_error": pick.objectives[0],
-            "test_error": None,
-            **_costs(job, pick.genome),
-            "failure": (reason.strip().splitlines() or [""])[-1],
-        },
-    )
+    figures: facts.SolutionFigures = {
+        "id": pick.id,
+        "train_error": pick.train_error,
+        "test_error": None,
+        **_costs(job, pick.genome),
+        "failure": (reason.strip().splitlines() or [""])[-1],
+    }
+    run.history.set_fact(facts.solution_fact(role), figures)
 
 
-def _costs(job: Job, genome: Genome) -> dict[str, Any]:
+def _costs(job: Job, genome: Genome) -> facts.SolutionFigures:
     """What a thin network costs, and how wide its layers are."""
     graph = job.context.graph
     flops = graph.flops(genome)
@@ -229,19 +237,18 @@ def _costs(job: Job, genome: Genome) -> dict[str, Any]:
     }
 
 
-def _save(
-    job: Job, run: RunFolder, role: str, id_: int, genome: Genome, train_error: float, tuned: Tuned
-) -> Solution:
+def _save(job: Job, run: RunFolder, role: str, candidate: Candidate, tuned: Tuned) -> Solution:
+    assert candidate.train_error is not None  # without one it is neither picked nor fine-tuned
     graph = job.context.graph
-    model = graph.prune(genome)
+    model = graph.prune(candidate.genome)
     model.load_state_dict(tuned.weights)
-    costs = _costs(job, genome)
+    costs = _costs(job, candidate.genome)
     solution = Solution(
         role=role,
-        id=id_,
+        id=candidate.id,
         model=model.eval(),
-        genome=genome,
-        train_error=train_error,
+        genome=candidate.genome,
+        train_error=candidate.train_error,
         test_error=tuned.test_error,
         flops=costs["flops"],
         flops_pruned=costs["flops_pruned"],
@@ -250,8 +257,14 @@ def _save(
         lr_factor=tuned.lr_factor,
     )
     save_solution(solution, graph, job.description)
-    facts = {name: getattr(solution, name) for name in SOLUTION_FACTS}
-    slowed = {"lr_factor": solution.lr_factor} if solution.lr_factor != 1.0 else {}
-    run.history.set_fact(f"solution/{role}", {**facts, "widths": costs["widths"], **slowed})
-    job.observer(SolutionSaved(path=str(solution.path), role=role, **facts))
+    figures: facts.SolutionFigures = {
+        "id": solution.id,
+        "train_error": solution.train_error,
+        "test_error": solution.test_error,
+        **costs,
+    }
+    if solution.lr_factor != 1.0:
+        figures["lr_factor"] = solution.lr_factor
+    run.history.set_fact(facts.solution_fact(role), figures)
+    job.observer(SolutionSaved(solution))
     return solution

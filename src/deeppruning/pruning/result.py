@@ -4,13 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-from torch import nn
-
 from deeppruning.errors import RunError
-from deeppruning.runs.history import History
-from deeppruning.runs.records import Status
+from deeppruning.pruning.solution import Solution
+from deeppruning.roles import HEAVY, KNEE, LIGHT, ROLES
+from deeppruning.runs.records import Candidate
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,41 +19,6 @@ class Original:
     flops: int
     params: int
     failure: str = ""  # why it could not be tested
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """One genome that was evaluated; `train_error` is that of the search, after brief training.
-
-    One that diverged or failed has neither error nor cost, but a `reason`.
-    """
-
-    id: int
-    generation: int
-    genome: NDArray[np.bool_]
-    train_error: float | None
-    cost: float | None
-    flops: int
-    params: int
-    status: Status
-    reason: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """A pick: a thin, fine-tuned network and what it costs."""
-
-    role: str
-    id: int
-    model: nn.Module
-    genome: NDArray[np.bool_]
-    train_error: float  # in the search, on its sample
-    test_error: float | None  # after fine-tuning
-    flops: int
-    flops_pruned: float  # share of the original's, 0..1
-    params: int
-    path: Path
-    lr_factor: float = 1.0  # below 1 where fine-tuning diverged and started again at so much of the rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,22 +38,22 @@ class Result:
     @property
     def knee(self) -> Solution:
         """The best compromise of the two objectives."""
-        return self._pick("knee")
+        return self._pick(KNEE)
 
     @property
     def heavy(self) -> Solution:
         """The most accurate one in the search."""
-        return self._pick("heavy")
+        return self._pick(HEAVY)
 
     @property
     def light(self) -> Solution:
         """The cheapest one."""
-        return self._pick("light")
+        return self._pick(LIGHT)
 
     @property
     def solutions(self) -> tuple[Solution, ...]:
         """Heavy, knee, light, as far as they are there: from the most accurate to the cheapest."""
-        return tuple(self.picks[role] for role in ("heavy", "knee", "light") if role in self.picks)
+        return tuple(self.picks[role] for role in ROLES if role in self.picks)
 
     def _pick(self, role: str) -> Solution:
         if role in self.failed:
@@ -100,22 +62,3 @@ class Result:
                 "fine-tune it by other options with `deeppruning finetune`, or take one of `solutions`"
             )
         return self.picks[role]
-
-
-def read_candidates(history: History) -> list[Candidate]:
-    """Every candidate that has been evaluated so far, by id."""
-    return [
-        Candidate(
-            id=row.id,
-            generation=row.generation,
-            genome=row.genome,
-            train_error=row.evaluation.error,
-            cost=row.evaluation.cost,
-            flops=row.evaluation.flops,
-            params=row.evaluation.params,
-            status=row.evaluation.status,
-            reason=row.evaluation.reason,
-        )
-        for row in history.candidates()
-        if row.evaluation is not None
-    ]

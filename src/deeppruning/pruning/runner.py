@@ -13,11 +13,12 @@ from deeppruning.backends.base import Backend, Outcome, Session
 from deeppruning.config import SearchConfig
 from deeppruning.errors import RunError
 from deeppruning.evolution.selection import Picks
-from deeppruning.evolution.strategy import EvolutionStrategy, Individual
-from deeppruning.pruning.candidate import Context, Genome, Measured, evaluate_candidate, settle
-from deeppruning.pruning.events import CandidateDone, GenerationDone, Observer, Pick
+from deeppruning.evolution.strategy import EvolutionStrategy
+from deeppruning.genome import Genome, Population
+from deeppruning.pruning.candidate import Context, evaluate_candidate, settle
+from deeppruning.pruning.events import CandidateDone, GenerationDone, Observer
 from deeppruning.runs.history import History
-from deeppruning.runs.records import Evaluation, Status
+from deeppruning.runs.records import Candidate, Evaluation, Status
 
 FAILURE_SHOWN = 1500  # characters of a worker's traceback that an error message repeats
 
@@ -38,21 +39,24 @@ def make_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
 
 def search(
     context: Context, config: SearchConfig, history: History, backend: Backend, observer: Observer
-) -> Picks[Individual]:
+) -> Picks[Candidate]:
     """Run the strategy to its end and return knee, heavy and light."""
     strategy = make_strategy(context, config)
+    original_flops = context.graph.flops(context.graph.full_genome())
+    candidates: dict[int, Candidate] = {}
     with backend.open(evaluate_candidate, context) as session:
         while not strategy.done:
             generation, ids, genomes = strategy.generation, strategy.ids, strategy.ask()
             history.record_generation(generation, zip(ids, genomes, strict=True))
             needed = generation == 1 or config.selection == "comma"
             batch = _Generation(context, history, observer, generation, needed=needed)
-            evaluations = batch.evaluate(session, ids, genomes)
-            strategy.tell(np.array([known.objectives for known in evaluations]))
-            picks = {role: pick.id for role, pick in strategy.picks.items()}
-            history.record_picks(generation, picks)
-            observer(GenerationDone(generation, config.generations, _describe(context, strategy.picks)))
-    return strategy.picks
+            found = batch.evaluate(session, ids, genomes)
+            strategy.tell(np.array([candidate.known.objectives for candidate in found]))
+            candidates |= {candidate.id: candidate for candidate in found}
+            picks = Picks(*(candidates[pick.id] for pick in strategy.picks))
+            history.record_picks(generation, {role: pick.id for role, pick in picks.items()})
+            observer(GenerationDone(generation, config.generations, dict(picks.items()), original_flops))
+    return picks
 
 
 class _Generation:
@@ -67,43 +71,47 @@ class _Generation:
         self.generation = generation
         self.needed = needed
 
-    def evaluate(self, session: Session[Genome, Measured], ids: range, genomes: Genome) -> list[Evaluation]:
+    def evaluate(
+        self, session: Session[Genome, Evaluation], ids: range, genomes: Population
+    ) -> list[Candidate]:
         by_genome: dict[bytes, list[int]] = {}
         for row, genome in enumerate(genomes):
             by_genome.setdefault(genome.tobytes(), []).append(row)
-        found: dict[int, Evaluation] = {}
+        found: dict[int, Candidate] = {}
+
+        def keep(rows: Sequence[int], evaluation: Evaluation, *, fresh: bool, attempts: int = 1) -> None:
+            for row in rows:
+                found[row] = Candidate(ids[row], self.generation, genomes[row], evaluation)
+                self.observer(CandidateDone(found[row], fresh, attempts))
+
         missing = []
         for rows in by_genome.values():
             known = self.history.evaluation(genomes[rows[0]])
             if known is None:
                 missing.append(rows)
             else:
-                for row in rows:
-                    found[row] = known
-                    self.observer(CandidateDone(ids[row], self.generation, known, fresh=False))
+                keep(rows, known, fresh=False)
         items = ((rows[0], genomes[rows[0]]) for rows in missing)
         for outcome in self._outcomes(session, items):
-            evaluation = self._record(genomes[outcome.key], outcome)
-            for row in by_genome[genomes[outcome.key].tobytes()]:
-                found[row] = evaluation
-                self.observer(
-                    CandidateDone(ids[row], self.generation, evaluation, True, attempts=outcome.attempts)
-                )
-        evaluations = [found[row] for row in range(len(genomes))]
+            genome = genomes[outcome.key]
+            evaluation = self._record(genome, outcome)
+            keep(by_genome[genome.tobytes()], evaluation, fresh=True, attempts=outcome.attempts)
+        candidates = [found[row] for row in range(len(genomes))]
+        evaluations = [candidate.known for candidate in candidates]
         if missing or self.needed:
             refuse_hopeless(f"generation {self.generation}", evaluations, needed=self.needed)
         for evaluation in evaluations:
             if evaluation.status is not Status.OK:
                 self.history.record_evaluation(evaluation)
-        return evaluations
+        return candidates
 
     def _outcomes(
-        self, session: Session[Genome, Measured], items: Iterator[tuple[int, Genome]]
-    ) -> Iterator[Outcome[int, Measured]]:
+        self, session: Session[Genome, Evaluation], items: Iterator[tuple[int, Genome]]
+    ) -> Iterator[Outcome[int, Evaluation]]:
         listed = list(items)
         return session.map(listed) if listed else iter(())
 
-    def _record(self, genome: Genome, outcome: Outcome[int, Measured]) -> Evaluation:
+    def _record(self, genome: Genome, outcome: Outcome[int, Evaluation]) -> Evaluation:
         evaluation = settle(self.context, genome, outcome)
         if evaluation.status is Status.OK:
             self.history.record_evaluation(evaluation)
@@ -126,13 +134,3 @@ def refuse_hopeless(whose: str, evaluations: Sequence[Evaluation], *, needed: bo
         f"every candidate of {whose} came to nothing ({told}), so there is none to select; one of them with:"
         f"\n{last.detail[-FAILURE_SHOWN:]}"
     )
-
-
-def _describe(context: Context, picks: Picks[Individual]) -> tuple[Pick, ...]:
-    full = context.graph.flops(context.graph.full_genome())
-    described = []
-    for role, pick in picks.items():
-        flops = context.graph.flops(pick.genome)
-        error, cost = pick.objectives
-        described.append(Pick(role, pick.id, error, cost, flops, 1.0 - flops / full))
-    return tuple(described)

@@ -25,7 +25,7 @@ from deeppruning.models.registry import architecture_of
 from deeppruning.objectives import Objective, as_objective
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import Observer, ignore
-from deeppruning.pruning.job import Job, fingerprint
+from deeppruning.pruning.job import Job, hash_network
 from deeppruning.pruning.task import Classification, Task
 from deeppruning.system.device import default_workers, precision_of
 from deeppruning.training.finite import learnt, listed, not_finite
@@ -142,7 +142,7 @@ class Setup:
         return local_backend(Wanted(threads=self.search.threads, workers=self.worker_count, timeout=timeout))
 
     def _describe(self, task: Task) -> dict[str, str]:
-        described = {"base": fingerprint(self.model)}
+        described = {"base": hash_network(self.model)}
         architecture = architecture_of(self.model)
         if architecture is not None:
             described["architecture"] = json.dumps(architecture, sort_keys=True)

@@ -1,4 +1,4 @@
-"""A solution on disk: safetensors with the thin weights, and in its metadata all that a reader needs.
+"""A solution, and its file: safetensors with the thin weights, and in its metadata all that a reader needs.
 
 The cut is written out in plain numbers, so a file is read back without building the channel graph, by
 any later version, and with no code in it that could run.
@@ -6,22 +6,40 @@ any later version, and with no code in it that could run.
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from deeppruning.errors import DAMAGE, DeepPruningError, WeightsError
+from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.models.registry import create_bounded_model
-from deeppruning.pruning.result import Solution
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.tensors import read_tensors, write_tensors
 from deeppruning.training.weights import check_given
 
 FORMAT = "deeppruning-solution/1"
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A pick: a thin, fine-tuned network and what it costs."""
+
+    role: str
+    id: int
+    model: nn.Module
+    genome: Genome
+    train_error: float  # in the search, on its sample
+    test_error: float | None  # after fine-tuning
+    flops: int
+    flops_pruned: float  # share of the original's, 0..1
+    params: int
+    path: Path
+    lr_factor: float = 1.0  # below 1 where fine-tuning diverged and started again at so much of the rate
 
 
 def save_solution(solution: Solution, graph: ChannelGraph, description: Mapping[str, str]) -> None:

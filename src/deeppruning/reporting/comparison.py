@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deeppruning.roles import KNEE
+
 FOLDER = "compare"  # of a run, where a comparison matched to it is kept
 RESULTS = "results.json"
 OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
@@ -63,7 +65,7 @@ def _reduced(table: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     kinds = table.get("kinds")
     kinds = kinds if isinstance(kinds, Mapping) else {}
-    middle = names.index("knee") if "knee" in names else len(names) // 2
+    middle = names.index(KNEE) if KNEE in names else len(names) // 2
     ours = OURS if OURS in points else STAND_IN
     methods: list[dict[str, Any]] = [
         {

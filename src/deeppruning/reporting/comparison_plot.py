@@ -7,6 +7,7 @@ from typing import Any
 from deeppruning.reporting.axes import LINE, TEXT, Axis, Frame, draw_frame, percent
 from deeppruning.reporting.comparison import OTHER_KIND, read_rivals
 from deeppruning.reporting.drawing import Drawing
+from deeppruning.roles import ORIGINAL
 
 OURS_COLOR, OURS_BAND, ORIGINAL_COLOR = "#3b4a8f", "#e3e6f3", "#1b2330"
 KIND_COLORS = {
@@ -117,7 +118,7 @@ def _names(
     drawing: Drawing, frame: Frame, found: Mapping[str, Any], looks: Mapping[str, tuple[str, float, float]]
 ) -> None:
     """A name for each line, in the order of the lines' left ends, with a thin line that leads there."""
-    ends = [(frame.y.at(found["original_error"]), LINES_START, "original", ORIGINAL_COLOR)]
+    ends = [(frame.y.at(found["original_error"]), LINES_START, ORIGINAL, ORIGINAL_COLOR)]
     for method in found["methods"]:
         x, y = _points(method, frame)[0]
         ends.append((y, x, _shortened(method["label"]), looks[method["name"]][0]))

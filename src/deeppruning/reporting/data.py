@@ -6,11 +6,11 @@ from typing import Any
 
 from deeppruning.reporting.section import Source, collect_sections
 from deeppruning.reporting.words import standing, verdict
+from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.version import __version__
 
-ROLES = ("heavy", "knee", "light")  # from the most accurate to the cheapest
 NOTHING: dict[str, Any] = {"candidates": [], "picks": [], "epochs": [], "facts": {}}
 
 
@@ -24,7 +24,7 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
 
 
 def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[str, Any]:
-    facts, config = snapshot["facts"], run.config
+    kept, config = snapshot["facts"], run.config
     search = config.get("search", {})
     about = {
         "run": shown,
@@ -34,13 +34,13 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
         "selection": search.get("selection", "plus"),
         "evaluations": _evaluations(search),
         "generations": search.get("generations"),
-        "original": facts.get("original"),
+        "original": kept.get(facts.ORIGINAL_FIGURES.key),
         "config": config,
-        "versions": facts.get("versions", {}),
+        "versions": kept.get(facts.VERSIONS.key, {}),
     }
-    data = collect_sections(Source(run, facts, snapshot), about)
+    data = collect_sections(Source(run, kept, snapshot), about)
     waiting = len(snapshot["candidates"]) - len(data["candidates"])
-    data |= standing(run.path, data, waiting=waiting, facts=facts)
+    data |= standing(run.path, data, waiting=waiting, facts=kept)
     data["verdict"] = verdict(data)
     return data
 

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from deeppruning.reporting.axes import Axis, Frame, draw_frame, number, percent
-from deeppruning.reporting.data import ROLES, collect
+from deeppruning.reporting.data import collect
 from deeppruning.reporting.drawing import Drawing
 from deeppruning.reporting.section import SECTIONS
+from deeppruning.roles import COLORS, ORIGINAL, ROLES, SHAPES
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY
 
-# Told apart by colour-blind readers too, and by shape.
-COLORS = {"original": "#59636f", "heavy": "#0067a3", "knee": "#c24e00", "light": "#007a58"}
 RAMP = ("#aecbdb", "#7fa5d0", "#7b74bd", "#79429b", "#46115c")
 OTHER = "#3b4a8f"
 INK, MUTED, TRACK = "#1b2330", "#59636f", "#dde0e4"
@@ -97,12 +96,7 @@ def _generation_key(drawing: Drawing, last: int) -> None:
 
 
 def _marker(drawing: Drawing, role: str, x: float, y: float) -> None:
-    shapes: dict[str, Sequence[tuple[float, float]]] = {
-        "heavy": ((-6, -6), (6, -6), (6, 6), (-6, 6)),
-        "knee": ((0, -8), (8, 0), (0, 8), (-8, 0)),
-        "light": ((0, -8), (8, 6), (-8, 6)),
-    }
-    drawing.area([(x + left, y + top) for left, top in shapes[role]], COLORS[role], "#ffffff")
+    drawing.area([(x + left, y + top) for left, top in SHAPES[role]], COLORS[role], "#ffffff")
 
 
 def ramp(generation: int, last: int) -> str:
@@ -165,8 +159,8 @@ def finetuning(data: Mapping[str, Any]) -> Drawing | None:
     ends: list[tuple[float, str, str]] = []
     if base is not None:
         level = frame.y.at(base)
-        drawing.line([(70, level), (540, level)], COLORS["original"], 1.2)
-        ends.append((level, "original", COLORS["original"]))
+        drawing.line([(70, level), (540, level)], COLORS[ORIGINAL], 1.2)
+        ends.append((level, ORIGINAL, COLORS[ORIGINAL]))
     for curve in data["curves"]:
         color = COLORS.get(curve["roles"][0] if curve["roles"] else "", OTHER)
         for key, dash in keys.items():

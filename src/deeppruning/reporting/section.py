@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from deeppruning.registry import Registry
 from deeppruning.reporting.drawing import Drawing
 from deeppruning.runs.folder import RunFolder
-from deeppruning.system.registry import Registry
 
 Data = Mapping[str, Any]
 Plot = Callable[[Data], Drawing | None]

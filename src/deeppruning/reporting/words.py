@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from deeppruning.roles import KNEE
+from deeppruning.runs.facts import FINISHED
 from deeppruning.runs.folder import LOCK
 
 
@@ -16,7 +18,7 @@ def standing(
 ) -> dict[str, Any]:
     """The state of a run as one word, whether a process works on it, and a line for people."""
     candidates, picks, total = data["candidates"], data["picks"], data["generations"]
-    if facts.get("finished"):
+    if facts.get(FINISHED.key):
         return {"state": "finished", "alive": False, "status": "finished"}
     alive = in_use(path)
     before = "running" if alive else "stopped"
@@ -63,7 +65,7 @@ def verdict(data: Mapping[str, Any]) -> str:
         return "No candidate has been evaluated yet; there will be something to choose from once one is."
     count = len(data["candidates"])
     tried = f"{count} candidate{'s' if count != 1 else ''}"
-    knee = next((entry for entry in data["solutions"] if entry["role"] == "knee"), None)
+    knee = next((entry for entry in data["solutions"] if entry["role"] == KNEE), None)
     if knee is None or knee["flops_pruned"] is None:
         return f"{tried} evaluated so far; the first picks come at the end of the first generation."
     saved = f"{_percent(knee['flops_pruned'])} of the FLOPs"

@@ -3,14 +3,13 @@
 from deeppruning.genome import pack_genome, unpack_genome
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.history import History
-from deeppruning.runs.records import CandidateRow, EpochRow, Evaluation, PickRow, Status
+from deeppruning.runs.records import Candidate, EpochRow, Evaluation, Status
 
 __all__ = [
-    "CandidateRow",
+    "Candidate",
     "EpochRow",
     "Evaluation",
     "History",
-    "PickRow",
     "RunFolder",
     "Status",
     "pack_genome",

@@ -1,6 +1,6 @@
-"""The facts of a run's history as JSON, and the shape of those that are read by name.
+"""The facts of a run's history: what each is called, what it holds, and how a value read back is checked.
 
->>> parse_fact("original", '{"train_error": 0.1, "flops": 12}')
+>>> ORIGINAL_FIGURES.parse('{"train_error": 0.1, "flops": 12}')
 Traceback (most recent call last):
     ...
 ValueError: the fact 'original' lacks a whole number 'params'
@@ -8,48 +8,95 @@ ValueError: the fact 'original' lacks a whole number 'params'
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, NoReturn, TypedDict, TypeVar
+
+Kept = TypeVar("Kept")
 
 _COUNTS = ("flops", "params")
 _ERRORS = ("train_error", "test_error")
 
 
-def parse_fact(key: str, text: str) -> Any:
-    """The value of a fact; one that is no JSON or not of its shape raises an error of Python's own."""
-    value = json.loads(text, parse_constant=_refuse)
-    if key == "original":
-        _check_figures(key, value)
-    elif key.startswith("solution/"):
-        _check_figures(key, value, counts=("id", *_COUNTS), numbers=("flops_pruned",))
-    elif key == "latency_batch_1":
-        _table(key, value)
-        _check_numbers(key, value, tuple(value))
-    elif key == "layers":
-        for genes in _table(key, value).values():
-            if not isinstance(genes, int) and not _are_genes(genes):
-                raise ValueError(f"the fact {key!r} has genes that are no whole numbers")
-    elif key == "branches":
-        for sets in _table(key, value).values():
-            if not isinstance(sets, list) or not all(map(_are_genes, sets)):
-                raise ValueError(f"the fact {key!r} has genes that are no whole numbers")
-    elif key == "versions":
-        _table(key, value)
-    return value
+class OriginalFigures(TypedDict, total=False):
+    """What is known of the original; the test error, or why there is none, comes with fine-tuning."""
+
+    train_error: float | None
+    test_error: float | None
+    flops: int
+    params: int
+    failure: str
+
+
+class SolutionFigures(TypedDict, total=False):
+    """What is known of a pick or another candidate, once it is fine-tuned or that has failed."""
+
+    id: int
+    train_error: float | None
+    test_error: float | None
+    flops: int
+    flops_pruned: float
+    params: int
+    widths: dict[str, int]  # filters kept, layer by layer
+    lr_factor: float  # where it is not 1
+    failure: str
+
+
+class ObjectiveFigures(TypedDict):
+    """The second objective, and of a function its value for the original network, where it has one."""
+
+    name: str
+    of_the_original: float | None
+
+
+@dataclass(frozen=True)
+class Fact(Generic[Kept]):
+    """Something that a run keeps under a name, as JSON; `check` raises an error of Python's own."""
+
+    key: str
+    check: Callable[[str, Any], None] = lambda key, value: None
+
+    def parse(self, text: str) -> Any:
+        """The value; one that is no JSON or not of its shape raises an error of Python's own."""
+        value = json.loads(text, parse_constant=_refuse)
+        self.check(self.key, value)
+        return value
+
+
+def _check_original(key: str, value: Any) -> None:
+    _check_figures(key, value, _COUNTS)
+
+
+def _check_solution(key: str, value: Any) -> None:
+    _check_figures(key, value, ("id", *_COUNTS))
+    _check_numbers(key, value, ("flops_pruned",))
+
+
+def _check_numbers_only(key: str, value: Any) -> None:
+    _check_numbers(key, _table(key, value), tuple(value))
+
+
+def _check_layers(key: str, value: Any) -> None:
+    for genes in _table(key, value).values():
+        if not isinstance(genes, int) and not _are_genes(genes):
+            raise ValueError(f"the fact {key!r} has genes that are no whole numbers")
+
+
+def _check_branches(key: str, value: Any) -> None:
+    for sets in _table(key, value).values():
+        if not isinstance(sets, list) or not all(map(_are_genes, sets)):
+            raise ValueError(f"the fact {key!r} has genes that are no whole numbers")
 
 
 def _are_genes(value: Any) -> bool:
     return isinstance(value, list) and all(type(gene) is int and abs(gene) < 2**31 for gene in value)
 
 
-def _check_figures(
-    key: str, value: Any, counts: tuple[str, ...] = _COUNTS, numbers: tuple[str, ...] = ()
-) -> None:
+def _check_figures(key: str, value: Any, counts: tuple[str, ...]) -> None:
     table = _table(key, value)
     for name in counts:
         if type(table.get(name)) is not int or table[name] < 0:
             raise ValueError(f"the fact {key!r} lacks a whole number {name!r}")
-    _check_numbers(key, table, numbers)
     # A task of the user's own may have no errors to tell.
     _check_numbers(key, table, tuple(name for name in _ERRORS if table.get(name) is not None))
 
@@ -60,6 +107,10 @@ def _check_numbers(key: str, table: Mapping[str, Any], names: tuple[str, ...]) -
             raise ValueError(f"the fact {key!r} has no number for {name!r}")
 
 
+def _check_table(key: str, value: Any) -> None:
+    _table(key, value)
+
+
 def _table(key: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"the fact {key!r} is {type(value).__name__}, not a table")
@@ -68,3 +119,53 @@ def _table(key: str, value: Any) -> Mapping[str, Any]:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number of JSON")
+
+
+# What a run was started with.
+OPTIONS = Fact[dict[str, Any]]("options")  # those that decide the result, by "table.name"
+TASK = Fact["str | None"]("task")  # fingerprint of the data that candidates are judged on
+EXAMPLE_INPUT = Fact[list[str]]("example_input")  # shape and type of everything in it
+OBJECTIVE = Fact[ObjectiveFigures]("objective")
+VERSIONS = Fact[dict[str, str]]("versions", _check_table)  # Python, torch and the processor
+
+# What came of it.
+ORIGINAL_FIGURES = Fact[OriginalFigures]("original", _check_original)
+LAYERS = Fact[dict[str, list[int]]]("layers", _check_layers)  # the gene of each filter, -1 where it stays
+# Layer -> sets of genes without any one of which it is gone, with the branch it stands in.
+BRANCHES = Fact[dict[str, list[list[int]]]]("branches", _check_branches)
+FINISHED = Fact[bool]("finished")
+LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)  # seconds for one input, by role
+BENCH = Fact[dict[str, Any]]("bench")  # what `deeppruning bench` measured
+
+_SOLUTION, _DIVERGED = "solution/", "diverged/"
+_KNOWN: dict[str, Fact[Any]] = {
+    fact.key: fact
+    for fact in (
+        OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, FINISHED, LATENCY, BENCH,
+    )
+}  # fmt: skip
+
+
+def solution_fact(role: str) -> Fact[SolutionFigures]:
+    """What is known of the network in a role, which may be "candidate-17"."""
+    return Fact(f"{_SOLUTION}{role}", _check_solution)
+
+
+def diverged_fact(training: str) -> Fact[list[str]]:
+    """Why each attempt of a fine-tuning diverged, such as that of "candidate-17"."""
+    return Fact(f"{_DIVERGED}{training}")
+
+
+def solution_role(key: str) -> str | None:
+    """The role whose network a fact of this name is about.
+
+    >>> solution_role("solution/knee"), solution_role("layers")
+    ('knee', None)
+    """
+    return key.removeprefix(_SOLUTION) if key.startswith(_SOLUTION) else None
+
+
+def named(key: str) -> Fact[Any]:
+    """The fact of this name; one that no run keeps may hold anything."""
+    role = solution_role(key)
+    return _KNOWN.get(key, Fact(key)) if role is None else solution_fact(role)

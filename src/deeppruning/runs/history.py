@@ -12,21 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, TypeVar, overload
 
 from deeppruning.errors import InputError, RunError
-from deeppruning.genome import pack_genome, unpack_genome
+from deeppruning.genome import Genome, pack_genome, unpack_genome
 from deeppruning.runs.database import connect, readable_errors, transaction
-from deeppruning.runs.facts import parse_fact
-from deeppruning.runs.records import CandidateRow, EpochRow, Evaluation, PickRow, Status
+from deeppruning.runs.facts import Fact, Kept, named
+from deeppruning.runs.records import Candidate, EpochRow, Evaluation, Status
 
-Genome = NDArray[np.bool_]
 Opened = TypeVar("Opened", bound="History")
 
 _EVALUATION = "num_genes, error, cost, flops, params, seconds, worker, status, detail, finished_at"
+_PICK = ("generation", "role", "candidate_id")
 _EPOCH = "solution, epoch, train_loss, train_error, test_error, lr, seconds"
 
 
@@ -112,27 +109,35 @@ class History:
         """Drop the epochs of a fine-tuning that starts again."""
         self._write("DELETE FROM epochs WHERE solution = ?", [(solution,)])
 
-    def set_fact(self, key: str, value: Any) -> None:
-        """Keep any JSON value under a name, replacing the earlier one."""
+    def set_fact(self, fact: Fact[Kept] | str, value: Kept) -> None:
+        """Keep a fact, replacing the earlier value; one that is not in `runs.facts` goes by its name."""
+        key = fact if isinstance(fact, str) else fact.key
         try:
             text = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InputError(f"fact {key!r} must be a JSON value, got {value!r} ({error})") from error
         self._write("INSERT OR REPLACE INTO facts (key, value) VALUES (?, ?)", [(key, text)])
 
-    def get_fact(self, key: str, default: Any = None) -> Any:
-        """The value kept under a name."""
-        rows = self._read("SELECT value FROM facts WHERE key = ?", (key,))
+    @overload
+    def get_fact(self, fact: str, default: Any = None) -> Any: ...
+    @overload
+    def get_fact(self, fact: Fact[Kept]) -> Kept | None: ...
+    @overload
+    def get_fact(self, fact: Fact[Kept], default: Kept) -> Kept: ...
+    def get_fact(self, fact: Fact[Kept] | str, default: Any = None) -> Any:
+        """The value of a fact, or the default where it is not kept."""
+        known = named(fact) if isinstance(fact, str) else fact
+        rows = self._read("SELECT value FROM facts WHERE key = ?", (known.key,))
         with readable_errors(self.path):
-            return parse_fact(key, rows[0][0]) if rows else default
+            return known.parse(rows[0][0]) if rows else default
 
     def facts(self) -> dict[str, Any]:
         """All facts by name."""
         rows = self._read("SELECT key, value FROM facts ORDER BY key")
         with readable_errors(self.path):
-            return {key: parse_fact(key, value) for key, value in rows}
+            return {key: named(key).parse(value) for key, value in rows}
 
-    def candidates(self) -> list[CandidateRow]:
+    def candidates(self) -> list[Candidate]:
         """Every candidate by id, with its evaluation if there is one."""
         columns = ", ".join(f"evaluations.{name}" for name in _EVALUATION.split(", "))
         rows = self._read(
@@ -144,7 +149,7 @@ class History:
             for id_, generation, packed, num_genes, *rest in rows:
                 genome = unpack_genome(packed, num_genes)
                 evaluation = _evaluation(genome, rest) if rest[0] else None
-                found.append(CandidateRow(id_, generation, genome, evaluation))
+                found.append(Candidate(id_, generation, genome, evaluation))
         return found
 
     def evaluations(self) -> list[Evaluation]:
@@ -153,10 +158,12 @@ class History:
         with readable_errors(self.path):
             return [_evaluation(unpack_genome(packed, rest[0]), rest) for packed, *rest in rows]
 
-    def picks(self) -> list[PickRow]:
-        """All picks by generation and role."""
-        sql = "SELECT generation, role, candidate_id FROM picks ORDER BY generation, role"
-        return [PickRow(*row) for row in self._read(sql)]
+    def picks(self) -> dict[int, dict[str, int]]:
+        """The candidate that holds each role, by generation."""
+        found: dict[int, dict[str, int]] = {}
+        for generation, role, id_ in self._picks():
+            found.setdefault(generation, {})[role] = id_
+        return found
 
     def epochs(self, solution: str | None = None) -> list[EpochRow]:
         """The epochs of one solution, or of all, in order."""
@@ -171,12 +178,15 @@ class History:
             try:
                 return {
                     "candidates": [_plain(row) for row in self.candidates()],
-                    "picks": [asdict(row) for row in self.picks()],
+                    "picks": [dict(zip(_PICK, row, strict=True)) for row in self._picks()],
                     "epochs": [asdict(row) for row in self.epochs()],
                     "facts": self.facts(),
                 }
             finally:
                 self._connection.execute("ROLLBACK")
+
+    def _picks(self) -> list[tuple[Any, ...]]:
+        return self._read(f"SELECT {', '.join(_PICK)} FROM picks ORDER BY generation, role")
 
     def _read(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with readable_errors(self.path):
@@ -198,7 +208,7 @@ def _evaluation(genome: Genome, row: Sequence[Any]) -> Evaluation:
     return Evaluation(genome=genome, **values)
 
 
-def _plain(row: CandidateRow) -> dict[str, Any]:
+def _plain(row: Candidate) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "id": row.id,
         "generation": row.generation,

@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
 
-import numpy as np
-from numpy.typing import NDArray
-
 from deeppruning.errors import InputError, unknown
+from deeppruning.genome import Genome
 
 
 class Status(str, Enum):
@@ -33,13 +31,13 @@ class Evaluation:
     A candidate that diverged or failed has neither error nor cost: there is nothing to compare it by.
     """
 
-    genome: NDArray[np.bool_]
+    genome: Genome
     error: float | None
     cost: float | None
     flops: int
     params: int
-    seconds: float
-    worker: str
+    seconds: float = 0.0
+    worker: str = ""
     status: Status = Status.OK
     detail: str = ""  # why it diverged, or the traceback of a failure
     finished_at: str = field(default_factory=now)
@@ -75,22 +73,54 @@ class Evaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class CandidateRow:
-    """A genome that was proposed, with its evaluation once there is one."""
+class Candidate:
+    """A genome that was proposed, numbered, with what it came to once it is evaluated.
+
+    `train_error` is its error in the search, after brief training. One that diverged or failed has neither
+    error nor cost, but a `reason`.
+    """
 
     id: int
     generation: int
-    genome: NDArray[np.bool_]
-    evaluation: Evaluation | None
+    genome: Genome
+    evaluation: Evaluation | None = None
 
+    @property
+    def known(self) -> Evaluation:
+        """What it came to."""
+        if self.evaluation is None:
+            raise InputError(f"candidate {self.id} has not been evaluated yet; go on with the run")
+        return self.evaluation
 
-@dataclass(frozen=True)
-class PickRow:
-    """Which candidate held which role after a generation."""
+    @property
+    def train_error(self) -> float | None:
+        """The error on the search's sample."""
+        return self.known.error
 
-    generation: int
-    role: str
-    candidate_id: int
+    @property
+    def cost(self) -> float | None:
+        """The second objective, which may be FLOPs or something else."""
+        return self.known.cost
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds for one input."""
+        return self.known.flops
+
+    @property
+    def params(self) -> int:
+        """Parameters of the thin network."""
+        return self.known.params
+
+    @property
+    def status(self) -> Status:
+        """What became of it."""
+        return self.known.status
+
+    @property
+    def reason(self) -> str:
+        """Why it has no objectives, in a line; empty where it has."""
+        return self.known.reason
 
 
 @dataclass(frozen=True)

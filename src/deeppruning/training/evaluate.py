@@ -18,7 +18,7 @@ from deeppruning.training.finite import check_learnt, check_outputs_finite
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Performance:
     """How a network does on a data set: share of wrong answers, mean cross-entropy, speed."""
 
     error: float
@@ -41,7 +41,7 @@ def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
 
 def evaluate(
     model: nn.Module, data: ImageSet, *, batch_size: int = 250, device: str | torch.device = "cpu"
-) -> Evaluation:
+) -> Performance:
     """Error and loss of `model`, in evaluation mode, on every image of `data`.
 
     The model is moved to `device` and stays there; its mode is as before afterwards. Raises Diverged
@@ -61,7 +61,7 @@ def evaluate(
             loss += F.cross_entropy(outputs.float(), labels, reduction="sum").item()
     seconds = time.perf_counter() - start
     count = len(data)
-    return Evaluation(int(wrong) / count, loss / count, count / seconds, count)
+    return Performance(int(wrong) / count, loss / count, count / seconds, count)
 
 
 def check_outputs(outputs: object, batch: int, classes: int) -> None:

@@ -20,16 +20,16 @@ from deeppruning.backends.base import (
     CLOSED,
     DEATHS_ALLOWED,
     Backend,
-    Context,
     Item,
     Key,
     Outcome,
     Session,
+    Shared,
     Value,
 )
 from deeppruning.backends.limits import AUTO, OFF, Kind, TimeLimit, Timeout, Waiting, read_timeout, same_kind
 from deeppruning.backends.parcel import pack
-from deeppruning.backends.pool.process import Job, Worker
+from deeppruning.backends.pool.process import Errand, Worker
 from deeppruning.errors import DeepPruningError, InputError
 
 _LOOK_FOR_DEAD_EVERY = 1.0
@@ -52,7 +52,7 @@ class PoolBackend(Backend):
         self.timeout = read_timeout(timeout)
 
     def open(
-        self, function: Callable[[Context, Item], Value], context: Context, kind: Kind = same_kind
+        self, function: Callable[[Shared, Item], Value], context: Shared, kind: Kind = same_kind
     ) -> Session[Item, Value]:
         """Pack the function and its context once for all workers; none is started yet."""
         try:
@@ -82,7 +82,7 @@ class _PoolSession(Session[Item, Value]):
 
     def map(self, items: Iterable[tuple[Key, Item]]) -> Iterator[Outcome[Key, Value]]:
         source = iter(items)
-        waiting: deque[Job[Key]] = deque()
+        waiting: deque[Errand[Key]] = deque()
         try:
             self._hand_out(source, waiting)
             while self._busy() or waiting:
@@ -104,7 +104,7 @@ class _PoolSession(Session[Item, Value]):
     def _busy(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.job is not None]
 
-    def _hand_out(self, source: Iterator[tuple[Key, Item]], waiting: deque[Job[Key]]) -> None:
+    def _hand_out(self, source: Iterator[tuple[Key, Item]], waiting: deque[Errand[Key]]) -> None:
         """Give every idle worker a job and start as many workers as there are jobs for."""
         if self._parcel is None:
             raise InputError(CLOSED)
@@ -112,14 +112,14 @@ class _PoolSession(Session[Item, Value]):
             pair = next(source, None)
             if pair is None:
                 break
-            waiting.append(Job(pair[0], self._kind(pair[1]), _request(*pair)))
+            waiting.append(Errand(pair[0], self._kind(pair[1]), _request(*pair)))
         for worker in list(self._workers):
             if worker.ready and worker.job is None and waiting:
                 self._assign(worker, waiting)
         while len(self._workers) < min(self._size, len(self._busy()) + len(waiting)):
             self._workers.append(Worker(self._parcel, self._threads))
 
-    def _assign(self, worker: Worker, waiting: deque[Job[Key]]) -> None:
+    def _assign(self, worker: Worker, waiting: deque[Errand[Key]]) -> None:
         job = waiting[0]
         worker.channel.send(job.request)
         if worker.channel.ended:  # it died while idle, which is not the job's doing
@@ -130,7 +130,7 @@ class _PoolSession(Session[Item, Value]):
         job.started = time.perf_counter()
         worker.job, worker.silent = job, 0.0
 
-    def _collect(self, waiting: deque[Job[Key]]) -> list[Outcome[Key, Value]]:
+    def _collect(self, waiting: deque[Errand[Key]]) -> list[Outcome[Key, Value]]:
         """Wait for something to happen and turn it into outcomes, if it amounts to any."""
         waited = self._wait()
         outcomes: list[Outcome[Key, Value]] = []
@@ -190,7 +190,9 @@ class _PoolSession(Session[Item, Value]):
             self._limit.note(job.kind, seconds)
         return Outcome(job.key, value, failure, seconds, worker.name, job.attempts)
 
-    def _bury(self, worker: Worker, waiting: deque[Job[Key]], manner: str = "") -> Outcome[Any, Any] | None:
+    def _bury(
+        self, worker: Worker, waiting: deque[Errand[Key]], manner: str = ""
+    ) -> Outcome[Any, Any] | None:
         """Remove a dead or hung worker; its job goes back to the head of the queue, or fails for good."""
         job = worker.job
         found = self._drop(worker)

@@ -20,7 +20,7 @@ _TIME_TO_DIE = 10.0
 
 
 @dataclass(eq=False)
-class Job(Generic[Key]):
+class Errand(Generic[Key]):
     """An item on its way."""
 
     key: Key
@@ -36,7 +36,7 @@ class Worker:
     def __init__(self, parcel: int, threads: int) -> None:
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
-        self.job: Job[Any] | None = None
+        self.job: Errand[Any] | None = None
         self.ready = False
         self.silent = 0.0  # seconds it was waited for since it was last heard or given a job
         with theirs:

@@ -20,11 +20,11 @@ from deeppruning.backends.base import (
     CLOSED,
     DEATHS_ALLOWED,
     Backend,
-    Context,
     Item,
     Key,
     Outcome,
     Session,
+    Shared,
     Value,
 )
 from deeppruning.backends.limits import AUTO, Kind, TimeLimit, Timeout, Waiting, read_timeout, same_kind
@@ -80,7 +80,7 @@ class RayBackend(Backend):
         self._entered = 0
 
     def open(
-        self, function: Callable[[Context, Item], Value], context: Context, kind: Kind = same_kind
+        self, function: Callable[[Shared, Item], Value], context: Shared, kind: Kind = same_kind
     ) -> Session[Item, Value]:
         """Put the function and its context into the cluster's shared memory, once for all nodes."""
         self.__enter__()

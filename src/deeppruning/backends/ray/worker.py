@@ -4,7 +4,6 @@ import os
 import platform
 import traceback
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from deeppruning.backends.pool.worker import answer_item
 from deeppruning.backends.ray.watch import announce
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.threads import torch_threads
+from deeppruning.system.versions import processor
 from deeppruning.version import __version__
 
 # The parcel this process has unpacked, by name: one at a time, because a session replaces the last one.
@@ -42,17 +42,9 @@ def versions() -> dict[str, str]:
 
 
 def describe() -> dict[str, str]:
-    """The versions, the processor, whose type decides the last bits of results, and torch's kind of GPU."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text().splitlines()
-        model = next(
-            (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model
-        )
-    capability = torch.backends.cpu.get_cpu_capability()
+    """The versions, the processor, and torch's kind of GPU."""
     gpu = torch.version.cuda or torch.version.hip or ""
-    return {**versions(), "processor": f"{model}, {capability}", "gpu": gpu}
+    return {**versions(), "processor": processor(), "gpu": gpu}
 
 
 def make_probe() -> Callable[[], dict[str, str]]:

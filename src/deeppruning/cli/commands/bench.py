@@ -13,6 +13,8 @@ from deeppruning.cli.options.trust import trust_options
 from deeppruning.errors import RunError
 from deeppruning.exporting.bench import ROUNDS, bench_run
 from deeppruning.reporting import write_report
+from deeppruning.roles import ORIGINAL
+from deeppruning.runs.facts import BENCH
 from deeppruning.runs.folder import RunFolder
 
 ADVICE = (
@@ -72,7 +74,7 @@ def bench(
 
 def tables(networks: Mapping[str, Mapping[str, Any]]) -> str:
     """Two tables with a row for each network: what it takes, and how long it takes."""
-    original = networks["original"]
+    original = networks[ORIGINAL]
     kinds = list(original["latency_ms"])
     sizes = [["network", "parameters", "FLOPs", "file", "peak memory"]]
     times = [["latency, ms", *kinds]]
@@ -112,7 +114,7 @@ def _keep(run: Path, figures: Mapping[str, Any]) -> str:
     """Put the figures into the run and its report; a run at work is left alone."""
     try:
         with RunFolder.open(run) as opened:
-            opened.history.set_fact("bench", dict(figures))
+            opened.history.set_fact(BENCH, dict(figures))
     except RunError as error:
         return f"not kept in the run: {error}"
     return f"report: {write_report(run)}"

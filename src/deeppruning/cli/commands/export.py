@@ -10,6 +10,7 @@ from deeppruning.cli.options.trust import trust_options
 from deeppruning.errors import InputError
 from deeppruning.exporting import FORMATS, Export, read_network
 from deeppruning.exporting.parity import TOLERANCE
+from deeppruning.roles import KNEE
 from deeppruning.runs.folder import CONFIG, HISTORY
 
 _ABOUT = [format_.about for format_ in FORMATS.values()]
@@ -19,7 +20,7 @@ _ABOUT = [format_.about for format_ in FORMATS.values()]
 @run_argument
 @click.option(
     "--solution",
-    default="knee",
+    default=KNEE,
     show_default=True,
     metavar="NAME",
     help="knee, heavy, light, original, or candidate-ID once it is fine-tuned.",
@@ -62,7 +63,7 @@ def export(
       deeppruning export runs/r56 --solution knee --format onnx
       deeppruning export runs/r56 --solution light --normalize --out light.onnx
     """
-    chosen = FORMATS.named(format_)
+    chosen = FORMATS.find(format_)
     chosen.check(normalize=normalize)
     network = read_network(run, solution, weights=weights, spec=named_model, trust_run=trust_run)
     target = _target(run, out or run / "export" / f"{solution}{chosen.suffix}")

@@ -8,7 +8,7 @@ import click
 import torch
 
 from deeppruning import api
-from deeppruning.cli.display.outcome import ROLES, conclude, keep_latencies
+from deeppruning.cli.display.outcome import conclude, keep_latencies
 from deeppruning.cli.display.progress import make_progress
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.inputs import Inputs
@@ -16,6 +16,8 @@ from deeppruning.cli.options.model import weights_option
 from deeppruning.cli.options.search import output_options, run_argument
 from deeppruning.cli.options.trust import Vouched, trust_options
 from deeppruning.cli.running import resumable
+from deeppruning.roles import ROLES
+from deeppruning.runs.facts import FINISHED, solution_fact
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.system.allocator import keep_freed_memory
 
@@ -80,7 +82,7 @@ def is_finished(run: Path) -> bool:
     if not (run / HISTORY).exists():
         return False
     with RunFolder.open(run, read_only=True) as opened:
-        if not opened.history.get_fact("finished"):
+        if not opened.history.get_fact(FINISHED):
             return False
-        facts = {role: opened.history.get_fact(f"solution/{role}", {}) for role in ROLES}
-        return all(opened.solution(role).exists() or facts[role].get("failure") for role in ROLES)
+        figures = {role: opened.history.get_fact(solution_fact(role)) or {} for role in ROLES}
+        return all(opened.solution(role).exists() or figures[role].get("failure") for role in ROLES)

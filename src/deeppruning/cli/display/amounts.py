@@ -27,3 +27,12 @@ def duration(seconds: float) -> str:
         return f"{whole} s"
     minutes, rest = divmod(whole, 60)
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def percent(share: float | None, digits: int = 2) -> str:
+    """A share of 1 in percent; nothing where it is not known.
+
+    >>> percent(0.0664), percent(0.5, 1), percent(None)
+    ('6.64 %', '50.0 %', '')
+    """
+    return "" if share is None else f"{100 * share:.{digits}f} %"

@@ -12,24 +12,24 @@ import numpy as np
 import torch
 from torch import nn
 
-from deeppruning.cli.display.amounts import amount
+from deeppruning.cli.display.amounts import amount, percent
 from deeppruning.cli.display.progress import SearchProgress
 from deeppruning.cli.main import COMMANDS
 from deeppruning.errors import DeepPruningError
 from deeppruning.objectives.latency import measure_latency
 from deeppruning.pruning.result import Result
+from deeppruning.roles import ORIGINAL, ROLES
+from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.device import precision_of
 from deeppruning.system.threads import torch_threads
 
-ROLES = ("heavy", "knee", "light")
-_LATENCY = "latency_batch_1"  # the fact under which a run keeps the measured seconds of its networks
 _SLOW_SECONDS = 0.5  # a forward pass beyond this is not measured: the table must come at once
 
 
 @dataclass(frozen=True)
-class Row:
+class NetworkRow:
     """One network of the final table."""
 
     network: str
@@ -53,40 +53,40 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines))
 
 
-def read_rows(run_dir: Path, roles: tuple[str, ...] = ROLES) -> list[Row]:
+def read_rows(run_dir: Path, roles: tuple[str, ...] = ROLES) -> list[NetworkRow]:
     """The original and these solutions of a run, from its history."""
     with RunFolder.open(run_dir, read_only=True) as run:
-        facts = run.history.facts()
+        kept = run.history.facts()
         with readable_errors(run.history.path):  # facts that are not there
-            return _rows(facts, roles)
+            return _rows(kept, roles)
 
 
-def _rows(facts: Mapping[str, Any], roles: tuple[str, ...]) -> list[Row]:
-    original, latency = facts["original"], facts.get(_LATENCY, {})
+def _rows(kept: Mapping[str, Any], roles: tuple[str, ...]) -> list[NetworkRow]:
+    original, latency = kept[facts.ORIGINAL_FIGURES.key], kept.get(facts.LATENCY.key, {})
     rows = [
-        Row("original", None, original.get("test_error"), original["flops"], 0.0, original["params"],
-            latency.get("original"), original.get("failure", ""))
+        NetworkRow(ORIGINAL, None, original.get("test_error"), original["flops"], 0.0, original["params"],
+            latency.get(ORIGINAL), original.get("failure", ""))
     ]  # fmt: skip
     for role in roles:
-        kept: Mapping[str, Any] = facts[f"solution/{role}"]
-        numbers = (kept["test_error"], kept["flops"], kept["flops_pruned"], kept["params"])
-        rows.append(Row(role, kept["id"], *numbers, latency.get(role), kept.get("failure", "")))
+        found: facts.SolutionFigures = kept[facts.solution_fact(role).key]
+        numbers = (found["test_error"], found["flops"], found["flops_pruned"], found["params"])
+        rows.append(NetworkRow(role, found["id"], *numbers, latency.get(role), found.get("failure", "")))
     return rows
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[NetworkRow]) -> str:
     """The rows as text; a column that lacks a number is left out.
 
-    >>> print(table([Row("original", None, 0.0664, 125_000_000, 0.0, 850_000)]))
+    >>> print(table([NetworkRow("original", None, 0.0664, 125_000_000, 0.0, 850_000)]))
     network   test error     FLOPs  FLOPs saved  parameters
     original      6.64 %  125.00 M            -     850,000
     """
     measured = any(row.latency_seconds is not None for row in rows)
     columns: list[list[str]] = [
         ["network", *(row.network for row in rows)],
-        ["test error", *("failed" if row.failure else _percent(row.test_error) for row in rows)],
+        ["test error", *("failed" if row.failure else percent(row.test_error) for row in rows)],
         ["FLOPs", *(amount(row.flops, like=rows[0].flops) for row in rows)],
-        ["FLOPs saved", *("-" if row.candidate is None else _percent(row.flops_pruned, 1) for row in rows)],
+        ["FLOPs saved", *("-" if row.candidate is None else percent(row.flops_pruned, 1) for row in rows)],
         ["parameters", *(f"{row.params:,}" for row in rows)],
         [
             "latency",
@@ -105,7 +105,7 @@ def table(rows: list[Row]) -> str:
 def keep_latencies(result: Result, original: nn.Module, example: torch.Tensor) -> None:
     """Measure the four networks in turns, one input and one thread on the processor; the run keeps it."""
     example = example.to(precision_of(original))
-    models = {"original": original.cpu(), **{one.role: one.model.cpu() for one in result.solutions}}
+    models = {ORIGINAL: original.cpu(), **{one.role: one.model.cpu() for one in result.solutions}}
     with torch_threads(1):
         if _seconds_of_one(original, example) > _SLOW_SECONDS:
             return
@@ -116,7 +116,7 @@ def keep_latencies(result: Result, original: nn.Module, example: torch.Tensor) -
         ]
     medians = {name: float(np.median([turn[name] for turn in turns])) for name in models}
     with RunFolder.open(result.run_dir) as run:
-        run.history.set_fact(_LATENCY, medians)
+        run.history.set_fact(facts.LATENCY, medians)
 
 
 def _seconds_of_one(model: nn.Module, example: torch.Tensor) -> float:
@@ -125,7 +125,7 @@ def _seconds_of_one(model: nn.Module, example: torch.Tensor) -> float:
     return (time.perf_counter() - start) / 4  # three warm-ups and the one that counts
 
 
-def _notes(rows: list[Row]) -> list[str]:
+def _notes(rows: list[NetworkRow]) -> list[str]:
     measured = any(row.latency_seconds is not None for row in rows)
     notes = ["(latency: one image, one processor thread, median)"] if measured else []
     return notes + [f"{row.network} failed: {row.failure}" for row in rows if row.failure]
@@ -149,10 +149,6 @@ def _next_commands(run_dir: Path) -> list[str]:
         "finetune": f"deeppruning finetune {shlex.quote(str(run_dir))} --candidate ID  (any other candidate)",
     }
     return [text for command, text in commands.items() if command in COMMANDS]
-
-
-def _percent(share: float | None, digits: int = 2) -> str:
-    return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -10,15 +10,21 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deeppruning.cli.display.amounts import duration
-from deeppruning.cli.display.progress import PlainProgress, diverged_line, is_troubled, started_line
+from deeppruning.cli.display.amounts import duration, percent
+from deeppruning.cli.display.progress import (
+    PlainProgress,
+    diverged_line,
+    is_troubled,
+    saved_line,
+    started_line,
+)
 from deeppruning.cli.display.scatter import scatter
-from deeppruning.cli.display.state import MARKS
 from deeppruning.pruning.events import CandidateDone, Event, FinetuneDiverged, SolutionSaved, Started
+from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS
 
 _PLOT_COLUMNS, _PLOT_ROWS = 60, 12
 _ROWS_BESIDE_PLOT = 14  # progress, nodes, picks, axis and the shell's prompt
-_COLOURS = {"H": "bold green", "K": "bold yellow", "L": "bold cyan"}
+_COLOURS = {MARKS[HEAVY]: "bold green", MARKS[KNEE]: "bold yellow", MARKS[LIGHT]: "bold cyan"}
 
 
 class LiveProgress(PlainProgress):
@@ -49,7 +55,7 @@ class LiveProgress(PlainProgress):
             self.say(started_line(event))
             self._live.start()
         elif isinstance(event, SolutionSaved):
-            self.say(f"saved {event.role} in {event.path}")
+            self.say(saved_line(event))
         elif isinstance(event, FinetuneDiverged):
             self.say(diverged_line(event))
         elif isinstance(event, CandidateDone) and is_troubled(event):
@@ -98,8 +104,8 @@ class LiveProgress(PlainProgress):
             cells = [
                 Text(MARKS[role], _COLOURS[MARKS[role]]),
                 Text(role),
-                Text(f"error {100 * pick.error:.2f} %"),
-                Text(f"FLOPs -{100 * pick.flops_pruned:.1f} %"),
+                Text(f"error {percent(pick.train_error)}"),
+                Text(f"FLOPs -{100 * self.state.saved(pick):.1f} %"),
             ]
             for roles, epoch in self.state.epochs.items():
                 if role in roles:

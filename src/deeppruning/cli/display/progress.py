@@ -3,15 +3,13 @@
 With --json every line on the output is one object with the key `event`; errors are shares (0..1):
 `training`, `trained` (only without --weights), `started`, `candidate`, `generation`, `epoch`, `diverged`,
 `solution`, `finished`. A candidate that diverged or failed has null for its error and cost.
-The keys are the fields of the events in deeppruning.pruning.events, those of an evaluation
-or epoch report beside them; `finished` has `networks`, the rows of the final table, and `report`.
+The keys are the fields of the events in deeppruning.pruning.events, those of a candidate, a solution
+or an epoch report beside them; `finished` has `networks`, the rows of the final table, and `report`.
 """
 
 import contextlib
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +17,8 @@ import click
 from rich.console import Console
 
 from deeppruning.cli.display.amounts import amount, duration
-from deeppruning.cli.display.state import SearchState, node_of, picks_line
+from deeppruning.cli.display.records import as_record
+from deeppruning.cli.display.state import SearchState, node_of
 from deeppruning.pruning.events import (
     CandidateDone,
     EpochDone,
@@ -88,18 +87,17 @@ class PlainProgress(SearchProgress):
             more = f" | {duration(left)} left" if left else ""
             nodes = self.state.by_node()
             more += f" | {nodes}" if nodes else ""
-            line = f"generation {event.generation}/{event.generations} | {picks_line(self.state.picks)}{more}"
+            line = f"generation {event.generation}/{event.generations} | {self.state.picks_line()}{more}"
             return line if self.state.seconds else ""
         if isinstance(event, EpochDone):
             return epoch_line(event)
         if isinstance(event, FinetuneDiverged):
             return diverged_line(event)
-        return f"saved {event.role} in {event.path}"
+        return saved_line(event)
 
     def _candidate_line(self, event: CandidateDone) -> str:
-        found = event.evaluation
-        assert self.state.started is not None
-        saved = 1.0 - found.flops / self.state.started.original_flops
+        found = event.candidate.known
+        saved = self.state.saved(event.candidate)
         width = len(str(self.state.total))
         error = " " * 8 if found.error is None else f"{100 * found.error:6.2f} %"
         line = (
@@ -163,25 +161,6 @@ def make_progress(*, quiet: bool, as_json: bool) -> SearchProgress:
     return PlainProgress()
 
 
-def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:
-    """An event as its name and its JSON values."""
-    if isinstance(event, CandidateDone):
-        evaluation = {key: value for key, value in vars(event.evaluation).items() if key != "genome"}
-        kept = int(event.evaluation.genome.sum())
-        own = {key: value for key, value in vars(event).items() if key != "evaluation"}
-        return "candidate", {**own, **evaluation, "kept": kept}
-    if isinstance(event, EpochDone):
-        own = {"id": event.id, "roles": list(event.roles), "epochs": event.epochs}
-        return "epoch", {**own, **asdict(event.report)}
-    names: dict[type, str] = {
-        Started: "started",
-        GenerationDone: "generation",
-        FinetuneDiverged: "diverged",
-        SolutionSaved: "solution",
-    }
-    return names[type(event)], asdict(event)
-
-
 def started_line(event: Started) -> str:
     """What is about to be searched, and how good the original is on the search's sample."""
     original = event.original_error
@@ -203,6 +182,11 @@ def epoch_line(event: EpochDone) -> str:
     )
 
 
+def saved_line(event: SolutionSaved) -> str:
+    """Where a network is to be found."""
+    return f"saved {event.solution.role} in {event.solution.path}"
+
+
 def diverged_line(event: FinetuneDiverged) -> str:
     """That the fine-tuning of a network diverged, and what becomes of it."""
     factor = event.lr_factor
@@ -212,11 +196,11 @@ def diverged_line(event: FinetuneDiverged) -> str:
 
 def is_troubled(event: CandidateDone) -> bool:
     """Whether a candidate evaluated just now did not go as it should."""
-    return event.fresh and (event.evaluation.status is not Status.OK or event.attempts > 1)
+    return event.fresh and (event.candidate.status is not Status.OK or event.attempts > 1)
 
 
 def _trouble(event: CandidateDone) -> str:
     tried = f"  ({event.attempts} attempts: workers died or hung)" if event.attempts > 1 else ""
-    if event.evaluation.status is Status.OK:
+    if event.candidate.status is Status.OK:
         return tried
-    return f"{tried}  {event.evaluation.status}: {event.evaluation.reason}"
+    return f"{tried}  {event.candidate.status}: {event.candidate.reason}"

@@ -1,9 +1,9 @@
 """Where a search stands, learnt from its events: what every display of its progress is made from."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
+from deeppruning.cli.display.amounts import percent
 from deeppruning.cli.display.scatter import Point
 from deeppruning.pruning.events import (
     CandidateDone,
@@ -11,12 +11,10 @@ from deeppruning.pruning.events import (
     Event,
     FinetuneDiverged,
     GenerationDone,
-    Pick,
     Started,
 )
-from deeppruning.runs.records import Status
-
-MARKS = {"heavy": "H", "knee": "K", "light": "L"}  # ordered from accurate to cheap, as they are shown
+from deeppruning.roles import MARKS, ROLES
+from deeppruning.runs.records import Candidate, Status
 
 
 @dataclass
@@ -31,9 +29,9 @@ class SearchState:
     diverged: int = 0
     failed: int = 0
     retried: int = 0
-    picks: dict[str, Pick] = field(default_factory=dict)
+    picks: dict[str, Candidate] = field(default_factory=dict)
     epochs: dict[tuple[str, ...], EpochDone] = field(default_factory=dict)
-    candidates: list[CandidateDone] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
     nodes: dict[str, int] = field(default_factory=dict)  # candidates evaluated by each machine
 
     def hear(self, event: Event) -> None:
@@ -44,8 +42,7 @@ class SearchState:
             self._hear_candidate(event)
         elif isinstance(event, GenerationDone):
             self.generation = min(event.generation + 1, event.generations)
-            by_role = {pick.role: pick for pick in event.picks}
-            self.picks = {role: by_role[role] for role in MARKS}
+            self.picks = {role: event.picks[role] for role in ROLES}
         elif isinstance(event, EpochDone):
             # A new table, not a new entry: a display's own thread may be walking through the old one.
             self.epochs = {**self.epochs, event.roles: event}
@@ -54,15 +51,16 @@ class SearchState:
 
     def _hear_candidate(self, event: CandidateDone) -> None:
         self.done += 1
-        self.candidates.append(event)
+        self.candidates.append(event.candidate)
         if not event.fresh:
             return
-        self.seconds.append(event.evaluation.seconds)
-        node = node_of(event.evaluation.worker)
+        found = event.candidate.known
+        self.seconds.append(found.seconds)
+        node = node_of(found.worker)
         if node:
             self.nodes = {**self.nodes, node: self.nodes.get(node, 0) + 1}
-        self.diverged += event.evaluation.status is Status.DIVERGED
-        self.failed += event.evaluation.status is Status.FAILED
+        self.diverged += found.status is Status.DIVERGED
+        self.failed += found.status is Status.FAILED
         self.retried += event.attempts > 1
 
     @property
@@ -86,12 +84,23 @@ class SearchState:
         """The population for a scatter plot: older candidates, this generation's, the picks."""
         old, new = (".", "o") if plain else ("·", "•")
         latest = self.candidates[-1].generation if self.candidates else 0
-        points = [
-            Point(seen.evaluation.flops, seen.evaluation.error, new if seen.generation == latest else old)
-            for seen in self.candidates
-            if seen.evaluation.error is not None
+        marked = [(seen, new if seen.generation == latest else old) for seen in self.candidates]
+        marked += [(pick, MARKS[role]) for role, pick in self.picks.items()]
+        return [
+            Point(one.flops, one.train_error, mark) for one, mark in marked if one.train_error is not None
         ]
-        return points + [Point(pick.flops, pick.error, MARKS[role]) for role, pick in self.picks.items()]
+
+    def saved(self, candidate: Candidate) -> float:
+        """The share of the original's FLOPs that a candidate saves."""
+        assert self.started is not None
+        return 1.0 - candidate.flops / self.started.original_flops
+
+    def picks_line(self) -> str:
+        """The three picks in one line: error and FLOPs saved of each."""
+        return " | ".join(
+            f"{role} {percent(pick.train_error)} -{100 * self.saved(pick):.1f} % FLOPs"
+            for role, pick in self.picks.items()
+        )
 
     def by_node(self) -> str:
         """How many candidates each machine has evaluated, as a phrase; empty where there is only one."""
@@ -107,11 +116,3 @@ class SearchState:
 def node_of(worker: str) -> str:
     """The machine of a worker, which is called machine:process; empty where it is not known."""
     return worker.rpartition(":")[0]
-
-
-def picks_line(picks: Mapping[str, Pick]) -> str:
-    """The three picks in one line: error and FLOPs saved of each."""
-    return " | ".join(
-        f"{role} {100 * pick.error:.2f} % -{100 * pick.flops_pruned:.1f} % FLOPs"
-        for role, pick in picks.items()
-    )

@@ -78,7 +78,7 @@ class BackendChoice:
         if self.candidate_timeout is not None:
             read_timeout(self.candidate_timeout)
         if self.backend is not None:
-            BACKENDS.named(self.backend)
+            BACKENDS.find(self.backend)
         for name, value in self.options.items():
             kind, option = backend_flags()[name]
             option.check(value)
@@ -146,7 +146,7 @@ class BackendChoice:
             choose_device(device)
             return None
         timeout = AUTO if self.candidate_timeout is None else self.candidate_timeout
-        made = BACKENDS.named(str(self.backend)).make(
+        made = BACKENDS.find(str(self.backend)).make(
             Wanted(threads, self.workers, timeout, say, self.options)
         )
         made.device(device)

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import Diverged
+from deeppruning.genome import Genome, candidate_seed
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.cutting import cut
-from deeppruning.graph.plan import Bits
 from deeppruning.importance.budget import meet_flops
 from deeppruning.importance.criteria import L1Norm
 from deeppruning.importance.orders import Scores, prunable, uniform_order
-from deeppruning.pruning.candidate import Context, candidate_seed
+from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.task import Classification
 from deeppruning.training.loop import fit
 
@@ -47,7 +47,7 @@ class AutoBalanced(Method):
         return problem.map(train_balanced, list(zip(genomes, factors, strict=True)))
 
 
-def balance_factors(graph: ChannelGraph, scores: Scores, genome: Bits) -> Scores:
+def balance_factors(graph: ChannelGraph, scores: Scores, genome: Genome) -> Scores:
     """The pull on each gene: 1 + ln(t/m) if it goes, -1 - ln(m/t) if it stays; m its norm, t the threshold.
 
     The threshold of a layer is the largest norm that goes; a layer that loses nothing is left alone.
@@ -64,7 +64,7 @@ def balance_factors(graph: ChannelGraph, scores: Scores, genome: Bits) -> Scores
     return factors
 
 
-def train_balanced(context: Context, item: tuple[Bits, Scores]) -> Network:
+def train_balanced(context: Context, item: tuple[Genome, Scores]) -> Network:
     """Train the whole network with the pulls, then cut it; one that diverges has failed."""
     genome, factors = item
     task, graph = context.task, context.graph

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import RunError
-from deeppruning.graph.plan import Bits
+from deeppruning.genome import Genome, Population
 from deeppruning.importance.budget import meet_flops
 
 
@@ -32,10 +32,12 @@ class Genetic(Method):
         generator = problem.generator()
         return [Network(self._evolve(problem, target, budget, generator)) for target in targets]
 
-    def _evolve(self, problem: Problem, target: Target, budget: int, generator: np.random.Generator) -> Bits:
+    def _evolve(
+        self, problem: Problem, target: Target, budget: int, generator: np.random.Generator
+    ) -> Genome:
         genes, size = problem.graph.num_genes, min(self.population, budget)
 
-        def fit_in(genomes: Bits) -> Bits:
+        def fit_in(genomes: Population) -> Population:
             orders = [generator.permutation(genes).tolist() for _ in genomes]
             pairs = zip(genomes, orders, strict=True)
             return np.array([meet_flops(problem.graph, one, order, target.flops) for one, order in pairs])

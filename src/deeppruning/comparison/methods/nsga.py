@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.methods.searching import Searching
 from deeppruning.comparison.problem import Problem
-from deeppruning.graph.plan import Bits
+from deeppruning.genome import Genome
 from deeppruning.pruning.runner import make_strategy
 
 
@@ -29,7 +29,7 @@ class NSGA2(Searching):
         """How pymoo is to order candidates that do not dominate each other."""
         return "cd"
 
-    def search(self, problem: Problem) -> list[tuple[Bits, NDArray[np.float64]]]:
+    def search(self, problem: Problem) -> list[tuple[Genome, NDArray[np.float64]]]:
         """Ask and tell to the end."""
         from pymoo.algorithms.moo.nsga2 import NSGA2 as Algorithm
         from pymoo.algorithms.moo.nsga2 import RankAndCrowding

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import Diverged
-from deeppruning.graph.plan import Bits
+from deeppruning.genome import Genome
 from deeppruning.importance.budget import meet_flops, order_by
 from deeppruning.importance.criteria import Criterion, L1Norm
 from deeppruning.importance.orders import prunable, rank_shares
@@ -85,7 +85,7 @@ class L1Sensitivity(Ranking):
         return [int(gene) for gene in np.lexsort((rank_shares(graph, scores), turns))]
 
 
-def plain_error(context: Context, genome: Bits) -> float:
+def plain_error(context: Context, genome: Genome) -> float:
     """The error on the sample, cut and not trained; a cut that leaves no finite output gets all wrong."""
     try:
         error = context.task.untrained_error(context.graph.prune(genome))
@@ -95,7 +95,7 @@ def plain_error(context: Context, genome: Bits) -> float:
     return error
 
 
-def _without(genome: Bits, genes: NDArray[np.int64]) -> Bits:
+def _without(genome: Genome, genes: NDArray[np.int64]) -> Genome:
     thinner = genome.copy()
     thinner[genes] = False
     return thinner

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import RunError
-from deeppruning.graph.plan import Bits
+from deeppruning.genome import Genome
 from deeppruning.importance.budget import TOLERANCE, meet_flops
 from deeppruning.pruning.runner import make_strategy
 from deeppruning.registry import METHODS
@@ -26,7 +26,7 @@ class Searching(Method):
     kind = "searches"
 
     @abstractmethod
-    def search(self, problem: Problem) -> list[tuple[Bits, NDArray[np.float64]]]:
+    def search(self, problem: Problem) -> list[tuple[Genome, NDArray[np.float64]]]:
         """Batches of genomes (k, genes) with their errors and FLOPs (k, 2)."""
 
     def propose(self, problem: Problem, targets: Sequence[Target]) -> list[Network]:
@@ -65,7 +65,7 @@ class Strategy(Searching):
         self.selection = selection
         self.name = f"es-{selection}"
 
-    def search(self, problem: Problem) -> list[tuple[Bits, NDArray[np.float64]]]:
+    def search(self, problem: Problem) -> list[tuple[Genome, NDArray[np.float64]]]:
         """Ask and tell to the end."""
         config = replace(problem.search, selection=self.selection, seed=problem.seed)
         strategy = make_strategy(problem.context, config)
@@ -92,7 +92,7 @@ class RandomSearch(Searching):
     name = "random-search"
     kind = "floors"
 
-    def search(self, problem: Problem) -> list[tuple[Bits, NDArray[np.float64]]]:
+    def search(self, problem: Problem) -> list[tuple[Genome, NDArray[np.float64]]]:
         """All candidates at once: none learns from another."""
         generator = problem.generator()
         shares = generator.uniform(0.1, 1.0, size=(problem.search.evaluations, 1))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.data.batches import Batches
-from deeppruning.graph.plan import Bits
+from deeppruning.genome import Genome
 from deeppruning.importance.budget import meet_flops
 from deeppruning.importance.orders import prunable, uniform_order
 from deeppruning.system.device import precision_of
@@ -71,7 +71,7 @@ class ThiNet(Method):
                 network(batch)
         return [reading for reading in readings if reading.rows]
 
-    def _scaled(self, problem: Problem, readings: "list[Reading]", genome: Bits) -> dict[str, Tensor]:
+    def _scaled(self, problem: Problem, readings: "list[Reading]", genome: Genome) -> dict[str, Tensor]:
         thin = problem.graph.prune(genome).cpu()
         for reading in readings:
             scales = reading.scales(genome)
@@ -158,7 +158,7 @@ class Reading:
                 into[place[gene], column] = 1.0
         return np.asarray(into @ gram @ into.T) / max(float(gram.sum()), 1e-12)
 
-    def scales(self, genome: Bits) -> Matrix:
+    def scales(self, genome: Genome) -> Matrix:
         """A factor for each input that is left, so that together they come closest to the whole sums."""
         kept = np.append(genome, True)[self.genes]
         gram = self._gram

@@ -6,9 +6,9 @@ import numpy as np
 
 from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
+from deeppruning.genome import candidate_seed
 from deeppruning.importance.budget import meet_flops
 from deeppruning.importance.orders import uniform_order
-from deeppruning.pruning.candidate import candidate_seed
 from deeppruning.pruning.task import redraw_weights
 
 

@@ -10,12 +10,13 @@ from deeppruning.objectives import OBJECTIVES, Function
 from deeppruning.reporting.plots import population
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
 from deeppruning.reporting.sections.layers import layer_genes
+from deeppruning.runs import facts
 
 
 def _collect(source: Source, data: Data) -> Data:
     genes = layer_genes(source.facts)
     rows = source.snapshot["candidates"]
-    branches = source.facts.get("branches", {})
+    branches = source.facts.get(facts.BRANCHES.key, {})
     candidates = [_candidate(row, genes, branches) for row in rows if row["status"] != "waiting"]
     objective = source.run.config.get("search", {}).get("objective", "flops")
     return {

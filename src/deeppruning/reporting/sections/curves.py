@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deeppruning.reporting.data import ROLES
 from deeppruning.reporting.plots import finetuning
 from deeppruning.reporting.section import SECTIONS, Section
+from deeppruning.roles import ROLES
 
 
 def _curves(

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deeppruning.reporting.data import ROLES
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
+from deeppruning.roles import ROLES
+from deeppruning.runs import facts
 
 
 def _collect(source: Source, data: Data) -> Data:
@@ -15,22 +16,22 @@ def _collect(source: Source, data: Data) -> Data:
 
 
 def _solutions(
-    facts: Mapping[str, Any], picks: Sequence[Mapping[str, Any]], data: Mapping[str, Any]
+    kept: Mapping[str, Any], picks: Sequence[Mapping[str, Any]], data: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """The picks, from heavy to light, fine-tuned or as the search has them now; then all others saved."""
     by_id = {row["id"]: row for row in data["candidates"]}
     latest = picks[-1] if picks else {}
     found = []
     for role in ROLES:
-        saved = facts.get(f"solution/{role}")
+        saved = kept.get(facts.solution_fact(role).key)
         if saved is not None:
             found.append({"role": role, "final": not saved.get("failure"), **saved})
         elif latest.get(role) in by_id:
             found.append({"role": role, "final": False, **_provisional(by_id[latest[role]], data)})
-    for key, saved in facts.items():
-        role = key.removeprefix("solution/")
-        if key.startswith("solution/") and role not in ROLES and isinstance(saved, dict):
-            found.append({"role": role, "final": True, **saved})
+    for key, saved in kept.items():
+        other = facts.solution_role(key)
+        if other is not None and other not in ROLES:
+            found.append({"role": other, "final": True, **saved})
     return found
 
 
