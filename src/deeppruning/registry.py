@@ -3,7 +3,7 @@
 Whoever looks into a registry has all modules of its package imported first, so a new file there is all it
 takes to add a thing. Things are listed by the place they ask for, then in the order of their modules: that of
 `ORDER` where the package has one, then by the alphabet, then those of other packages. Names of objectives and
-evaluations are options, which are checked without torch: their modules import what is heavy where they use it.
+evaluations are options, which are checked without torch: modules import what is heavy where they use it.
 """
 
 import importlib
