@@ -183,6 +183,12 @@ def test_misspelt_names_are_refused_as_before(options: dict[str, str]) -> None:
     assert str(refused.value) == f"unknown {kind} {given!r}; did you mean {nearest}? Known: {known}"
 
 
+@pytest.mark.parametrize("table", [{"objective": ["flops"]}, {"evaluation": {"a": 1}}])
+def test_values_of_another_kind_are_refused(table: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"unknown {next(iter(table))}"):
+        dp.SearchConfig.from_table(table)
+
+
 def test_flops_that_cannot_be_asked_for() -> None:
     graph = dp.ChannelGraph(tiny_net(), torch.zeros(1, 1, 8, 8))
     evidence = Evidence(graph, tiny_net())

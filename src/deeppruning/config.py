@@ -32,7 +32,7 @@ def _whole(name: str, value: int, low: int, high: int = 2**31 - 1) -> None:
 
 
 def _one_of(name: str, value: str, allowed: Iterable[str]) -> None:
-    if value not in allowed:
+    if value not in list(allowed):  # a list, because a value out of a file may be one that cannot be hashed
         raise unknown(name, str(value), allowed)
 
 
