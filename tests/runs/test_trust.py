@@ -123,9 +123,9 @@ def test_ones_own_run_needs_no_further_word(name: str, run: Path) -> None:
     assert done.exit_code == 0, done.output
 
 
-def test_code_may_be_named_again(run: Path, finished: Path) -> None:
+def test_code_may_be_named_again(run: Path, finished_run: Path) -> None:
     edit(run, "model", spec="os:system")
-    spec = f"{finished.parent / 'nets.py'}:tiny"
+    spec = f"{finished_run.parent / 'nets.py'}:tiny"
     done = call("export", run, "--format", "safetensors", "--model", spec)
     assert done.exit_code == 0, done.output
     assert read_network(run, "knee", spec=spec).name == "knee"
