@@ -159,6 +159,7 @@ def test_other_ranks_and_layouts_keep_their_shapes():
     assert Hollow(Extents.of(nn.LayerNorm(5)))(torch.zeros(2, 7, 5)).shape == (2, 7, 0)
     assert Hollow(Extents.of(nn.Conv3d(1, 2, 3)))(torch.zeros(2, 1, 5, 6, 7)).shape == (2, 0, 3, 4, 5)
     assert Hollow(Extents.of(nn.Conv2d(1, 2, 3)))(torch.zeros(1, 5, 6)).shape == (0, 3, 4)  # no batch
+    assert Hollow(Extents.of(nn.AdaptiveAvgPool2d([2, 3])))(torch.zeros(1, 4, 6, 6)).shape == (1, 0, 2, 3)
     linear = Answer(torch.tensor([1.0, 2.0]), Extents.of(nn.Linear(5, 2)))
     assert torch.equal(linear(torch.zeros(3, 0)), torch.tensor([[1.0, 2.0]] * 3))
     assert Extents.of(nn.LSTM(2, 2)) is None

@@ -141,8 +141,5 @@ class Plan:
         """How many filters of a layer stay."""
         for known in self.layers:
             if known.name == layer:
-                return self._tally_of(known.genes, population)
+                return Tally(self.num_genes, [known.genes])(population)[:, 0]
         return np.full(len(population), float(self.shapes[f"{layer}.weight"][0]))
-
-    def _tally_of(self, genes: Genes, population: Bits) -> NDArray[np.float64]:
-        return Tally(self.num_genes, [genes])(population)[:, 0]

@@ -67,7 +67,7 @@ def extents_of(name: str, module: nn.Module) -> Extents:
     return found
 
 
-def _convolution(module: _ConvNd) -> Extents | None:
+def _convolution(module: _ConvNd) -> Extents:
     rank = len(module.kernel_size)
     reach = [
         dilation * (size - 1) for dilation, size in zip(module.dilation, module.kernel_size, strict=True)
@@ -95,13 +95,13 @@ def _pool(module: Any) -> Extents:
 
 def _adaptive(module: Any) -> Extents:
     rank = int(type(module).__name__[-2])
-    wanted = module.output_size if isinstance(module.output_size, tuple) else (module.output_size,) * rank
+    wanted = _each(module.output_size, rank)
     times = tuple(1 if size is None else 0 for size in wanted)
     plus = tuple(-1 if size is None else size - 1 for size in wanted)
     return Extents(times, plus, (1,) * rank)
 
 
-def _each(value: Any, rank: int) -> tuple[int, ...]:
+def _each(value: Any, rank: int) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
 
 

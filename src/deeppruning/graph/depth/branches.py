@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
@@ -20,18 +18,10 @@ from torch.nn.modules.conv import _ConvNd
 from deeppruning.graph.cut.hollow import Extents
 from deeppruning.graph.depth.flow import Flow
 from deeppruning.graph.labels.payloads import Channels, Constant
+from deeppruning.graph.plan import Genes
 from deeppruning.graph.trace.tracer import Record
 
 Emptied = frozenset[int]  # units by number
-Genes = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Unit:
-    """Genes that make up all filters of these layers: they may go together, and the layers with them."""
-
-    layers: tuple[str, ...]
-    genes: Genes
 
 
 @dataclass(frozen=True)
@@ -84,37 +74,38 @@ class Branches:
     """One run of a network, as a graph on which units can be emptied."""
 
     def __init__(
-        self, model: nn.Module, flow: Flow, records: Sequence[Record], genes: Genes, units: Sequence[Unit]
+        self, model: nn.Module, flow: Flow, records: Sequence[Record], genes: Genes, units: Sequence[Genes]
     ) -> None:
         self.flow = flow
         self.kinds = {name: Kind.of(model.get_submodule(name)) for name in flow.calls}
-        unit_of = {int(gene): number for number, unit in enumerate(units) for gene in unit.genes}
+        unit_of = {int(gene): number for number, unit in enumerate(units) for gene in unit}
         self.covers: list[Emptied | None] = []  # operation -> units without which nothing of it is left
-        self.places: list[list[int]] = [[] for _ in units]  # unit -> operations on its channels
+        self.operations: list[list[int]] = [[] for _ in units]  # unit -> operations on its channels
         self.makers: list[list[int]] = [[] for _ in units]  # unit -> operations its channels come from
         touched: list[Emptied] = []
-        for place, record in enumerate(records):
+        for operation, record in enumerate(records):
             found = _genes_at(record, genes)
             here = frozenset(unit_of[gene] for gene in found if gene in unit_of)
             whole = all(isinstance(payload, (Channels, Constant)) for payload in record.payloads)
             self.covers.append(here if found and whole and found <= unit_of.keys() else None)
-            before = frozenset().union(*(touched[source] for source in flow.reads[place] if source >= 0))
+            before = frozenset().union(*(touched[source] for source in flow.reads[operation] if source >= 0))
             touched.append(here)
             for number in here:
-                self.places[number].append(place)
+                self.operations[number].append(operation)
             for number in here - before:
-                self.makers[number].append(place)
-        self.first_of: dict[int, int] = {}  # the same -> the first one of that call
+                self.makers[number].append(operation)
         self.call_of: dict[int, str] = {}  # last operation of a leaf's call -> the leaf
+        self.first_of: dict[int, int] = {}  # the same -> the first operation of that call
         for name, spans in flow.calls.items():
-            if self.kinds[name].leaf:
-                self.call_of.update({stop - 1: name for start, stop in spans if stop > start})
-                self.first_of.update({stop - 1: start for start, stop in spans if stop > start})
+            for start, stop in spans:
+                if self.kinds[name].leaf and stop > start:
+                    self.call_of[stop - 1] = name
+                    self.first_of[stop - 1] = start
         self.readers: list[set[int]] = [set() for _ in records]
-        for place, reads in enumerate(flow.reads):
+        for operation, reads in enumerate(flow.reads):
             for source in reads:
                 if source >= 0:
-                    self.readers[source].add(place)
+                    self.readers[source].add(operation)
         self.usual = State(self, frozenset())
 
 
@@ -127,18 +118,18 @@ class State:
         count = len(flow.reads)
         self.empty = [cover is not None and cover <= emptied for cover in branches.covers]
         self.hears: list[frozenset[int]] = []  # operation -> the inputs of the network it depends on
-        for place in range(count):
-            self.hears.append(frozenset() if self.empty[place] else self._heard(flow.reads[place]))
+        for operation in range(count):
+            self.hears.append(frozenset() if self.empty[operation] else self._heard(flow.reads[operation]))
         self.answers = self._answers() if emptied else {}
         self.needed = [False] * count
-        stack = [place for writers in flow.outputs for place in writers if place >= 0]
+        stack = [operation for writers in flow.outputs for operation in writers if operation >= 0]
         while stack:
-            place = stack.pop()
-            if self.needed[place] or self.empty[place]:
+            operation = stack.pop()
+            if self.needed[operation] or self.empty[operation]:
                 continue
-            self.needed[place] = True
-            if branches.call_of.get(place) not in self.answers:
-                stack += [source for source in flow.reads[place] if source >= 0]
+            self.needed[operation] = True
+            if branches.call_of.get(operation) not in self.answers:
+                stack += [source for source in flow.reads[operation] if source >= 0]
 
     def speaks(self) -> bool:
         """Whether every output still depends on every input it depended on."""
@@ -151,12 +142,12 @@ class State:
 
     def resting(self) -> Emptied:
         """The units that nobody hears or that hear nothing any more, those emptied among them."""
-        pairs = enumerate(zip(self.branches.makers, self.branches.places, strict=True))
+        pairs = enumerate(zip(self.branches.makers, self.branches.operations, strict=True))
         return frozenset(
             number
-            for number, (makers, places) in pairs
-            if not any(self.hears[place] for place in makers)
-            or not any(self.needed[place] for place in places)
+            for number, (makers, operations) in pairs
+            if not any(self.hears[operation] for operation in makers)
+            or not any(self.needed[operation] for operation in operations)
         )
 
     def forms(self) -> Forms:
@@ -167,31 +158,33 @@ class State:
         usual, kinds = self.branches.usual, self.branches.kinds
         hollow: set[str] = set()
         busy: set[str] = set()
-        for place, name in self.branches.call_of.items():
+        for operation, name in self.branches.call_of.items():
             if name not in self.answers:
-                gone = self.empty[place] or (usual.needed[place] and not self.needed[place])
+                gone = self.empty[operation] or (usual.needed[operation] and not self.needed[operation])
                 (hollow if gone else busy).add(name)
         hollow = {name for name in hollow if kinds[name].known}
         return Forms(frozenset(hollow), dict(self.answers), self._spread(), frozenset(busy))
 
     def _spread(self) -> frozenset[str]:
         """The answers that are not simply added to, or multiplied with, something of full size."""
-        places = self.branches.call_of.items()
-        return frozenset(name for place, name in places if name in self.answers and not self._widens(place))
+        operations = self.branches.call_of.items()
+        return frozenset(
+            name for operation, name in operations if name in self.answers and not self._widens(operation)
+        )
 
-    def _widens(self, place: int) -> bool:
+    def _widens(self, operation: int) -> bool:
         """Whether a constant of one place a map is brought to full size by whoever reads it."""
         flow = self.branches.flow
-        if any(place in writers for writers in flow.outputs):
+        if any(operation in writers for writers in flow.outputs):
             return False
-        for reader in self.branches.readers[place]:
+        for reader in self.branches.readers[operation]:
             if reader not in flow.pointwise:
                 return False
             if not self.hears[reader]:
                 if not self._widens(reader):
                     return False
-            elif place in flow.overwrites.get(reader, ()) or not any(
-                source < 0 or self.hears[source] for source in flow.alike[reader]
+            elif operation in flow.overwrites.get(reader, ()) or not any(
+                source < 0 or self.hears[source] for source in flow.pointwise[reader]
             ):
                 return False
         return True
@@ -199,27 +192,31 @@ class State:
     def _answers(self) -> dict[str, str]:
         """Layers that read nothing any more but are heard; with a batch norm behind, that one answers."""
         found: dict[str, str] = {}
-        for place, name in self.branches.call_of.items():
-            silent = self.branches.usual.hears[place] and not self.hears[place] and not self.empty[place]
-            if silent and self.branches.kinds[name].layer and self._reads_nothing(place):
-                norm = self._norm_behind(place)
+        for operation, name in self.branches.call_of.items():
+            silent = (
+                self.branches.usual.hears[operation]
+                and not self.hears[operation]
+                and not self.empty[operation]
+            )
+            if silent and self.branches.kinds[name].layer and self._reads_nothing(operation):
+                norm = self._norm_behind(operation)
                 found[norm or name] = name if norm else ""
         return found
 
-    def _reads_nothing(self, place: int) -> bool:
+    def _reads_nothing(self, operation: int) -> bool:
         """Whether all that the call ending here reads from outside is empty."""
-        start = self.branches.first_of[place]
+        start = self.branches.first_of[operation]
         outside = {
             source
-            for inner in range(start, place + 1)
+            for inner in range(start, operation + 1)
             for source in self.branches.flow.reads[inner]
             if source < start
         }
         return all(source >= 0 and self.empty[source] for source in outside)
 
-    def _norm_behind(self, place: int) -> str | None:
+    def _norm_behind(self, operation: int) -> str | None:
         """The batch norm that alone reads this operation, if it can be worked out beforehand."""
-        readers = self.branches.readers[place]
+        readers = self.branches.readers[operation]
         last = max(readers, default=-1)
         name = self.branches.call_of.get(last)
         if name is None or any(reader < self.branches.first_of[last] for reader in readers):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
-from deeppruning.graph.depth.branches import Branches, Emptied, Forms, Settled, State, Unit
-
-Bits = NDArray[np.bool_]
+from deeppruning.graph.depth.branches import Branches, Emptied, Forms, Settled, State
+from deeppruning.graph.plan import Bits, Genes
 
 
 class Depth:
@@ -21,7 +19,7 @@ class Depth:
     does in each, and a submodule is replaced in all of them alike.
     """
 
-    def __init__(self, model: nn.Module, units: Sequence[Unit], modes: Sequence[Branches]) -> None:
+    def __init__(self, model: nn.Module, units: Sequence[Genes], modes: Sequence[Branches]) -> None:
         self.units = list(units)
         self.modes = modes
         self.several = _several_names(model)
@@ -44,7 +42,8 @@ class Depth:
     def _settle(self, emptied: Emptied) -> Settled:
         while True:
             states = [State(mode, emptied) for mode in self.modes]
-            resting = frozenset.intersection(*(state.resting() for state in states)) - self.idle | emptied
+            resting = frozenset.intersection(*(state.resting() for state in states))
+            resting = (resting - self.idle) | emptied
             if resting == emptied:
                 break
             emptied = resting
@@ -56,7 +55,7 @@ class Depth:
 
     def gone(self, genome: Bits) -> Emptied:
         """The units of which a genome keeps nothing."""
-        return frozenset(n for n, unit in enumerate(self.units) if not genome[unit.genes].any())
+        return frozenset(n for n, unit in enumerate(self.units) if not genome[unit].any())
 
     def close(self, genome: Bits) -> Emptied:
         """The units that go under this genome; the lowest are given back where it would fall silent."""
@@ -73,15 +72,15 @@ class Depth:
     def branches(self) -> dict[frozenset[int], tuple[str, ...]]:
         """Genes of each unit that may be emptied -> the submodules that disappear with it."""
         return {
-            frozenset(self.units[number].genes.tolist()): tuple(
+            frozenset(self.units[number].tolist()): tuple(
                 sorted(self.settle(frozenset({number})).forms.replaced)
             )
             for number in self.allowed
         }
 
-    def genes(self, units: Iterable[int]) -> NDArray[np.int64]:
+    def genes(self, units: Iterable[int]) -> Genes:
         """The genes of these units."""
-        found = [self.units[number].genes for number in units]
+        found = [self.units[number] for number in units]
         return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
     def _with_parameters(self, forms: Forms) -> Forms:
@@ -93,14 +92,14 @@ class Depth:
         return replace(forms, dropped=(*hollow, *spare), biased=tuple(biased))
 
 
-def find_units(layers: Mapping[str, NDArray[np.int64]], groups: Sequence[tuple[int, ...]]) -> list[Unit]:
-    """Groups of genes that make up all filters of their layers."""
-    units = []
-    for genes in groups:
-        own = [name for name, held in layers.items() if set(held.tolist()) & set(genes)]
-        if own and all(set(layers[name].tolist()) == set(genes) for name in own):
-            units.append(Unit(tuple(own), np.array(sorted(genes), dtype=np.int64)))
-    return units
+def find_units(layers: Iterable[Genes], groups: Iterable[tuple[int, ...]]) -> list[Genes]:
+    """Groups of genes that make up all filters of the layers they are in."""
+    held = [set(genes.tolist()) for genes in layers]
+    return [
+        np.array(sorted(group), dtype=np.int64)
+        for group in groups
+        if all(genes == set(group) for genes in held if genes & set(group))
+    ]
 
 
 def _merged(forms: Sequence[Forms]) -> Forms | None:

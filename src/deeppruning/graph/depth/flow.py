@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from deeppruning.graph.trace.follow import Follower, tensors_in
+from deeppruning.graph.trace.follow import Follower, execute, tensors_in
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,7 @@ class Flow:
     reads: list[frozenset[int]]
     outputs: tuple[frozenset[int], ...]  # of each tensor the network hands back, who wrote it
     calls: dict[str, list[tuple[int, int]]]  # submodule -> (first operation, one past the last) of each call
-    pointwise: frozenset[int]  # operations that work element by element
-    alike: dict[int, frozenset[int]]  # of those: what they read in the very shape they give
+    pointwise: dict[int, frozenset[int]]  # element-wise operation -> what it reads in its own shape
     overwrites: dict[int, frozenset[int]]  # operation -> who wrote the memory that it writes to in place
 
 
@@ -46,7 +45,7 @@ class FlowRun(Follower):
         self.calls: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self.memories: dict[int, _Memory] = {}
         self.starts: list[int] = []
-        self.alike: dict[int, frozenset[int]] = {}
+        self.pointwise: dict[int, frozenset[int]] = {}
         self.overwrites: dict[int, frozenset[int]] = {}
 
     def follow(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow:
@@ -55,18 +54,17 @@ class FlowRun(Follower):
             self._memory(tensor).writers.add(-1 - number)
         results = tensors_in(self.run(model, args, kwargs))
         outputs = tuple(self._writers([tensor]) for tensor in results)
-        pointwise = frozenset(self.alike)
-        return Flow(self.reads, outputs, dict(self.calls), pointwise, self.alike, self.overwrites)
+        return Flow(self.reads, outputs, dict(self.calls), self.pointwise, self.overwrites)
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and note what it reads and where it writes."""
-        result = func(*args, **kwargs)
+        result = execute(func, args, kwargs)  # as the trace does, for both must run the same operations
         outputs = tensors_in(result)
         if outputs:
             inputs = tensors_in((args, kwargs))
             number = len(self.reads)
             if torch.Tag.pointwise in func.tags:
-                self.alike[number] = self._writers(x for x in inputs if x.shape == outputs[0].shape)
+                self.pointwise[number] = self._writers(x for x in inputs if x.shape == outputs[0].shape)
             if func._schema.is_mutable:
                 self.overwrites[number] = self._writers(outputs) - {number}
             self._note(inputs, outputs, is_view=func.is_view)

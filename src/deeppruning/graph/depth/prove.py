@@ -12,7 +12,7 @@ import numpy as np
 
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.graph.depth.branches import Branches, Unit
+from deeppruning.graph.depth.branches import Branches
 from deeppruning.graph.depth.find import Depth, find_units
 from deeppruning.graph.depth.flow import FlowRun
 from deeppruning.graph.depth.repair import DepthRepair
@@ -40,11 +40,10 @@ class DepthFinder:
 
     def find(self) -> Depth:
         """The units, those that passed every comparison allowed."""
-        depth = Depth(
-            self.scenes["eval"][0].model,
-            self._units(),
-            [self._branches(*each) for each in self.scenes.values()],
-        )
+        groups = [group.genes for group in make_groups(self.plan) if group.prunable]
+        units = find_units([layer.genes for layer in self.plan.layers], groups)
+        modes = [self._branches(*each, units) for each in self.scenes.values()]
+        depth = Depth(self.scenes["eval"][0].model, units, modes)
         candidates = depth.allowed
         if candidates and not self._equal(depth):
             depth.allowed = frozenset()
@@ -55,15 +54,11 @@ class DepthFinder:
                     depth.allowed = before
         return depth
 
-    def _units(self) -> list[Unit]:
-        layers = {layer.name: layer.genes for layer in self.plan.layers}
-        return find_units(layers, [group.genes for group in make_groups(self.plan) if group.prunable])
-
-    def _branches(self, scene: Scene, records: Sequence[Record]) -> Branches:
+    def _branches(self, scene: Scene, records: Sequence[Record], units: Sequence[Genes]) -> Branches:
         model = scene.copy()
         with seeded():
             flow = FlowRun(model, self.detached).follow(model, scene.args, scene.kwargs)
-        return Branches(model, flow, records, self.gene_of_class[self.classes], self._units())
+        return Branches(model, flow, records, self.gene_of_class[self.classes], units)
 
     def _equal(self, depth: Depth) -> bool:
         """Whether the network without all units allowed, thinned elsewhere, gives what silence gives."""
@@ -73,6 +68,7 @@ class DepthFinder:
         genome = DepthRepair(plan.repair(), depth)(drawn)[0]
         recipe = plan.recipe(genome)
         try:
+            # Training mode has only to run: its random masks depend on sizes.
             outputs = {mode: self._run(scene, recipe) for mode, (scene, _) in self.scenes.items()}
         except Exception:
             return False  # some function does not take a tensor without channels

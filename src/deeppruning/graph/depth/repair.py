@@ -1,8 +1,7 @@
 """Repair where whole units may go: what hangs on them goes too, and everything else keeps what it must."""
 
-import numpy as np
-
-from deeppruning.graph.depth.find import Bits, Depth
+from deeppruning.graph.depth.find import Depth
+from deeppruning.graph.plan import Bits
 from deeppruning.graph.repair import FilterRepair
 
 
@@ -22,4 +21,4 @@ class DepthRepair:
         repaired = self.ordinary(filled)
         for genome, genes in zip(repaired, gone, strict=True):
             genome[genes] = False
-        return np.asarray(repaired)
+        return repaired
