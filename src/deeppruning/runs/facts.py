@@ -141,7 +141,8 @@ _SOLUTION, _DIVERGED = "solution/", "diverged/"
 _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
-        OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, FINISHED, LATENCY, BENCH,
+        OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, FINISHED,
+        LATENCY, BENCH,
     )
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from deeppruning.graph.trace.follow import Follower, execute, tensors_in
+from deeppruning.graph.trace.follow import Follower, tensors_in
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class FlowRun(Follower):
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and note what it reads and where it writes."""
-        result = execute(func, args, kwargs)  # as the trace does, for both must run the same operations
+        result = func(*args, **kwargs)
         outputs = tensors_in(result)
         if outputs:
             inputs = tensors_in((args, kwargs))

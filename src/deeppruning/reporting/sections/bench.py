@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from deeppruning.reporting.section import SECTIONS, Section
+from deeppruning.runs import facts
 
 
-def _bench(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+def _bench(kept: Mapping[str, Any]) -> dict[str, Any] | None:
     """Latencies: {"networks": {role: {"latency_ms": {how: {"median": 1.2, "spread": 0.1}}}}}.
 
     Those of `deeppruning bench`, or else the seconds for one input that a run measures at its end.
     """
-    bench, brief = facts.get("bench"), facts.get("latency_batch_1")
+    bench, brief = kept.get(facts.BENCH.key), kept.get(facts.LATENCY.key)
     if isinstance(bench, dict) and isinstance(bench.get("networks"), dict):
         return bench
     if not isinstance(brief, dict):

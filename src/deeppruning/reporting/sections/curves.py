@@ -1,13 +1,12 @@
 """The fine-tuning of the picks, epoch by epoch."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deeppruning.reporting.plots import finetuning
 from deeppruning.reporting.section import SECTIONS, Section
-from deeppruning.roles import ROLES
+from deeppruning.roles import ROLES, candidate_number
 
 
 def _curves(
@@ -19,8 +18,7 @@ def _curves(
         by_solution.setdefault(row["solution"], []).append(values)
     curves = []
     for name, rows in by_solution.items():
-        found = re.match(r"candidate-(\d+)", name)
-        id_ = int(found[1]) if found else None
+        id_ = candidate_number(name)
         roles = [entry["role"] for entry in solutions if entry.get("id") == id_ and id_ is not None]
         picked = [role for role in roles if role in ROLES]
         # A name with a slash is a second training by other options, saved as the candidate's own.

@@ -7,13 +7,14 @@ import numpy as np
 
 from deeppruning.reporting.plots import layers
 from deeppruning.reporting.section import SECTIONS, Section
+from deeppruning.runs import facts
 
 Genes = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def layer_genes(facts: Mapping[str, Any]) -> dict[str, Genes]:
+def layer_genes(kept: Mapping[str, Any]) -> dict[str, Genes]:
     """The genes of each layer's filters; the first runs kept only widths, which tell nothing here."""
-    known = {name: genes for name, genes in facts.get("layers", {}).items() if isinstance(genes, list)}
+    known = {name: genes for name, genes in kept.get(facts.LAYERS.key, {}).items() if isinstance(genes, list)}
     return {name: np.array(genes, dtype=np.int64) for name, genes in known.items()}
 
 
