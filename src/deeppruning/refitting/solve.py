@@ -2,8 +2,9 @@
 
 >>> fit = Fit(inputs=1, outputs=1, intercept=False)
 >>> fit.add(torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [6.0]]))
->>> fit.solve(torch.zeros(1, 1), ridge=0.0)[0].tolist()
-[[3.0]]
+>>> weights, _ = fit.solve(torch.zeros(1, 1), ridge=0.0)
+>>> round(weights.item(), 4)
+3.0
 """
 
 from __future__ import annotations
