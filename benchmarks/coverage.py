@@ -33,9 +33,10 @@ TOOLS = ("ours", "torch_pruning")
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 
-def measure(key: str, limit: int) -> Row:
-    """Both tools on one network."""
-    return {"network": key, "size": NETWORKS[key].size, **{tool: _trial(tool, key, limit) for tool in TOOLS}}
+def measure(key: str, limit: int, tools: Sequence[str], before: Row) -> Row:
+    """These tools on one network; what an earlier run found of the other stays."""
+    found = {tool: _trial(tool, key, limit) for tool in tools}
+    return {"network": key, "size": NETWORKS[key].size, **before, **found}
 
 
 def _trial(tool: str, key: str, limit: int) -> Row:
@@ -95,8 +96,10 @@ def main() -> None:
         "--json", type=Path, help="keep one line of JSON for each network; lines of others stay"
     )
     parser.add_argument("--markdown", type=Path, help="write the table into this file")
+    parser.add_argument("--only", choices=TOOLS, help="measure one tool; the JSON file has the other")
     parser.add_argument("--table-only", action="store_true", help="do not measure, only write the table")
     options = parser.parse_args()
+    tools = (options.only,) if options.only else TOOLS
     unknown = [key for key in options.networks if key not in NETWORKS]
     if unknown:
         sys.exit(f"unknown network {unknown[0]!r}; the table knows: {', '.join(NETWORKS)}")
@@ -107,7 +110,7 @@ def main() -> None:
             sys.exit(problem)
         import_libraries()
         for key in options.networks or NETWORKS:
-            rows[key] = measure(key, options.limit)
+            rows[key] = measure(key, options.limit, tools, rows.get(key, {}))
             sys.stdout.write(sentence(rows[key]) + "\n")
             sys.stdout.flush()
             if options.json:
