@@ -36,7 +36,7 @@ def many(graph: ChannelGraph, seed: int, count: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", SPLITS)
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(width=st.integers(2, 64), seed=st.integers(0, 1000))
 def test_every_genome_of_every_split_is_right(name, width, seed):
     graph = graph_of(name, width)
@@ -110,10 +110,10 @@ def test_two_networks_in_one_stay_apart():
 
 
 def test_a_thin_network_that_splits_by_its_own_width_can_be_pruned_again():
-    for width in (8, 16, 20, 32):
+    for width in (8, 20, 32):
         graph = graph_of("split_quarters", width)
         assert graph.num_genes == width // 4
-        for seed in range(4):
+        for seed in range(2):
             genome = many(graph, seed, 1)[0]
             thin = graph.prune(genome)
             again = ChannelGraph(thin, IMAGE)
@@ -121,8 +121,13 @@ def test_a_thin_network_that_splits_by_its_own_width_can_be_pruned_again():
             assert_right(again, many(again, seed, 8))
 
 
+def test_positions_that_are_rounded_hold_at_the_smallest_width_too():
+    graph = graph_of("only_the_middle", 13)
+    assert_right(graph, np.vstack([np.zeros(graph.num_genes, dtype=bool), many(graph, 13, 20)]))
+
+
 def test_a_ragged_split_by_its_own_width_is_right():
-    for width in range(4, 20):
+    for width in (5, 9, 13, 14, 19):
         graph = graph_of("split_quarters", width)
         assert_right(graph, many(graph, width, 20))
 

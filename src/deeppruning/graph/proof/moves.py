@@ -39,6 +39,11 @@ class Move:
         genes = np.unique(np.concatenate([*self.inputs, *self.outputs]))
         return np.asarray(genes[genes >= 0])
 
+    def width(self, genome: Bits) -> int:
+        """How many channels come in."""
+        extended = np.append(genome, True)
+        return int(sum(extended[genes].sum() for genes in self.inputs))
+
     def seen(self, genome: Bits) -> Seen:
         """What is due under this genome, beside the widths that code could compute it from."""
         extended = np.append(genome, True)

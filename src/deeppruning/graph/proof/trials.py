@@ -37,13 +37,18 @@ class Trials:
         self._remove_everywhere(tried)
         yield from tried[1:]
         if self.moves:
-            yield from self._structured()
+            structured = self._structured()
+            yield from structured
+            yield from self._emptied_moves([*tried, *structured])
 
     def _mended(self, genome: Bits) -> Bits:
         return np.asarray(self.repair(genome[None])[0])
 
     def _structured(self) -> list[Bits]:
-        """Of every layer the first half, the last, every second filter, the others, one only; most of all."""
+        """Of every layer the first half, the last, every second filter, the others, one only; most of all.
+
+        Code that computes sizes by a rule of three and rounds is wrong at the smallest size if anywhere.
+        """
         count = self.plan.num_genes
         genomes = np.ones((5, count), dtype=np.bool_)
         for layer in self.plan.layers:
@@ -51,9 +56,18 @@ class Trials:
             half = len(own) // 2
             genomes[0, own[half:]] = genomes[1, own[:half]] = False
             genomes[2, own[1::2]] = genomes[3, own[::2]] = False
-            genomes[4, own[1:]] = False
+        genomes[4] = False  # repair leaves every layer one
         most = self.generator.random((1, count)) < 0.8
         return list(self.repair(np.concatenate([genomes, most])))
+
+    def _emptied_moves(self, genomes: list[Bits]) -> Iterator[Bits]:
+        """A genome for each move that could be left with fewer channels than any of the others does."""
+        for move in self.moves:
+            emptied = np.ones(self.plan.num_genes, dtype=np.bool_)
+            emptied[move.free] = False
+            genome = self._mended(emptied)
+            if move.width(genome) < min(move.width(known) for known in genomes):
+                yield genome
 
     def _contrast_moves(self, genomes: list[Bits]) -> None:
         """Add pairs until no move could pass that follows widths alone; moves apart share a pair."""
