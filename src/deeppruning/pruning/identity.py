@@ -22,9 +22,9 @@ from deeppruning.runs.folder import RunFolder
 from deeppruning.system.threads import torch_threads
 
 DECIDING = ("search", "finetune", "model", "data", "objective")  # tables of config.toml
-# Where things lie: what they hold is checked by itself, and they may be moved.
-PLACES = {"model": ("weights",), "data": ("data_dir",)}
-SPECS = {"model": "spec", "data": "data", "objective": "spec"}
+# Where things lie and how the network is made: what comes of them is checked by itself.
+PLACES = {"model": ("weights", "spec", "options"), "data": ("data_dir",)}
+SPECS = {"data": "data", "objective": "spec"}
 GO_ON = "give the same to go on, or start a new run"
 
 
