@@ -77,7 +77,18 @@ def check_emptied(graph: ChannelGraph, model: nn.Module, example: Any, genome: n
     return thin
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+# One or two of each kind; all others, most of which have no branch, are slow to go through.
+SMALL = (
+    "bottleneck_residual", "preactivation_residual", "inverted_gated_residual", "dense_bottleneck_layer",
+    "inception_in_a_residual", "auxiliary_head_on_a_branch", "strided_branches_of_other_sizes",
+    "residual_of_sequences", "residual_in_place", "residual_pad_in_lambda_module", "cat_inception", "unet",
+    "shuffle_unit", "gate_by_convolutions", "several_inputs", "convnext_block",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in SMALL else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
+)
 def test_branches_of_a_small_network_can_go(name):
     torch.manual_seed(0)
     model, example = NETWORKS[name]()
@@ -95,7 +106,12 @@ ZOO = [
 ]
 
 
-@pytest.mark.parametrize("name", ZOO)
+LARGE = ("densenet100", "densenet40", "vgg16", "efficientnet_b0")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in ZOO]
+)
 def test_branches_of_a_zoo_network_can_go(name):
     torch.manual_seed(0)
     model = create_model(name, image_size=8)
