@@ -14,7 +14,12 @@ from export_runs import own_class_run
 
 
 def pytest_configure() -> None:
-    """A shell has its jobs in the background ignore Ctrl-C, and whatever they start would do so, too."""
+    """One thread here and in whatever is started: tests run side by side, on networks that gain from no more.
+
+    And a shell has its jobs in the background ignore Ctrl-C, which would hold for all that they start.
+    """
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

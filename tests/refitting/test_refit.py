@@ -96,7 +96,12 @@ def test_patches_and_weights_give_what_the_layer_gives(kind):
     assert len(set(places.numbers[0].tolist())) == places.numbers.shape[1]
 
 
-@pytest.mark.parametrize("name", ["resnet20", "mobilenet_v2", "densenet50", "googlenet", "squeezenet"])
+LARGE = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("densenet50", "googlenet", "efficientnet_b0")
+]
+
+
+@pytest.mark.parametrize("name", ["resnet20", "mobilenet_v2", "squeezenet", *LARGE])
 def test_an_uncut_network_stays_as_it_is(name):
     torch.manual_seed(0)
     model = create_model(name, image_size=8).eval()

@@ -50,8 +50,8 @@ def collect_sections(source: Source, data: Data) -> dict[str, Any]:
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], lead: str = "") -> Data:
     """What `collect` returns for a section that is a heading, a sentence and a table.
 
-    >>> table("Sizes", ["network", "MB"], [["knee", 1.5]])["tables"][0]["rows"]
-    [['knee', '1.5']]
+    >>> table("Sizes", ["network", "MB"], [["thin", 1.5]])["tables"][0]["rows"]
+    [['thin', '1.5']]
     """
     if not rows:
         return {}  # no heading over nothing
