@@ -369,6 +369,7 @@ class TestPool:
         assert found[0].failure == "worker died 1 times (last: signal 9)"
         assert found[1].failure == "worker died 1 times (last: no answer within 1 s)"
 
+    @pytest.mark.slow
     def test_a_message_too_long_for_a_pipe_stalls_nobody(self, tmp_path):
         """A worker that is stopped takes no request, and one stopped in mid-answer gives half of it."""
         long = bytes(2**22)

@@ -255,6 +255,7 @@ def local_ray(folder, then):
     pytest.skip(WHY_SKIPPED)
 
 
+@pytest.mark.slow
 def test_a_local_ray_stops_by_itself(tmp_path):
     with local_ray(tmp_path, "pass") as program:
         assert len(descendants(program.pid)) > 2
@@ -345,6 +346,7 @@ class TestBadInput:
         ):
             pass
 
+    @pytest.mark.slow
     def test_a_node_without_the_package_or_with_another_version(self, cluster, tmp_path):
         package = tmp_path / "deeppruning"
         package.mkdir()

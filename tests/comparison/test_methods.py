@@ -20,7 +20,10 @@ SHARES = (0.7, 0.3)
 EVALUATIONS = {"ga": 22, "kgea": 23, "nsga2": 23, "es-plus": 23, "es-comma": 23, "random-search": 23}
 
 
-@pytest.fixture(scope="module", params=["vgg16", "resnet20", "densenet50"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("vgg16", "densenet50")]
+
+
+@pytest.fixture(scope="module", params=["resnet20", *SLOW])
 def problem(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Problem:
     torch.manual_seed(0)
     model = create_model(request.param, num_classes=10, in_channels=1, image_size=8)

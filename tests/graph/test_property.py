@@ -59,7 +59,14 @@ ZOO = [(name, {}) for name in list_models() if name not in ("resnet32", "resnet4
 ZOO += [("resnet20", {"shortcut": "conv"}), ("resnet56", {"shortcut": "conv"})]
 
 
-@pytest.mark.parametrize(("name", "options"), ZOO, ids=[f"{n}-{o.get('shortcut', '')}" for n, o in ZOO])
+DEEP = ("resnet56", "densenet100")  # of families that shallower ones stand for
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [pytest.param(*each, marks=pytest.mark.slow) if each[0] in DEEP else each for each in ZOO],
+    ids=[f"{n}-{o.get('shortcut', '')}" for n, o in ZOO],
+)
 def test_every_cut_of_a_zoo_network_is_proven_priced_and_trains(name, options):
     torch.manual_seed(0)
     model = create_model(name, image_size=8, **options)

@@ -17,6 +17,7 @@ from deeppruning.pruning.setup import Setup
 from search_helpers import EXAMPLE, SignalsItsWorkerOnce, digits, quick_search, tiny_net
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_costs_a_retry(tmp_path: Path) -> None:
     events: list[Any] = []
     result = dp.prune(
