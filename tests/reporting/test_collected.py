@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from deeppruning.errors import RunError
+from deeppruning.genome import pack_genome
 from deeppruning.reporting import write_report
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.plots import population
+from deeppruning.reporting.sections.candidates import _candidate
 from deeppruning.reporting.words import in_use
 from deeppruning.runs import EpochRow, Evaluation, RunFolder
 from report_runs import GENES, LAYERS, ORIGINAL, add_generation, config, genome, make_run
@@ -171,3 +173,13 @@ def test_candidates_without_objectives_are_listed_with_the_reason_and_not_plotte
     without = collect(make_run(tmp_path / "without", 1, finished=False))
     assert population(data).svg().count("<circle") == population(without).svg().count("<circle")
     assert "no <luck>" not in write_report(path).read_text()
+
+
+def test_layers_of_a_lost_branch_have_no_width():
+    row = dict.fromkeys(
+        ("id", "generation", "error", "cost", "flops", "params", "seconds", "status", "reason")
+    )
+    row |= {"kept": 2, "genome": pack_genome(np.array([1, 1, 0, 0])).hex(), "num_genes": 4}
+    layers = {"stem": np.array([0, 1]), "first": np.array([2, 3]), "second": np.array([0, 1])}
+    assert _candidate(row, layers, {"first": [[2, 3]], "second": [[2, 3]]})["widths"] == [2, 0, 0]
+    assert _candidate(row, layers, {})["widths"] == [2, 0, 2]
