@@ -123,3 +123,27 @@ def residual_of_sequences():
         head=nn.Linear(8, 4),
     )
     return net, torch.zeros(2, 3, 12)
+
+
+class NormAndActivation(nn.BatchNorm2d):
+    """A batch norm with its activation inside, as timm has them."""
+
+    def __init__(self, channels):
+        super().__init__(channels)
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.act(super().forward(x))
+
+
+@network
+def residual_of_norms_with_activations():
+    """What such a norm answers to nothing is not worked out beforehand, but run."""
+    return around(
+        lambda net, x: x + net.norm2(net.second(net.norm1(net.first(x)))),
+        8,
+        first=conv(8, 6, bias=False),
+        norm1=NormAndActivation(6),
+        second=conv(6, 8, bias=False),
+        norm2=NormAndActivation(8),
+    )

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from deeppruning.graph.cut.hollow import Extents
@@ -21,6 +21,7 @@ from deeppruning.graph.labels.payloads import Channels, Constant
 from deeppruning.graph.plan import Genes
 from deeppruning.graph.trace.tracer import Record
 
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 Emptied = frozenset[int]  # units by number
 
 
@@ -54,18 +55,19 @@ class Settled:
 class Kind:
     """What is asked about a submodule here, so that none of them has to be kept."""
 
-    leaf: bool
+    leaf: bool  # nothing inside it is looked at by itself
     layer: bool  # a convolution or linear layer
-    norm: bool  # a batch norm with statistics of its own
+    norm: bool  # one of torch's own batch norms, with statistics: its answer can be worked out beforehand
     known: bool  # there is a stand-in for it
 
     @classmethod
     def of(cls, module: nn.Module) -> Kind:
         """The kind of a submodule."""
         return cls(
-            leaf=not any(True for _ in module.children()),
+            # Norms with an activation inside are common, and cannot run without channels.
+            leaf=isinstance(module, _NormBase) or not any(True for _ in module.children()),
             layer=isinstance(module, (_ConvNd, nn.Linear)),
-            norm=isinstance(module, _BatchNorm) and module.running_mean is not None,
+            norm=type(module) in BATCH_NORMS and module.running_mean is not None,
             known=Extents.of(module) is not None,
         )
 
