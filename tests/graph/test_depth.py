@@ -83,7 +83,7 @@ SMALL = (
     "inception_in_a_residual", "auxiliary_head_on_a_branch", "strided_branches_of_other_sizes",
     "residual_of_sequences", "residual_in_place", "residual_pad_in_lambda_module", "cat_inception", "unet",
     "shuffle_unit", "gate_by_convolutions", "several_inputs", "convnext_block",
-    "residual_of_norms_with_activations",
+    "residual_of_norms_with_activations", "residual_of_group_norms",
 )  # fmt: skip
 
 

@@ -147,3 +147,15 @@ def residual_of_norms_with_activations():
         second=conv(6, 8, bias=False),
         norm2=NormAndActivation(8),
     )
+
+
+@network
+def residual_of_group_norms():
+    """Whole groups go, and with the branch all of them."""
+    return around(
+        lambda net, x: x + net.second(net.norm(net.first(x)).relu()),
+        8,
+        first=conv(8, 6),
+        norm=nn.GroupNorm(3, 6),
+        second=conv(6, 8),
+    )

@@ -85,6 +85,8 @@ class SilentRun(Follower):
     def _norm_of_kept(self, func: Any, args: dict[str, Any], payload: Payload, output: Tensor) -> None:
         if not isinstance(payload, Channels) or self.kept[payload.atoms].all():
             return
+        if not self.kept[payload.atoms].any():
+            return  # all of it is held at zero
         positions = torch.from_numpy(np.flatnonzero(self.kept[payload.atoms])).to(output.device)
         if "normalized_shape" in args:
             dimension = payload.dimension - (args["input"].ndim - len(args["normalized_shape"]))
