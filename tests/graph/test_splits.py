@@ -146,7 +146,7 @@ def test_a_split_in_training_mode_only_is_found():
         )
         graph = ChannelGraph(model, IMAGE)
         for genome in many(graph, 0, 12):
-            graph.prune(genome).train()(IMAGE)
+            assert graph.prune(genome).train()(IMAGE).shape == model.train()(IMAGE).shape
 
 
 @pytest.mark.parametrize("name", [*FOLLOWING, "flipped", "padded_to_the_middle"])
