@@ -2,14 +2,19 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
 from deeppruning.importance.activations import Activations, gather_activations
+from deeppruning.data.batches import normalize
+from deeppruning.refitting.calls import Call, as_call, batch_size, onto, part_of
+from deeppruning.system.device import precision_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +26,7 @@ class Evidence:
     images: ImageSet | None = None
     device: str = "cpu"
     seed: int = 0
+    inputs: Any = None  # in place of images, for a network that is called with something else
 
     def generator(self) -> np.random.Generator:
         """Random numbers that follow from the seed alone."""
@@ -35,3 +41,15 @@ class Evidence:
                 "give them, Evidence(graph, model, images)"
             )
         return gather_activations(self.graph, self.images, self.device)
+
+    def call(self, most: int) -> Call:
+        """Some inputs as the network is called with them, evenly spread over those there are."""
+        if self.images is not None:
+            chosen = torch.arange(0, len(self.images), max(1, len(self.images) // most))
+            batch = normalize(self.images.images[chosen], self.images.normalization)
+            return onto(((batch.to(precision_of(self.model)),), {}), self.device)
+        if self.inputs is None:
+            raise InputError("this criterion looks at inputs, and there are none: give images or inputs")
+        call = as_call(self.inputs)
+        step = max(1, batch_size(call) // most)
+        return onto(part_of(call, slice(None, None, step)), self.device)

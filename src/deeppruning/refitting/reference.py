@@ -13,6 +13,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
+from deeppruning.refitting.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.refitting.patches import Places, answers_at, patches_at
 
 FEWEST = 16  # inputs below which nothing can be said about a layer
@@ -48,16 +49,15 @@ class Reference:
     @classmethod
     def of(cls, graph: ChannelGraph, inputs: Any, *, seed: int = 0) -> Reference:
         """Run the original once on the inputs: a batch, a tuple of positional or a dict of named ones."""
-        args, kwargs = _as_call(inputs)
         model = graph.prune(graph.full_genome()).eval()
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        args, kwargs = _onto(args, device), _onto(dict(kwargs), device)
-        count = _batch(args, kwargs)
+        call = onto(as_call(inputs), device)
+        count = batch_size(call)
         if count < FEWEST:
             raise InputError(f"refit needs at least {FEWEST} inputs to learn from, got {count}; give more")
         with torch.no_grad():
-            share = _affordable(model, args, kwargs, count)
-            reference = cls(model, _first(args, share), _first(kwargs, share))
+            share = _affordable(model, call, count)
+            reference = cls(model, *part_of(call, slice(share)))
             reference._record(torch.Generator().manual_seed(seed))
         return reference
 
@@ -130,32 +130,7 @@ class Reference:
         self.layers[name] = LayerAnswers(places, answers_at(y, places, channels_last=linear), reads)
 
 
-def _as_call(inputs: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    if isinstance(inputs, Mapping):
-        return (), inputs
-    return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})
-
-
-def _onto(values: Any, device: torch.device) -> Any:
-    items = values.items() if isinstance(values, dict) else enumerate(values)
-    moved = {key: x.to(device) if isinstance(x, Tensor) else x for key, x in items}
-    return moved if isinstance(values, dict) else tuple(moved.values())
-
-
-def _batch(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, Tensor) and value.dim():
-            return int(value.shape[0])
-    raise InputError("refit needs inputs with a batch: a tensor, a tuple or a dict of tensors")
-
-
-def _first(values: Any, count: int) -> Any:
-    items = values.items() if isinstance(values, dict) else enumerate(values)
-    taken = {key: x[:count] if isinstance(x, Tensor) and x.dim() else x for key, x in items}
-    return taken if isinstance(values, dict) else tuple(taken.values())
-
-
-def _affordable(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], count: int) -> int:
+def _affordable(model: nn.Module, call: Call, count: int) -> int:
     """As many of the inputs as fit into memory, judged by the widest activation of two of them."""
     widest = 1
 
@@ -166,7 +141,8 @@ def _affordable(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
 
     handles = [module.register_forward_hook(look) for module in model.modules()]
     try:
-        model(*_first(args, 2), **_first(dict(kwargs), 2))
+        args, kwargs = part_of(call, slice(2))
+        model(*args, **kwargs)
     finally:
         for handle in handles:
             handle.remove()

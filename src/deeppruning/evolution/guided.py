@@ -1,0 +1,269 @@
+"""The guided strategy as ask and tell: widths and orders are varied, the best at each cost are kept.
+
+>>> space = Space(
+...     8, [[0, 1, 2, 3], [4, 5, 6, 7]], scores={"l1": np.arange(8.0)}, price=lambda genomes: genomes.sum(1)
+... )
+>>> strategy = GuidedStrategy(space, offspring=4, generations=3, low=0.2, high=0.9, seed=1)
+>>> while not strategy.done:
+...     genomes = strategy.ask()
+...     kept = genomes.mean(axis=1)
+...     strategy.tell(np.stack([1 - kept, kept], axis=1))
+>>> strategy.evaluations, strategy.picks.light.cost < strategy.picks.heavy.cost
+(15, True)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeppruning.errors import InputError
+from deeppruning.evolution.archive import Archive
+from deeppruning.evolution.operators import OPERATORS, Variation
+from deeppruning.evolution.seeds import seeds
+from deeppruning.evolution.selection import Picks, select
+from deeppruning.evolution.space import Space
+from deeppruning.evolution.strategy import Individual
+from deeppruning.genome import Genome, Population
+
+SEEDED = 0.5  # at most this part of all evaluations goes to seeds
+REACH = 2  # bins from which a parent may come
+TRIES = 20  # to find a genome that has not been there yet
+ALIKE = 0.01  # costs that differ by less count as equal when the light pick is taken
+ORIGINAL = "original"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a genome comes from: the operator that made it, or the seed it is, and its parents' ids."""
+
+    operator: str
+    parents: tuple[int, ...] = ()
+
+
+class GuidedStrategy:
+    """Quality at every cost: an archive of the best by cost, from which parents are drawn.
+
+    The first genome is the original: its cost is what shares are shares of. Then come the seeds, then
+    offspring of the archive, each brought to the price of the bin it is made for. As many genomes are
+    asked for as by `EvolutionStrategy`: 3 + offspring, then offspring a generation. What is selected on is
+    the score, where one is told beside the objectives, and the error elsewhere; the three picks are those
+    of the paper, over the archive, by error and cost.
+
+    The random numbers of a generation depend on `seed` and the generation alone, so telling the same
+    objectives again leads through the same genomes: that is how a run is resumed.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        offspring: int = 20,
+        generations: int = 15,
+        low: float = 0.15,
+        high: float = 0.85,
+        bins: int = 16,
+        seed: int = 0,
+    ) -> None:
+        for name, value, least in (
+            ("offspring", offspring, 1),
+            ("generations", generations, 1),
+            ("seed", seed, 0),
+        ):
+            if value < least:
+                raise InputError(f"{name} must be at least {least}, got {value}")
+        self.space = space
+        self.offspring = offspring
+        self.generations = generations
+        self.seed = seed
+        self.archive: Archive[Individual] = Archive(low=low, high=high, bins=bins)
+        self._refuse_empty_range()
+        self._told = 0
+        self._next_id = 0
+        self._batch: list[tuple[Genome, Origin]] | None = None
+        self._known: set[bytes] = set()
+        self._original_cost: float | None = None
+        self._tried: Counter[str] = Counter()
+        self._successes: Counter[str] = Counter()
+        wanted = [self.archive.top(number) for number in range(self.archive.bins)]
+        self._seeds = seeds(space, wanted)
+
+    @property
+    def done(self) -> bool:
+        """Whether the last generation has been told."""
+        return self._told == self.generations
+
+    @property
+    def generation(self) -> int:
+        """The generation under way, from 1; it stays at the last one when done."""
+        return min(self._told + 1, self.generations)
+
+    @property
+    def evaluations(self) -> int:
+        """How many genomes a whole run asks for."""
+        return 3 + self.offspring * self.generations
+
+    @property
+    def ids(self) -> range:
+        """The ids of the genomes that `ask` returns, in their order."""
+        size = 0 if self.done else self.offspring + (0 if self._told else 3)
+        return range(self._next_id, self._next_id + size)
+
+    @property
+    def origins(self) -> list[Origin]:
+        """Where the genomes that `ask` returns come from, in their order."""
+        self.ask()
+        assert self._batch is not None
+        return [origin for _, origin in self._batch]
+
+    @property
+    def population(self) -> tuple[Individual, ...]:
+        """The archive, by id."""
+        return tuple(sorted(self.archive, key=lambda individual: individual.id))
+
+    @property
+    def picks(self) -> Picks[Individual]:
+        """Knee, heavy and light of the archive; costs that hardly differ count as equal for the light one."""
+        if not len(self.archive):
+            raise InputError("there are no picks before a generation is told: call ask, then tell")
+        held = self.population
+        chosen = select(np.array([individual.objectives for individual in held]))
+        cheapest = held[chosen.light].cost
+        alike = [individual for individual in held if individual.cost <= cheapest * (1 + ALIKE)]
+        light = min(alike, key=lambda individual: (individual.error, individual.cost, individual.id))
+        return Picks(knee=held[chosen.knee], heavy=held[chosen.heavy], light=light)
+
+    def ask(self) -> Population:
+        """The genomes (k, num_genes) to evaluate in this generation; the same ones until `tell`."""
+        if self.done:
+            raise InputError(f"the search is over after {self.generations} generations: nothing left to ask")
+        if self._batch is None:
+            self._batch = self._propose()
+        return np.array([genome for genome, _ in self._batch])
+
+    def tell(self, objectives: NDArray[np.float64], scores: NDArray[np.float64] | None = None) -> None:
+        """Learn error and cost (k, 2), and what to select on (k,), of the genomes asked for, in their order.
+
+        A row of two nan is a genome without objectives. As long as the archive is empty, one within the
+        range must have them; where there is none, an error is raised and the same can be told again.
+        """
+        if self._batch is None:
+            raise InputError("tell needs genomes that were asked for: call ask first")
+        values = np.asarray(objectives, dtype=np.float64)
+        if values.shape != (len(self._batch), 2):
+            raise InputError(
+                f"objectives must have shape {(len(self._batch), 2)}, one row of error and cost for each "
+                f"genome asked for, got {values.shape}"
+            )
+        judged = values[:, 0] if scores is None else np.asarray(scores, dtype=np.float64)
+        if judged.shape != (len(self._batch),):
+            raise InputError(f"scores must have shape {(len(self._batch),)}, got {judged.shape}")
+        if self._original_cost is None:
+            costs = values[~np.isnan(values[:, 1]), 1]
+            if not len(costs):
+                raise InputError(f"none of the {len(values)} genomes of generation 1 has objectives")
+            # Should the original itself have failed, the costliest stands in for it.
+            self._original_cost = float(costs[0] if not np.isnan(values[0, 1]) else costs.max())
+        self._learn(values, judged)
+        if not len(self.archive):
+            raise InputError(
+                f"no genome of generation {self.generation} lies within the range of {self.archive.low:.0%} to "
+                f"{self.archive.high:.0%} of the original's cost: there is nothing to select from"
+            )
+        self._next_id = self.ids.stop
+        self._told += 1
+        self._batch = None
+
+    def _learn(self, values: NDArray[np.float64], judged: NDArray[np.float64]) -> None:
+        assert self._batch is not None
+        assert self._original_cost is not None
+        for number, (genome, origin), (error, cost), score in zip(
+            self.ids, self._batch, values, judged, strict=True
+        ):
+            if np.isnan(error) or np.isnan(cost):
+                continue
+            individual = Individual(number, self.generation, genome, float(error), float(cost))
+            entered = self.archive.add(
+                individual, score=float(score), share=float(cost) / self._original_cost
+            )
+            if origin.parents:
+                self._tried[origin.operator] += 1
+                self._successes[origin.operator] += entered
+
+    def _propose(self) -> list[tuple[Genome, Origin]]:
+        rng = np.random.default_rng([self.seed, self.generation])
+        batch: list[tuple[Genome, Origin]] = []
+        if self._told == 0:
+            batch.append((self.space.full(), Origin(ORIGINAL)))
+        allowed = (
+            max(int(SEEDED * self.evaluations), len(self.ids))
+            if self._told == 0
+            else int(SEEDED * self.evaluations)
+        )
+        while len(batch) < len(self.ids) and self._next_id + len(batch) < allowed:
+            seed = next(self._seeds, None)
+            if seed is None:
+                break
+            batch.append((seed.genome, Origin(seed.operator)))
+        self._known |= {genome.tobytes() for genome, _ in batch}
+        while len(batch) < len(self.ids):
+            batch.append(self._offspring(rng))
+        return batch
+
+    def _offspring(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
+        """A genome that has not been there, unless none is found in a fair number of tries."""
+        for _ in range(TRIES):
+            genome, origin = self._vary(rng)
+            if genome.tobytes() not in self._known:
+                break
+        self._known.add(genome.tobytes())
+        return genome, origin
+
+    def _vary(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
+        number = int(rng.integers(self.archive.bins))
+        near = self.archive.near(number, REACH)
+        order = self.space.orders[int(rng.integers(len(self.space.orders)))]
+        if not near:  # nothing has been evaluated yet: the first generation is larger than there are seeds
+            share = self.archive.low + (self.archive.high - self.archive.low) * rng.random()
+            start = self._randomly(rng)
+            return self.space.fit(start, share * self._whole(), order), Origin("random widths")
+        parent, other = (near[int(rng.integers(len(near)))] for _ in range(2))
+        while True:
+            name = self._operator(rng)
+            varied = OPERATORS[name](Variation(self.space, parent.genome, other.genome, order, rng))
+            if varied is not None:
+                break
+        # Of the parent's price as much as its cost is to change: where both are the same, that is the bin's.
+        assert self._original_cost is not None
+        price = float(self.space.price(parent.genome[None])[0])
+        wanted = price * self.archive.top(number) * self._original_cost / parent.cost
+        parents = (parent.id, other.id) if name == "cross" else (parent.id,)
+        return self.space.fit(varied, wanted, order), Origin(name, parents)
+
+    def _operator(self, rng: np.random.Generator) -> str:
+        """An operator; those that have brought more into the archive are drawn more often."""
+        names = list(OPERATORS)
+        worth = np.array([(self._successes[name] + 1) / (self._tried[name] + 3) for name in names])
+        chances = 0.3 / len(names) + 0.7 * worth / worth.sum()
+        return str(rng.choice(names, p=chances / chances.sum()))
+
+    def _randomly(self, rng: np.random.Generator) -> Genome:
+        genome = self.space.full()
+        for group, size in enumerate(self.space.sizes):
+            count = max(1, int(size * rng.uniform(0.1, 1.0)))
+            genome = self.space.resize(genome, group, count, self.space.orders[0])
+        return genome
+
+    def _whole(self) -> float:
+        return float(self.space.price(self.space.full()[None])[0])
+
+    def _refuse_empty_range(self) -> None:
+        least = float(self.space.price(self.space.repaired(~self.space.full())[None])[0]) / self._whole()
+        if self.archive.high <= least:
+            raise InputError(
+                f"the range of cost ends at {self.archive.high:.0%} of the original's, but this network cannot "
+                f"be cut below {least:.1%}: raise the end of the range"
+            )

@@ -1,0 +1,54 @@
+"""What the guided strategy starts from: every order at several prices, and mixtures of depth and width.
+
+The search can then not end below a method that needs none, at the shares it starts from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deeppruning.evolution.space import Space
+from deeppruning.genome import Genome
+
+DEPTHS = (0.0, 0.15, 0.3, 0.45, 0.6)  # share of the units that are left out
+PLACES = 5  # of the range of cost that every mixture is made for
+
+
+@dataclass(frozen=True, eq=False)
+class Seed:
+    """A genome to begin with, and in words where it comes from."""
+
+    genome: Genome
+    operator: str
+
+
+def seeds(space: Space, shares: Sequence[float]) -> Iterator[Seed]:
+    """All seeds for these shares of the original's price, those of which most is to be hoped first.
+
+    Equal ones, and those that cannot come near their price, are left out.
+    """
+    whole = float(space.price(space.full()[None])[0])
+    known: set[bytes] = set()
+    for seed, share in _all(space, shares, whole):
+        spent = float(space.price(seed.genome[None])[0]) / whole
+        if seed.genome.tobytes() not in known and 0.8 * share <= spent <= 1.05 * share:
+            known.add(seed.genome.tobytes())
+            yield seed
+
+
+def _all(space: Space, shares: Sequence[float], whole: float) -> Iterator[tuple[Seed, float]]:
+    places = [shares[round(place)] for place in np.linspace(0, len(shares) - 1, min(PLACES, len(shares)))]
+    depths = sorted({round(depth * len(space.units)) for depth in DEPTHS})
+    first, *others = space.orders
+    for order in (first, *others[:1]):
+        for count in depths:
+            for share in places:
+                genome = space.uniform(share * whole, order, space.units[:count])
+                yield Seed(genome, f"{order}, {count} units less" if count else order), share
+    for share in places[::2]:
+        for order in space.orders:
+            yield Seed(space.uniform(share * whole, order), order), share
+            yield Seed(space.anywhere(share * whole, order), f"{order} anywhere"), share

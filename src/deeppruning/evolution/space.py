@@ -1,0 +1,182 @@
+"""What the guided strategy varies: how many filters each group keeps, and which, by an order of them.
+
+>>> space = Space(4, [[0, 1, 2, 3]], scores={"l1": [4.0, 1.0, 3.0, 2.0]}, price=lambda genomes: genomes.sum(1))
+>>> space.resize(space.full(), 0, 2, "l1").astype(int).tolist()
+[1, 0, 1, 0]
+>>> space.fit(space.full(), 3.0, "l1").astype(int).tolist()
+[1, 0, 1, 1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deeppruning.errors import InputError
+from deeppruning.genome import Genome, Population
+
+Numbers = NDArray[np.int64]
+STEPS = 16  # factors that are tried at once when widths are scaled to a price
+ROUNDS = 3
+
+
+class Space:
+    """Genomes as widths of groups, filled by orders of their filters; knows their price, not their error.
+
+    `groups` lists the genes that are decided alike, `scores` what each gene is worth by one order or
+    another (the highest stays longest). `units` are the groups that may lose all their filters, the
+    dispensable first. `price` is arithmetic that can be asked a thousand times.
+    """
+
+    def __init__(
+        self,
+        num_genes: int,
+        groups: Sequence[ArrayLike],
+        *,
+        scores: Mapping[str, ArrayLike],
+        price: Callable[[Population], NDArray[np.float64]],
+        repair: Callable[[Population], Population] = lambda population: population,
+        units: Sequence[int] = (),
+        multiple: int = 1,
+    ) -> None:
+        self.num_genes = num_genes
+        self.groups: list[Numbers] = [np.asarray(genes, dtype=np.int64) for genes in groups]
+        if not self.groups:
+            raise InputError("there is nothing to vary: no group of genes is given")
+        self.sizes: Numbers = np.array([len(genes) for genes in self.groups])
+        self._price, self._repair = price, repair
+        self.units = tuple(int(unit) for unit in units)
+        self.multiple = multiple
+        if not scores:
+            raise InputError("filters cannot be chosen without an order of them: give scores")
+        self.scores = {name: self._checked(name, values) for name, values in scores.items()}
+        self._ranked = {
+            name: [genes[np.argsort(-values[genes], kind="stable")] for genes in self.groups]
+            for name, values in self.scores.items()
+        }
+
+    @property
+    def orders(self) -> list[str]:
+        """The names of the orders."""
+        return list(self.scores)
+
+    def full(self) -> Genome:
+        """The original."""
+        return np.ones(self.num_genes, dtype=np.bool_)
+
+    def repaired(self, genome: Genome) -> Genome:
+        """The genome as it is used."""
+        return np.asarray(self._repair(genome[None].copy())[0])
+
+    def price(self, population: Population) -> NDArray[np.float64]:
+        """What each genome costs."""
+        return np.asarray(self._price(population), dtype=np.float64)
+
+    def widths(self, genome: Genome) -> Numbers:
+        """Filters kept, group by group."""
+        return np.array([int(genome[genes].sum()) for genes in self.groups])
+
+    def gone(self, genome: Genome) -> list[int]:
+        """The units that keep nothing."""
+        return [unit for unit in self.units if not genome[self.groups[unit]].any()]
+
+    def resize(self, genome: Genome, group: int, count: int, order: str) -> Genome:
+        """A copy in which a group keeps `count` filters: the last by the order go, the first come back."""
+        ranked = self._ranked[order][group]
+        on = genome[ranked]
+        changed, surplus = genome.copy(), int(on.sum()) - count
+        if surplus > 0:
+            changed[ranked[on][-surplus:]] = False
+        elif surplus < 0:
+            changed[ranked[~on][:-surplus]] = True
+        return changed
+
+    def refill(self, genome: Genome, group: int, order: str) -> Genome:
+        """A copy in which a group keeps as many filters as before, but the first ones by the order."""
+        ranked = self._ranked[order][group]
+        changed, count = genome.copy(), int(genome[ranked].sum())
+        changed[ranked] = np.arange(len(ranked)) < count
+        return changed
+
+    def drop(self, genome: Genome, unit: int) -> Genome:
+        """A copy without a unit."""
+        changed = genome.copy()
+        changed[self.groups[unit]] = False
+        return changed
+
+    def scaled(self, genome: Genome, factor: float, order: str) -> Genome:
+        """A copy in which all groups that are there keep a multiple of their filters, at least the least."""
+        widths = self.widths(genome)
+        wanted = self.rounded(widths * factor)
+        changed = genome
+        for group in np.flatnonzero((widths > 0) & (wanted != widths)):
+            changed = self.resize(changed, int(group), int(wanted[group]), order)
+        return changed
+
+    def rounded(self, widths: NDArray[np.float64]) -> Numbers:
+        """Whole widths within what each group has, in multiples where they are asked for."""
+        whole = np.round(widths / self.multiple) * self.multiple
+        return np.minimum(np.maximum(whole, min(self.multiple, 1) or 1), self.sizes).astype(np.int64)
+
+    def fit(self, genome: Genome, price: float, order: str) -> Genome:
+        """The genome with all its widths scaled so that it costs at most `price`, and nearly that.
+
+        Where even its least or its largest widths miss the price, these are what comes back.
+        """
+        low, high = np.log(1.0 / max(int(self.sizes.max()), 2)), np.log(float(self.sizes.max()) + 1.0)
+        best = self.scaled(genome, float(np.exp(low)), order)
+        for _ in range(ROUNDS):
+            factors = np.linspace(low, high, STEPS + 2)[1:-1]
+            tried = np.array([self.scaled(genome, float(np.exp(factor)), order) for factor in factors])
+            affordable = np.flatnonzero(self.price(tried) <= price)
+            if not len(affordable):
+                high = factors[0]
+                continue
+            last = int(affordable[-1])
+            best, low = tried[last], factors[last]
+            if last == len(factors) - 1:
+                break
+            high = factors[last + 1]
+        return self.repaired(best)
+
+    def uniform(self, price: float, order: str, without: Sequence[int] = ()) -> Genome:
+        """The same share of every group, chosen by an order, some units left out, at most at this price."""
+        genome = self.full()
+        for unit in without:
+            genome = self.drop(genome, unit)
+        return self.fit(genome, price, order)
+
+    def anywhere(self, price: float, order: str) -> Genome:
+        """The lowest scores wherever they are, each over the mean of its group, at most at this price."""
+        relative = np.ones(self.num_genes)
+        for genes in self.groups:
+            values = self.scores[order][genes]
+            relative[genes] = values / max(float(np.abs(values).mean()), 1e-12)
+        decided = np.concatenate(self.groups)
+        going = decided[np.argsort(relative[decided], kind="stable")]
+        low, high = 0, len(going)  # the fewest that must go
+        while low < high:
+            middle = (low + high) // 2
+            genome = self.full()
+            genome[going[:middle]] = False
+            if self.price(self.repaired(genome)[None])[0] <= price:
+                high = middle
+            else:
+                low = middle + 1
+        genome = self.full()
+        genome[going[:low]] = False
+        return self.repaired(genome)
+
+    def _checked(self, name: str, values: ArrayLike) -> NDArray[np.float64]:
+        scores = np.asarray(values, dtype=np.float64)
+        if scores.shape != (self.num_genes,):
+            raise InputError(
+                f"the order {name!r} has scores of shape {scores.shape}, the network has {self.num_genes} "
+                "genes: give one score for each"
+            )
+        if not np.isfinite(scores).all():
+            gene = int(np.flatnonzero(~np.isfinite(scores))[0])
+            raise InputError(f"the order {name!r} has the score {scores[gene]} for gene {gene}: not finite")
+        return scores

@@ -1,0 +1,49 @@
+"""A batch of inputs in whatever form a network is called: a tensor, a tuple of arguments, a dict of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deeppruning.errors import InputError
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def as_call(inputs: Any) -> Call:
+    """Positional and named arguments."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})
+
+
+def batch_size(call: Call) -> int:
+    """How many inputs a call holds: the first extent of its first tensor."""
+    args, kwargs = call
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor) and value.dim():
+            return int(value.shape[0])
+    raise InputError("inputs with a batch are needed: a tensor, a tuple or a dict of tensors")
+
+
+def part_of(call: Call, rows: slice) -> Call:
+    """The same call with some of its inputs."""
+    args, kwargs = call
+
+    def part(value: Any) -> Any:
+        return value[rows] if isinstance(value, Tensor) and value.dim() else value
+
+    return tuple(map(part, args)), {key: part(value) for key, value in kwargs.items()}
+
+
+def onto(call: Call, device: torch.device | str) -> Call:
+    """The same call with its tensors on a device."""
+    args, kwargs = call
+
+    def moved(value: Any) -> Any:
+        return value.to(device) if isinstance(value, Tensor) else value
+
+    return tuple(map(moved, args)), {key: moved(value) for key, value in kwargs.items()}
