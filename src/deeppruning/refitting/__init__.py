@@ -5,6 +5,6 @@ at some places of its output), `reference` (what the original answered there), `
 """
 
 from deeppruning.refitting.reference import Reference
-from deeppruning.refitting.refit import Refitted, refit, refit_with
+from deeppruning.refitting.refit import Refitted, refit, refit_in_place, refit_with
 
-__all__ = ["Reference", "Refitted", "refit", "refit_with"]
+__all__ = ["Reference", "Refitted", "refit", "refit_in_place", "refit_with"]

@@ -46,12 +46,19 @@ def refit(graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float = RIDGE
 
 def refit_with(reference: Reference, graph: ChannelGraph, genome: Any, *, ridge: float = RIDGE) -> Refitted:
     """The same against a reference that was recorded before, as a search does for all its candidates."""
+    thin = graph.prune(genome).eval()
+    return Refitted(thin, refit_in_place(reference, graph, genome, thin, ridge=ridge))
+
+
+def refit_in_place(
+    reference: Reference, graph: ChannelGraph, genome: Any, thin: nn.Module, *, ridge: float = RIDGE
+) -> dict[str, str]:
+    """Refit a network that `graph.prune(genome)` cut; the layers left as cut come back, with the reasons."""
     if not 0 <= ridge < float("inf"):
         raise InputError(f"ridge must be at least 0 and finite, got {ridge}")
-    thin = graph.prune(genome).eval()
-    run = _Pass(reference, graph.recipe(genome), thin, ridge)
+    run = _Pass(reference, graph.recipe(genome), thin.eval(), ridge)
     run.go()
-    return Refitted(thin, {**{k: v for k, v in reference.left.items() if k in run.layers}, **run.left})
+    return {**{k: v for k, v in reference.left.items() if k in run.layers}, **run.left}
 
 
 class _Pass:
