@@ -119,7 +119,7 @@ def resume(
             model=model,
             train=train,
             test=test,
-            search=SearchConfig.from_table(run.config["search"]),
+            search=SearchConfig.of_run(run.config["search"]),
             finetune=None if task else FinetuneConfig.from_table(run.config["finetune"]),
             workers=table.get("workers") if workers is None else workers,
             device=device or table["device"],
@@ -159,7 +159,7 @@ def finetune(
     """
     with RunFolder.open(run_dir) as run:
         check_same_network(run, model)
-        search = SearchConfig.from_table(run.config["search"])
+        search = SearchConfig.of_run(run.config["search"])
         usual = FinetuneConfig.from_table(run.config["finetune"])
         chosen = options or usual
         cores = threads or search.threads

@@ -1,7 +1,9 @@
-"""Every option of a job, checked when it is made; the paper's values are the defaults.
+"""Every option of a job, checked when it is made: our own values by default, the paper's by `paper()`.
 
 >>> SearchConfig(offspring=4).evaluations
-43
+63
+>>> SearchConfig.paper().evaluations
+203
 >>> SearchConfig(mutation=2.0)
 Traceback (most recent call last):
     ...
@@ -113,24 +115,46 @@ class TrainConfig(_Checked):
         return replace(self, crop=crop, flip=flip)
 
 
+STRATEGIES = ("guided", "paper")
+
+# Where the paper has another value than we: its search to the letter.
+_PAPER_SEARCH: dict[str, Any] = {
+    "strategy": "paper",
+    "generations": 10,
+    "sample": 1000,
+    "evaluation": "finetune",
+    "encoding": "paper",
+    "depth": False,
+}
+_PAPER_FINETUNE: dict[str, Any] = {"epochs": 50, "lr": 0.01, "schedule": "constant", "distill": 0.0}
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig(_Checked):
-    """The evolution strategy and how one candidate is evaluated; the paper's values by default.
+    """The search and how one candidate is evaluated; `SearchConfig.paper()` is the paper's.
 
-    The paper is silent on batch size, momentum, weight decay, augmentation and schedule of the
+    "guided" varies widths and orders and keeps the best at every cost; it looks at `low`, `high` and `bins`.
+    "paper" flips bits; it looks at `mutation`, `selection` and `parents`. Options whose names start with
+    eval are those of the evaluation "finetune".
+
+    The paper is silent on batch size, momentum, weight decay, augmentation and schedule of its
     evaluation; the choices here are SGD with momentum 0.9 at a constant rate, batches of 100 and the
     crops and mirroring of ordinary training. Without these, lightly pruned networks learn the sample
     by heart (resnet20 on CIFAR-10, one unfinished search: 1-28 % error at 12-26 % of FLOPs cut), which
     pulls the knee towards light pruning.
     """
 
+    strategy: str = "guided"
     offspring: int = 20
-    generations: int = 10
+    generations: int = 15
+    low: float = 0.15  # range of cost that is searched, as shares of the original's
+    high: float = 0.85
+    bins: int = 16  # of cost, of each of which the best is kept
     mutation: float = 0.1
     selection: str = "plus"
     parents: int = 1  # rho: how many of the three are recombined for one offspring
-    sample: int = 1000
-    evaluation: str = "finetune"
+    sample: int = 1500
+    evaluation: str = "refit"
     eval_epochs: int = 5
     eval_lr: float = 0.1
     eval_schedule: str = "constant"
@@ -139,17 +163,33 @@ class SearchConfig(_Checked):
     eval_weight_decay: float = 0.0
     eval_augment: bool = True  # random crops, and mirroring of colour images, while a candidate is trained
     objective: str = "flops"
-    encoding: str = "paper"  # "paper" leaves alone the layers the paper leaves alone; "full" prunes all
+    encoding: str = "full"  # "paper" leaves alone the layers the paper leaves alone; "full" prunes all
     min_channels: int = 1
     round_to: int = 1
-    depth: bool = False  # whole branches may go; in the paper every layer keeps at least one filter
+    depth: bool = True  # whole branches may go; in the paper every layer keeps at least one filter
     exclude: tuple[str, ...] = ()
     threads: int = 1  # torch threads a candidate; part of the result's bits, hence of the options
     seed: int = 0
 
+    @classmethod
+    def paper(cls, **changes: Any) -> "SearchConfig":
+        """The paper's search, but for what is changed."""
+        return cls(**{**_PAPER_SEARCH, **changes})
+
+    @classmethod
+    def of_run(cls, table: Mapping[str, Any]) -> "SearchConfig":
+        """The options that a run wrote down; one that names no strategy knew of none but the paper's."""
+        return cls.from_table(table if "strategy" in table else {**_PAPER_SEARCH, **table})
+
     def __post_init__(self) -> None:
+        _one_of("strategy", self.strategy, STRATEGIES)
         _whole("offspring", self.offspring, 1, 1_000_000)
         _whole("generations", self.generations, 1, 1_000_000)
+        _within("low", self.low, 0.001, 1.0)
+        _within("high", self.high, 0.001, 1.0)
+        if self.low >= self.high:
+            raise InputError(f"low must lie below high, got {self.low} and {self.high}")
+        _whole("bins", self.bins, 1, 10_000)
         _within("mutation", self.mutation, 0.0, 1.0)
         _one_of("selection", self.selection, ("plus", "comma"))
         if self.selection == "comma" and self.offspring < 3:
@@ -199,14 +239,19 @@ class SearchConfig(_Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(TrainConfig):
-    """How the three picks are fine-tuned on the whole training set (paper: 50 epochs at 0.01)."""
+    """How the three picks are fine-tuned on the whole training set (paper: 50 epochs at a constant 0.01)."""
 
-    epochs: int = 50
-    lr: float = 0.01
-    schedule: str = "constant"
-    distill: float = 0.0  # share of the loss that follows the original network's outputs
+    epochs: int = 10
+    lr: float = 0.03
+    schedule: str = "onecycle"
+    distill: float = 0.9  # share of the loss that follows the original network's outputs
     temperature: float = 4.0
     from_scratch: bool = False  # weights re-drawn before training, as in the paper's last experiment
+
+    @classmethod
+    def paper(cls, **changes: Any) -> "FinetuneConfig":
+        """The paper's fine-tuning, but for what is changed."""
+        return cls(**{**_PAPER_FINETUNE, **changes})
 
     def __post_init__(self) -> None:
         super().__post_init__()

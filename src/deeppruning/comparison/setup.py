@@ -47,7 +47,7 @@ class Match:
         with RunFolder.open(path, read_only=True) as run:
             check_same_network(run, model)
             check_options(run)
-            search = SearchConfig.from_table(run.config["search"])
+            search = SearchConfig.of_run(run.config["search"])
             candidates = {candidate.id: candidate for candidate in run.history.candidates()}
             picks = run.history.picks().get(search.generations, {})
             if picks.keys() != set(ROLES):

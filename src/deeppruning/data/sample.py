@@ -37,3 +37,18 @@ def balanced_sample(data: ImageSet, size: int, seed: int) -> ImageSet:
         picks = torch.randperm(len(members), generator=generator)[: int(wanted[index])]
         chosen.append(members[picks])
     return data.subset(torch.cat(chosen).sort().values)
+
+
+def split_balanced(data: ImageSet, first: int) -> tuple[ImageSet, ImageSet]:
+    """Two parts without an image in common, the first of `first` images, with the classes spread over both.
+
+    >>> data = ImageSet(torch.zeros(6, 1, 2, 2), torch.tensor([0, 0, 0, 1, 1, 1]), ("a", "b"))
+    >>> [part.labels.tolist() for part in split_balanced(data, 2)]
+    [[0, 1], [0, 0, 1, 1]]
+    """
+    ranks = torch.zeros(len(data), dtype=torch.int64)
+    for index in range(data.num_classes):
+        members = (data.labels == index).nonzero().flatten()
+        ranks[members] = torch.arange(len(members))
+    order = ranks.argsort(stable=True)
+    return data.subset(order[:first].sort().values), data.subset(order[first:].sort().values)

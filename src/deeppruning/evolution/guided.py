@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ from deeppruning.evolution.operators import OPERATORS, Variation
 from deeppruning.evolution.seeds import seeds
 from deeppruning.evolution.selection import Picks, select
 from deeppruning.evolution.space import Space
-from deeppruning.evolution.strategy import Individual
+from deeppruning.evolution.strategy import Individual, Origin
 from deeppruning.genome import Genome, Population
 
 SEEDED = 0.5  # at most this part of all evaluations goes to seeds
@@ -34,14 +33,6 @@ REACH = 2  # bins from which a parent may come
 TRIES = 20  # to find a genome that has not been there yet
 ALIKE = 0.01  # costs that differ by less count as equal when the light pick is taken
 ORIGINAL = "original"
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a genome comes from: the operator that made it, or the seed it is, and its parents' ids."""
-
-    operator: str
-    parents: tuple[int, ...] = ()
 
 
 class GuidedStrategy:
@@ -170,7 +161,7 @@ class GuidedStrategy:
         self._learn(values, judged)
         if not len(self.archive):
             raise InputError(
-                f"no genome of generation {self.generation} lies within the range of {self.archive.low:.0%} to "
+                f"no genome of generation {self.generation} lies within {self.archive.low:.0%} to "
                 f"{self.archive.high:.0%} of the original's cost: there is nothing to select from"
             )
         self._next_id = self.ids.stop
@@ -264,6 +255,6 @@ class GuidedStrategy:
         least = float(self.space.price(self.space.repaired(~self.space.full())[None])[0]) / self._whole()
         if self.archive.high <= least:
             raise InputError(
-                f"the range of cost ends at {self.archive.high:.0%} of the original's, but this network cannot "
-                f"be cut below {least:.1%}: raise the end of the range"
+                f"the range of cost ends at {self.archive.high:.0%} of the original's, but this network "
+                f"cannot be cut below {least:.1%}: raise its end (high)"
             )

@@ -1,6 +1,7 @@
 """What the guided strategy varies: how many filters each group keeps, and which, by an order of them.
 
->>> space = Space(4, [[0, 1, 2, 3]], scores={"l1": [4.0, 1.0, 3.0, 2.0]}, price=lambda genomes: genomes.sum(1))
+>>> scores = {"l1": [4.0, 1.0, 3.0, 2.0]}
+>>> space = Space(4, [[0, 1, 2, 3]], scores=scores, price=lambda genomes: genomes.sum(1))
 >>> space.resize(space.full(), 0, 2, "l1").astype(int).tolist()
 [1, 0, 1, 0]
 >>> space.fit(space.full(), 3.0, "l1").astype(int).tolist()
@@ -10,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -115,10 +117,10 @@ class Space:
             changed = self.resize(changed, int(group), int(wanted[group]), order)
         return changed
 
-    def rounded(self, widths: NDArray[np.float64]) -> Numbers:
+    def rounded(self, widths: NDArray[Any]) -> Numbers:
         """Whole widths within what each group has, in multiples where they are asked for."""
-        whole = np.round(widths / self.multiple) * self.multiple
-        return np.minimum(np.maximum(whole, min(self.multiple, 1) or 1), self.sizes).astype(np.int64)
+        whole = np.maximum(np.round(widths / self.multiple), 1) * self.multiple
+        return np.asarray(np.minimum(whole, self.sizes), dtype=np.int64)
 
     def fit(self, genome: Genome, price: float, order: str) -> Genome:
         """The genome with all its widths scaled so that it costs at most `price`, and nearly that.

@@ -37,6 +37,14 @@ class Individual:
         return self.error, self.cost
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a genome comes from: the operator that made it, or the seed it is, and its parents' ids."""
+
+    operator: str
+    parents: tuple[int, ...] = ()
+
+
 class EvolutionStrategy:
     """(3/rho + lambda) or (3/rho, lambda) strategy on bit strings with knee and boundary selection.
 
@@ -133,8 +141,16 @@ class EvolutionStrategy:
             self._batch = self._propose()
         return self._batch.copy()
 
-    def tell(self, objectives: NDArray[np.float64]) -> None:
+    @property
+    def origins(self) -> list[Origin]:
+        """Where the genomes that `ask` returns come from: all are flipped, from the original or the picks."""
+        held = () if self._picks is None else tuple(sorted({pick.id for pick in self._picks}))
+        return [Origin("flip", held) for _ in self.ids]
+
+    def tell(self, objectives: NDArray[np.float64], scores: object = None) -> None:
         """Learn error and cost (k, 2) of the genomes asked for, in their order, and select the three.
+
+        The paper selects on the error itself: scores are not looked at.
 
         A row of two nan is a genome without objectives. One with objectives, or a survivor, is enough to
         select from; where there is none, an error is raised and the same genomes can be told again.

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
 from deeppruning.importance.activations import Activations, gather_activations
-from deeppruning.data.batches import normalize
 from deeppruning.refitting.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.system.device import precision_of
 

@@ -50,9 +50,9 @@ class Span(Criterion):
             genes, rows = readers[name], _rows(module, inputs[0])
             if rows is None or rows.shape[1] != len(genes):
                 return
-            weight = module.weight.detach().double().cpu()
+            weight = module.weight
             assert isinstance(weight, Tensor)
-            norms = weight.transpose(0, 1).flatten(1).norm(dim=1).numpy()
+            norms = weight.detach().double().cpu().transpose(0, 1).flatten(1).norm(dim=1).numpy()
             for number in np.unique(member[genes[genes >= 0]]):
                 positions = np.flatnonzero((genes >= 0) & (member[np.maximum(genes, 0)] == number))
                 _add(told[number], rows[:, positions], norms[positions], place[genes[positions]])

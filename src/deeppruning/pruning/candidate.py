@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
@@ -12,7 +12,8 @@ from deeppruning.errors import Diverged
 from deeppruning.genome import Genome, candidate_seed
 from deeppruning.graph import ChannelGraph
 from deeppruning.objectives import Objective, as_objective
-from deeppruning.pruning.task import Task
+from deeppruning.pruning.task import Judgement, Task
+from deeppruning.refitting import Reference, refit_in_place
 from deeppruning.runs.records import Evaluation, Status, now
 
 
@@ -26,10 +27,35 @@ class Context:
     example_input: Any
     seed: int
     device: str = "cpu"  # what latency is measured on
+    refits: bool = False  # candidates are refitted where the task has inputs for it
+    _references: dict[bool, Reference | None] = field(default_factory=dict, repr=False, compare=False)
+
+    def reference(self, *, final: bool = False) -> Reference | None:
+        """What the original answers to the inputs that networks are refitted on; each process has its own."""
+        if not self.refits:
+            return None
+        if final not in self._references:
+            inputs = self.task.refit_inputs(final=final)
+            known = None if inputs is None else Reference.of(self.graph, inputs)
+            self._references[final] = known
+        return self._references[final]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_references": {}}
+
+
+def refit_if_asked(context: Context, genome: Genome, thin: nn.Module, *, final: bool = False) -> None:
+    """Refit a network just cut, in place, where the context says so; the original itself stays as it is.
+
+    `final` is for the start of fine-tuning.
+    """
+    reference = None if genome.all() else context.reference(final=final)
+    if reference is not None:
+        refit_in_place(reference, context.graph, genome, thin)
 
 
 def evaluate_candidate(context: Context, genome: Genome) -> Evaluation:
-    """Cut from the original weights, train briefly, measure.
+    """Cut from the original weights, refit or train briefly, measure.
 
     Nothing is inherited from other candidates, and the seed follows from the run's seed and the
     genome alone: which worker does it, in what order, makes no difference.
@@ -40,13 +66,15 @@ def evaluate_candidate(context: Context, genome: Genome) -> Evaluation:
         reason = f"the second objective is {cost}, not a finite number"
         return _came_to(context, genome, status=Status.FAILED, detail=reason)
     try:
-        error = float(context.task.candidate_error(thin, candidate_seed(context.seed, genome)))
+        refit_if_asked(context, genome, thin)
+        found = context.task.judge(thin, candidate_seed(context.seed, genome))
     except Diverged as diverged:
         return _came_to(context, genome, status=Status.DIVERGED, detail=str(diverged))
-    if not math.isfinite(error):
-        reason = f"the error is {error}, not a finite number"
-        return _came_to(context, genome, status=Status.DIVERGED, detail=reason)
-    return _came_to(context, genome, error, cost)
+    for name, figure in (("error", found.error), ("score", found.score)):
+        if figure is not None and not math.isfinite(figure):
+            reason = f"the {name} is {figure}, not a finite number"
+            return _came_to(context, genome, status=Status.DIVERGED, detail=reason)
+    return _came_to(context, genome, found, cost)
 
 
 def settle(context: Context, genome: Genome, outcome: Outcome[Any, Evaluation]) -> Evaluation:
@@ -61,7 +89,7 @@ def settle(context: Context, genome: Genome, outcome: Outcome[Any, Evaluation]) 
 def _came_to(
     context: Context,
     genome: Genome,
-    error: float | None = None,
+    found: Judgement | None = None,
     cost: float | None = None,
     *,
     status: Status = Status.OK,
@@ -69,7 +97,8 @@ def _came_to(
 ) -> Evaluation:
     return Evaluation(
         genome=genome,
-        error=error,
+        error=None if found is None else found.error,
+        score=None if found is None else found.score,
         cost=cost,
         flops=context.graph.flops(genome),
         params=context.graph.params(genome),

@@ -19,7 +19,7 @@ from torch import Tensor
 from deeppruning.backends.base import Backend, Session
 from deeppruning.errors import DAMAGE, Diverged, RunError
 from deeppruning.genome import Genome, candidate_seed
-from deeppruning.pruning.candidate import Context
+from deeppruning.pruning.candidate import Context, refit_if_asked
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
 from deeppruning.pruning.states import read_state, write_state
 from deeppruning.roles import ORIGINAL, candidate_name
@@ -73,8 +73,11 @@ def _run_round(context: Context, item: Round) -> RoundDone:
     assert task is not None
     thin = context.graph.prune(item.genome)
     report = None
-    if item.start is not None and item.state is None:
-        thin.load_state_dict(load(item.start))
+    if item.state is None:
+        if item.start is None:
+            refit_if_asked(context, item.genome, thin, final=True)
+        else:
+            thin.load_state_dict(load(item.start))
     with scratch_folder() as folder:
         checkpoint = folder / "checkpoint"
         if item.state is not None:

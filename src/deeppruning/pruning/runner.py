@@ -13,45 +13,35 @@ from deeppruning.backends.base import Backend, Outcome, Session
 from deeppruning.config import SearchConfig
 from deeppruning.errors import RunError
 from deeppruning.evolution.selection import Picks
-from deeppruning.evolution.strategy import EvolutionStrategy
 from deeppruning.genome import Genome, Population
 from deeppruning.pruning.candidate import Context, evaluate_candidate, settle
 from deeppruning.pruning.events import CandidateDone, GenerationDone, Observer
+from deeppruning.pruning.strategies import make_strategy
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Candidate, Evaluation, Status
 
 FAILURE_SHOWN = 1500  # characters of a worker's traceback that an error message repeats
 
 
-def make_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
-    """The strategy for a network's genomes, repaired as its graph demands."""
-    return EvolutionStrategy(
-        context.graph.num_genes,
-        offspring=config.offspring,
-        generations=config.generations,
-        mutation=config.mutation,
-        selection=config.selection,
-        parents=config.parents,
-        seed=config.seed,
-        repair=context.graph.repair,
-    )
-
-
 def search(
     context: Context, config: SearchConfig, history: History, backend: Backend, observer: Observer
 ) -> Picks[Candidate]:
     """Run the strategy to its end and return knee, heavy and light."""
-    strategy = make_strategy(context, config)
+    strategy = make_strategy(context, config, history)
     original_flops = context.graph.flops(context.graph.full_genome())
     candidates: dict[int, Candidate] = {}
     with backend.open(evaluate_candidate, context) as session:
         while not strategy.done:
             generation, ids, genomes = strategy.generation, strategy.ids, strategy.ask()
-            history.record_generation(generation, zip(ids, genomes, strict=True))
-            needed = generation == 1 or config.selection == "comma"
+            origins = [(origin.operator, origin.parents) for origin in strategy.origins]
+            history.record_generation(generation, zip(ids, genomes, strict=True), origins)
+            forgetful = config.strategy == "paper" and config.selection == "comma"
+            needed = generation == 1 or forgetful
             batch = _Generation(context, history, observer, generation, needed=needed)
             found = batch.evaluate(session, ids, genomes)
-            strategy.tell(np.array([candidate.known.objectives for candidate in found]))
+            known = [candidate.known for candidate in found]
+            objectives = np.array([evaluation.objectives for evaluation in known])
+            strategy.tell(objectives, np.array([evaluation.judged for evaluation in known]))
             candidates |= {candidate.id: candidate for candidate in found}
             picks = Picks(*(candidates[pick.id] for pick in strategy.picks))
             history.record_picks(generation, {role: pick.id for role, pick in picks.items()})

@@ -24,9 +24,11 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.models.registry import architecture_of
 from deeppruning.objectives import Objective, as_objective
 from deeppruning.pruning.candidate import Context
+from deeppruning.pruning.evaluations import EVALUATIONS
 from deeppruning.pruning.events import Observer, ignore
 from deeppruning.pruning.job import Job, hash_network
 from deeppruning.pruning.task import Classification, Task
+from deeppruning.refitting.reference import FEWEST
 from deeppruning.system.device import default_workers, precision_of
 from deeppruning.training.finite import learnt, listed, not_finite
 
@@ -89,7 +91,9 @@ class Setup:
         objective = as_objective(self.search.objective if self.objective is None else self.objective)
         return Job(
             model=self.model,
-            context=Context(graph, light, objective, example_input, self.search.seed, device),
+            context=Context(
+                graph, light, objective, example_input, self.search.seed, device, refits=self._refits(task)
+            ),
             task=task,
             search=self.search,
             finetune=self.tuning,
@@ -127,8 +131,19 @@ class Setup:
             train=train,
             test=test,
             tuning=self.tuning,
-            teacher=self.model if self.tuning.distill > 0 else None,
+            teacher=self.model,
         )
+
+    def _refits(self, task: Task) -> bool:
+        """Whether candidates are refitted; a sample that is too small for it is refused."""
+        if not EVALUATIONS.find(self.search.evaluation).refits:
+            return False
+        if isinstance(task, Classification) and len(task.sample) < 2 * FEWEST:
+            raise InputError(
+                f"a refit needs at least {FEWEST} images to learn from and as many to be judged on, the "
+                f"sample has {len(task.sample)}: give {2 * FEWEST} or more, or choose another evaluation"
+            )
+        return True
 
     def _example(self, task: Task) -> Any:
         if self.example_input is not None:

@@ -10,20 +10,36 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
+from deeppruning.data.sample import split_balanced
 from deeppruning.pruning.evaluations import EVALUATIONS, EvaluationKind, Trial
 from deeppruning.system.device import this_or_processor
-from deeppruning.training.evaluate import evaluate
+from deeppruning.training.evaluate import evaluate, outputs_on
 from deeppruning.training.loop import fit
+from deeppruning.training.losses import distillation_loss
 from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import hash_tensors
+
+REFITTED_ON = 500  # images at most; more of them make a refit slower and hardly better
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a candidate came to: its error and, where there is one, the score that the search selects on."""
+
+    error: float
+    score: float | None = None
 
 
 class Task(ABC):
@@ -45,6 +61,17 @@ class Task(ABC):
     @abstractmethod
     def candidate_error(self, model: nn.Module, seed: int) -> float:
         """Train the thin network briefly, in place, and return the error to minimise."""
+
+    def judge(self, model: nn.Module, seed: int) -> Judgement:
+        """The error and, where the search has something smoother to select on, that as well."""
+        return Judgement(float(self.candidate_error(model, seed)))
+
+    def refit_inputs(self, *, final: bool = False) -> Any:
+        """A batch of inputs, as the network is called with them, on which networks are refitted; None: not.
+
+        `final` is for the start of fine-tuning, when none need be kept aside to judge by.
+        """
+        return None
 
     def untrained_error(self, model: nn.Module) -> float | None:
         """The error of the original as it is, on the data candidates are judged on; a check for people."""
@@ -92,23 +119,64 @@ class Classification(Task):
     teacher: nn.Module | None = None
     # Looked up where the task is made: workers need not know every name that this process does.
     evaluation: EvaluationKind | None = None
+    _outputs: Tensor | None = field(default=None, init=False, repr=False)  # of the original, once asked for
 
     def __post_init__(self) -> None:
         if self.evaluation is None or self.evaluation.name != self.search.evaluation:
             self.evaluation = EVALUATIONS.find(self.search.evaluation)
 
-    def candidate_error(self, model: nn.Module, seed: int) -> float:
-        """The evaluation that the options name, on the sample, then the error on that same sample."""
+    @property
+    def refits(self) -> bool:
+        """Whether candidates are refitted before they are judged."""
         assert self.evaluation is not None
-        self.evaluation.prepare(Trial(model, self.sample, self.search, seed, self.device))
-        return evaluate(model, self.sample, device=self.device).error
+        return self.evaluation.refits
+
+    @cached_property
+    def parts(self) -> tuple[ImageSet, ImageSet]:
+        """The images that candidates are prepared on, and those they are judged on.
+
+        A refit gives back what it has seen, so it is judged on other images; training, as in the paper, on
+        the very same.
+        """
+        if not self.refits:
+            return self.sample, self.sample
+        return split_balanced(self.sample, min(REFITTED_ON, len(self.sample) // 2))
+
+    def candidate_error(self, model: nn.Module, seed: int) -> float:
+        """The evaluation that the options name, then the error."""
+        return self.judge(model, seed).error
+
+    def judge(self, model: nn.Module, seed: int) -> Judgement:
+        """The evaluation that the options name, then the error; after a refit the divergence as well.
+
+        The divergence from the original's outputs is smoother than a count of wrong answers: it tells two
+        candidates apart that err alike.
+        """
+        assert self.evaluation is not None
+        prepared, judged = self.parts
+        self.evaluation.prepare(Trial(model, prepared, self.search, seed, self.device))
+        if not self.refits or self.teacher is None:
+            return Judgement(evaluate(model, judged, device=self.device).error)
+        if self._outputs is None:
+            self._outputs = outputs_on(deepcopy(self.teacher), judged, device=self.device)
+        found = outputs_on(model, judged, device=self.device)
+        wrong = (found.argmax(1) != judged.labels).float().mean()
+        return Judgement(float(wrong), float(distillation_loss(found, self._outputs, 1.0)))
+
+    def refit_inputs(self, *, final: bool = False) -> Tensor | None:
+        """The normalised images of the part kept for it, or of the whole sample."""
+        redrawn = self.tuning is not None and self.tuning.from_scratch
+        if not self.refits or (final and redrawn):
+            return None
+        images = self.sample if final else self.parts[0]
+        return normalize(images.images, images.normalization)
 
     def untrained_error(self, model: nn.Module) -> float | None:
-        """The error on the sample, without any training.
+        """The error on the images that candidates are judged on, without any training.
 
         It is asked for where the run is directed from, which may lack the GPU that the workers have.
         """
-        return evaluate(model, self.sample, device=this_or_processor(self.device)).error
+        return evaluate(model, self.parts[1], device=this_or_processor(self.device)).error
 
     def fingerprint(self) -> str:
         """A hash of the sample."""
@@ -150,7 +218,7 @@ class Classification(Task):
 
     def for_search(self) -> "Classification":
         """The same task without what only fine-tuning needs, so that workers are sent the sample alone."""
-        return replace(self, train=None, test=None, teacher=None)
+        return replace(self, train=None, test=None, teacher=self.teacher if self.refits else None)
 
 
 def redraw_weights(model: nn.Module, seed: int) -> None:

@@ -133,6 +133,7 @@ ORIGINAL_FIGURES = Fact[OriginalFigures]("original", _check_original)
 LAYERS = Fact[dict[str, list[int]]]("layers", _check_layers)  # the gene of each filter, -1 where it stays
 # Layer -> sets of genes without any one of which it is gone, with the branch it stands in.
 BRANCHES = Fact[dict[str, list[list[int]]]]("branches", _check_branches)
+GUIDE = Fact[dict[str, Any]]("guide", _check_table)  # orders of filters and units that the search follows
 FINISHED = Fact[bool]("finished")
 LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)  # seconds for one input, by role
 BENCH = Fact[dict[str, Any]]("bench")  # what `deeppruning bench` measured
@@ -141,8 +142,8 @@ _SOLUTION, _DIVERGED = "solution/", "diverged/"
 _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
-        OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, FINISHED,
-        LATENCY, BENCH,
+        OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE,
+        FINISHED, LATENCY, BENCH,
     )
 }  # fmt: skip
 

@@ -64,6 +64,24 @@ def evaluate(
     return Performance(int(wrong) / count, loss / count, count / seconds, count)
 
 
+def outputs_on(
+    model: nn.Module, data: ImageSet, *, batch_size: int = 250, device: str | torch.device = "cpu"
+) -> torch.Tensor:
+    """(images, classes): what a network answers to every image, in evaluation mode, on the host.
+
+    The model is moved to `device` and stays there. Raises Diverged where an output is not finite.
+    """
+    model.to(device)
+    found = []
+    with mode(model, training=False), torch.inference_mode():
+        for images, labels in Batches(data, batch_size, device=device, precision=precision_of(model)):
+            outputs = model(images)
+            check_outputs(outputs, len(labels), data.num_classes)
+            check_outputs_finite(outputs)
+            found.append(outputs.float().cpu())
+    return torch.cat(found)
+
+
 def check_outputs(outputs: object, batch: int, classes: int) -> None:
     """Refuse outputs that are not one score for each class of the data (more are let pass)."""
     if not isinstance(outputs, torch.Tensor) or outputs.ndim != 2 or len(outputs) != batch:

@@ -16,6 +16,7 @@ from deeppruning.cli.options.data import data_options
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import model_argument, model_option, weights_option
 from deeppruning.cli.options.search import (
+    finetune_config,
     finetune_options,
     finetune_settings,
     output_options,
@@ -135,12 +136,12 @@ def _options(match: Path | None, settings: dict[str, Any]) -> tuple[SearchConfig
         raise InputError("a comparison is at equal FLOPs: it takes no --objective of your own")
     changes = finetune_settings(settings)
     if match is None:
-        return search, FinetuneConfig(**changes, seed=search.seed)
+        return search, finetune_config(settings, search.seed)
     if search != SearchConfig():
         raise InputError("with --match the options of the search are those of the run: leave them out")
     with RunFolder.open(match, read_only=True) as run:
         kept = FinetuneConfig.from_table(run.config["finetune"])
-        return SearchConfig.from_table(run.config["search"]), replace(kept, **changes)
+        return SearchConfig.of_run(run.config["search"]), replace(kept, **changes)
 
 
 def _shares(text: str | None) -> tuple[float, ...]:

@@ -19,14 +19,14 @@ from deeppruning.cli.options.data import data_options, load_from_options
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import build_model, model_argument, model_option, weights_option
 from deeppruning.cli.options.search import (
+    finetune_config,
     finetune_options,
-    finetune_settings,
     output_options,
     search_config,
     search_options,
 )
 from deeppruning.cli.running import resumable, start
-from deeppruning.config import FinetuneConfig, SearchConfig, TrainConfig
+from deeppruning.config import SearchConfig, TrainConfig
 from deeppruning.pruning.setup import example_image, prunable_graph
 from deeppruning.runs.folder import refuse_occupied
 from deeppruning.system.allocator import keep_freed_memory
@@ -71,7 +71,7 @@ def prune(
     """
     keep_freed_memory()
     search, function = search_config(settings)
-    finetune = FinetuneConfig(**finetune_settings(settings), seed=search.seed)
+    finetune = finetune_config(settings, search.seed)
     chosen_device = device or "auto"
     choice = BackendChoice.take(settings).or_as_in({})
     progress = make_progress(quiet=quiet, as_json=as_json)

@@ -1,27 +1,34 @@
 """The options of the search and of fine-tuning on the command line: one for each field of their configs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.config import STRATEGIES, FinetuneConfig, SearchConfig
 from deeppruning.registry import EVALUATIONS, OBJECTIVES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_SEARCH, _FINETUNE = SearchConfig(), FinetuneConfig()
+# What each preset starts from; options that are given come on top.
+_SEARCHES = {"guided": SearchConfig(), "paper": SearchConfig.paper()}
+_FINETUNES = {"guided": FinetuneConfig(), "paper": FinetuneConfig.paper()}
 _PREFIX = "finetune_"
 
-# field, type, what it shows in place of a value, help; then whether the default is the paper's value.
+# field, type, what it shows in place of a value, help; then whether the paper has a value for it.
 _SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
+    ("strategy", str, "|".join(STRATEGIES), "How offspring arise and who is kept; --preset sets it.", True),
     ("offspring", int, None, "Offspring a generation (lambda).", True),
     ("generations", int, None, "Generations.", True),
-    ("mutation", float, None, "Chance of each bit to flip.", True),
-    ("selection", str, "plus|comma", "Whether the three parents compete with their offspring.", True),
-    ("parents", int, None, "How many of the three are recombined for one offspring (rho).", True),
-    ("sample", int, None, "Training images a candidate is trained and judged on, balanced by class.", True),
+    ("low", float, None, "Guided: share of the original's cost at which the search begins.", False),
+    ("high", float, None, "Guided: share of the original's cost at which it ends.", False),
+    ("bins", int, None, "Guided: steps of cost, of each of which the best candidate is kept.", False),
+    ("mutation", float, None, "Paper: chance of each bit to flip.", True),
+    ("selection", str, "plus|comma", "Paper: whether the three parents compete with their offspring.", True),
+    ("parents", int, None, "Paper: how many of the three are recombined for one offspring (rho).", True),
+    ("sample", int, None, "Training images candidates are prepared and judged on, balanced by class.", True),
     ("evaluation", str, "|".join(EVALUATIONS),
      f"How a candidate is judged: {', or '.join(kind.about for kind in EVALUATIONS.values())}.", True),
     ("eval_epochs", int, None, "Epochs of SGD for one candidate.", True),
@@ -65,7 +72,13 @@ _UNPREFIXED = ("label_smoothing", "distill", "temperature", "from_scratch", "cro
 
 def search_options(command: Command) -> Command:
     """Adds an option for every field of SearchConfig, left at None where not given."""
-    seed = click.option("--seed", type=int, help=f"Seed of everything random. [{_SEARCH.seed}]")
+    preset = click.option(
+        "--preset",
+        type=click.Choice(list(_SEARCHES)),
+        help="guided: our own search and fine-tuning. paper: those of the paper, to the letter. Options "
+        "given beside it come on top. [guided]",
+    )
+    seed = click.option("--seed", type=int, help=f"Seed of everything random. [{SearchConfig().seed}]")
     exclude = click.option(
         "--exclude",
         multiple=True,
@@ -73,9 +86,9 @@ def search_options(command: Command) -> Command:
         help="Leave layers of this name alone (wildcards * and ?); may be repeated. [none]",
     )
     fields = [
-        _option(f"--{_dashed(row[0])}", row[0], row, getattr(_SEARCH, row[0])) for row in _SEARCH_FIELDS
+        _option(f"--{_dashed(row[0])}", row[0], row, _values(_SEARCHES, row[0])) for row in _SEARCH_FIELDS
     ]
-    return _decorate(command, [*fields, exclude, seed])
+    return _decorate(command, [preset, *fields, exclude, seed])
 
 
 def finetune_options(*, prefix: bool) -> Callable[[Command], Command]:
@@ -87,8 +100,15 @@ def finetune_options(*, prefix: bool) -> Callable[[Command], Command]:
     for row in _FINETUNE_FIELDS:
         field = row[0]
         flag = _dashed(_PREFIX + field if prefix and field not in _UNPREFIXED else field)
-        default = _FITTED.get(field, getattr(_FINETUNE, field)) if prefix else "as in the run"
-        options.append(_option(f"--{flag}", _PREFIX + field, row, default))
+        values = _values(_FINETUNES, field) if prefix else ("as in the run",)
+        options.append(
+            _option(
+                f"--{flag}",
+                _PREFIX + field,
+                row,
+                (_FITTED[field],) if prefix and field in _FITTED else values,
+            )
+        )
     return lambda command: _decorate(command, options)
 
 
@@ -98,7 +118,18 @@ def search_config(settings: dict[str, Any]) -> tuple[SearchConfig, str | None]:
     given = {key: value for key, value in settings.items() if key in known and value is not None}
     objective = given.get("objective", "")
     function = given.pop("objective") if ":" in objective else None
-    return SearchConfig(**given), function
+    return replace(_SEARCHES[preset_of(settings)], **given), function
+
+
+def preset_of(settings: dict[str, Any]) -> str:
+    """The preset that the options start from; a strategy that is named alone brings its own."""
+    preset = settings.get("preset") or settings.get("strategy") or "guided"
+    return preset if preset in _SEARCHES else "guided"  # a strategy that is none is refused where it is used
+
+
+def finetune_config(settings: dict[str, Any], seed: int) -> FinetuneConfig:
+    """The fine-tuning the options ask for."""
+    return replace(_FINETUNES[preset_of(settings)], **finetune_settings(settings), seed=seed)
 
 
 def finetune_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -130,18 +161,26 @@ def run_argument(command: Command) -> Command:
 
 
 def _option(
-    flag: str, name: str, row: tuple[str, Any, str | None, str, bool], default: Any
+    flag: str, name: str, row: tuple[str, Any, str | None, str, bool], values: tuple[Any, ...]
 ) -> Callable[[Any], Any]:
-    field, kind, metavar, help_text, paper = row
-    shown = str(default).lower() if isinstance(default, bool) else default
-    note = ", the paper's value" if paper and default != "as in the run" else ""
-    if field == "epochs" and note:
-        note += " for CIFAR-10; it has 100 for CIFAR-100"
+    """An option whose help ends with its value: ours, and the paper's where it has one."""
+    field, kind, metavar, help_text, in_paper = row
+    shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in values]
+    note = shown[0]
+    if len(shown) > 1 and in_paper:
+        note += "; so the paper" if shown[0] == shown[1] else f"; the paper {shown[1]}"
+        if field == "epochs":
+            note += " for CIFAR-10, 100 for CIFAR-100"
+    elif len(set(shown)) > 1:
+        note += f"; with --preset paper {shown[1]}"
     if kind is bool:
         flag += f"/--no-{flag.removeprefix('--')}"
-    return click.option(
-        flag, name, type=kind, default=None, metavar=metavar, help=f"{help_text} [{shown}{note}]"
-    )
+    return click.option(flag, name, type=kind, default=None, metavar=metavar, help=f"{help_text} [{note}]")
+
+
+def _values(presets: Mapping[str, Any], field: str) -> tuple[Any, ...]:
+    """The value of a field in each preset, ours first."""
+    return tuple(getattr(config, field) for config in presets.values())
 
 
 def _dashed(name: str) -> str:

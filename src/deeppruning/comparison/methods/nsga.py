@@ -10,7 +10,7 @@ from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.methods.searching import Searching
 from deeppruning.comparison.problem import Problem
 from deeppruning.genome import Genome
-from deeppruning.pruning.runner import make_strategy
+from deeppruning.pruning.strategies import paper_strategy
 
 
 @register_method
@@ -38,7 +38,7 @@ class NSGA2(Searching):
         from pymoo.operators.mutation.bitflip import BitflipMutation
 
         config, repair = problem.search, problem.graph.repair
-        first = make_strategy(problem.context, replace(config, seed=problem.seed)).ask()
+        first = paper_strategy(problem.context, replace(config, seed=problem.seed)).ask()
         algorithm = Algorithm(
             pop_size=len(first),
             n_offsprings=config.offspring,

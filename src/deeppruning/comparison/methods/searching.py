@@ -12,7 +12,7 @@ from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import RunError
 from deeppruning.genome import Genome
 from deeppruning.importance.budget import TOLERANCE, meet_flops
-from deeppruning.pruning.runner import make_strategy
+from deeppruning.pruning.strategies import paper_strategy
 from deeppruning.registry import METHODS
 
 
@@ -68,7 +68,7 @@ class Strategy(Searching):
     def search(self, problem: Problem) -> list[tuple[Genome, NDArray[np.float64]]]:
         """Ask and tell to the end."""
         config = replace(problem.search, selection=self.selection, seed=problem.seed)
-        strategy = make_strategy(problem.context, config)
+        strategy = paper_strategy(problem.context, config)
         batches = []
         while not strategy.done:
             genomes = strategy.ask()

@@ -3,6 +3,6 @@
 from deeppruning.pruning.evaluations.base import EvaluationKind, Trial, register_evaluation
 from deeppruning.registry import EVALUATIONS
 
-ORDER = ("finetune", "recalibrate")
+ORDER = ("refit", "finetune", "recalibrate")
 
 __all__ = ["EVALUATIONS", "EvaluationKind", "Trial", "register_evaluation"]

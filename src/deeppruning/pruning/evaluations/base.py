@@ -31,6 +31,8 @@ class EvaluationKind(ABC):
 
     name: str
     about: str = "in a way of its own"  # the end of "How a candidate is judged: ..."
+    # Whether candidates are refitted on a part of the sample before `prepare`, and judged on the rest of it.
+    refits: bool = False
 
     @abstractmethod
     def prepare(self, trial: Trial) -> None:

@@ -1,0 +1,92 @@
+"""The strategy that a run's options name, ready to be asked."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeppruning.config import SearchConfig
+from deeppruning.errors import DAMAGE, RunError
+from deeppruning.evolution.guided import GuidedStrategy
+from deeppruning.evolution.selection import Picks
+from deeppruning.evolution.strategy import EvolutionStrategy, Individual, Origin
+from deeppruning.genome import Population
+from deeppruning.objectives import as_objective
+from deeppruning.pruning.candidate import Context
+from deeppruning.pruning.guide import Guide, find_guide
+from deeppruning.runs import facts
+from deeppruning.runs.history import History
+from deeppruning.system.threads import torch_threads
+
+
+class Strategy(Protocol):
+    """Ask and tell, as the search needs it; see EvolutionStrategy and GuidedStrategy."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def ids(self) -> range: ...
+    @property
+    def origins(self) -> list[Origin]: ...
+    @property
+    def picks(self) -> Picks[Individual]: ...
+    def ask(self) -> Population: ...
+    def tell(self, objectives: NDArray[np.float64], scores: NDArray[np.float64] | None = None) -> None: ...
+
+
+def make_strategy(context: Context, config: SearchConfig, history: History) -> Strategy:
+    """The strategy for a network's genomes; what guides it is kept in the history, once found."""
+    if config.strategy == "paper":
+        return paper_strategy(context, config)
+    return guided_strategy(context, config, known_guide(context, config, history))
+
+
+def paper_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
+    """The paper's, on genomes repaired as the graph demands."""
+    return EvolutionStrategy(
+        context.graph.num_genes,
+        offspring=config.offspring,
+        generations=config.generations,
+        mutation=config.mutation,
+        selection=config.selection,
+        parents=config.parents,
+        seed=config.seed,
+        repair=context.graph.repair,
+    )
+
+
+def guided_strategy(context: Context, config: SearchConfig, guide: Guide) -> GuidedStrategy:
+    """Ours, on widths and orders."""
+    objective = as_objective(context.objective).name
+    return GuidedStrategy(
+        guide.space(context.graph, objective=objective, multiple=config.round_to),
+        offspring=config.offspring,
+        generations=config.generations,
+        low=config.low,
+        high=config.high,
+        bins=config.bins,
+        seed=config.seed,
+    )
+
+
+def known_guide(context: Context, config: SearchConfig, history: History) -> Guide:
+    """The guide that a history keeps, or a new one, which it then keeps.
+
+    Another processor rounds otherwise: a run that goes on elsewhere must not change its mind about orders.
+    """
+    table = history.get_fact(facts.GUIDE)
+    if table is None:
+        with torch_threads(config.threads):
+            guide = find_guide(context)
+        history.set_fact(facts.GUIDE, guide.to_table())
+        return guide
+    try:
+        return Guide.from_table(table)
+    except DAMAGE as error:
+        raise RunError(
+            f"{history.path} holds no whole guide of the search ({error}); start a new run"
+        ) from error
