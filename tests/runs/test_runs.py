@@ -138,7 +138,7 @@ class TestHistory:
         with History(path) as history:
             assert [(row.error, row.cost) for row in history.evaluations()] == expected
         now = sqlite3.connect(path)
-        assert now.execute("PRAGMA user_version").fetchone() == (2,)
+        assert now.execute("PRAGMA user_version").fetchone() == (3,)
         assert now.execute("SELECT error, cost FROM evaluations ORDER BY rowid").fetchall() == expected
         now.close()
 
@@ -176,6 +176,8 @@ class TestHistory:
             "num_genes": 3,
             "kept": 1,
             "genome": "40",
+            "operator": "",
+            "parents": [],
             "status": "waiting",
         }
         assert snapshot["picks"] == [{"generation": 1, "role": "knee", "candidate_id": 0}]
@@ -228,7 +230,7 @@ class TestHistory:
             History(path)
         connection.execute("PRAGMA user_version = 99")
         connection.close()
-        with pytest.raises(RunError, match="has format 99, this program reads up to 2; upgrade"):
+        with pytest.raises(RunError, match="has format 99, this program reads up to 3; upgrade"):
             History(path)
 
     def test_a_process_killed_while_writing_loses_nothing_it_had_confirmed(self, tmp_path):

@@ -43,8 +43,15 @@ _VERSION_2 = (
     "DROP TABLE evaluations_1",
 )
 
+# What a search selects on where that is not the error, and where candidates come from.
+_VERSION_3 = (
+    "ALTER TABLE evaluations ADD COLUMN score REAL",
+    "ALTER TABLE candidates ADD COLUMN operator TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE candidates ADD COLUMN parents TEXT NOT NULL DEFAULT ''",
+)
+
 # Statements that lead to each version from the one before; a new version is added, never edited.
-MIGRATIONS: dict[int, tuple[str, ...]] = {1: _VERSION_1, 2: _VERSION_2}
+MIGRATIONS: dict[int, tuple[str, ...]] = {1: _VERSION_1, 2: _VERSION_2, 3: _VERSION_3}
 CURRENT_VERSION = max(MIGRATIONS)
 OLDEST_READABLE = 1  # what readers, who change nothing, understand as it is
 
@@ -68,6 +75,11 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    """The names of a table's columns: readers meet tables of older versions, which lack the newer ones."""
+    return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:

@@ -8,6 +8,7 @@
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
@@ -16,13 +17,16 @@ from typing import Any, TypeVar, overload
 
 from deeppruning.errors import InputError, RunError
 from deeppruning.genome import Genome, pack_genome, unpack_genome
-from deeppruning.runs.database import connect, readable_errors, transaction
+from deeppruning.runs.database import columns, connect, readable_errors, transaction
 from deeppruning.runs.facts import Fact, Kept, named
 from deeppruning.runs.records import Candidate, EpochRow, Evaluation, Status
 
 Opened = TypeVar("Opened", bound="History")
 
-_EVALUATION = "num_genes, error, cost, flops, params, seconds, worker, status, detail, finished_at"
+_EVALUATION = "num_genes, error, cost, flops, params, seconds, worker, status, detail, finished_at, score"
+_CANDIDATE = "id, generation, genome, num_genes, operator, parents"
+# What older versions lack, as a reader of theirs sees it.
+_ABSENT = {"score": "NULL", "operator": "''", "parents": "''"}
 _PICK = ("generation", "role", "candidate_id")
 _EPOCH = "solution, epoch, train_loss, train_error, test_error, lr, seconds"
 
@@ -37,6 +41,9 @@ class History:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
         self._connection = connect(self.path, read_only=read_only)
+        with readable_errors(self.path):
+            self._evaluation = self._columns("evaluations", _EVALUATION)
+            self._candidate = self._columns("candidates", _CANDIDATE)
 
     def close(self) -> None:
         """Close the file; further calls do nothing."""
@@ -63,6 +70,7 @@ class History:
             evaluation.status.value,
             evaluation.detail,
             evaluation.finished_at,
+            None if evaluation.score is None else float(evaluation.score),
         )
         self._write(
             f"INSERT INTO evaluations (genome, {_EVALUATION}) VALUES ({_marks(row)}) "
@@ -72,17 +80,31 @@ class History:
 
     def evaluation(self, genome: Genome) -> Evaluation | None:
         """What this genome came to, if it has been evaluated."""
-        sql = f"SELECT {_EVALUATION} FROM evaluations WHERE genome = ?"
+        sql = f"SELECT {self._evaluation} FROM evaluations WHERE genome = ?"
         rows = self._read(sql, (pack_genome(genome),))
         with readable_errors(self.path):
             return _evaluation(genome, rows[0]) if rows else None
 
-    def record_generation(self, generation: int, candidates: Iterable[tuple[int, Genome]]) -> None:
-        """Keep ids and genomes proposed in a generation; repeating it is allowed, changing it is not."""
-        rows = [(int(id_), int(generation), pack_genome(genome), len(genome)) for id_, genome in candidates]
-        known = {
-            row[0]: row for row in self._read("SELECT id, generation, genome, num_genes FROM candidates")
-        }
+    def record_generation(
+        self,
+        generation: int,
+        candidates: Iterable[tuple[int, Genome]],
+        origins: Sequence[tuple[str, Sequence[int]]] = (),
+    ) -> None:
+        """Keep ids and genomes proposed in a generation; repeating it is allowed, changing it is not.
+
+        `origins` are operator and parents of each, in the order of the candidates, where they are known.
+        """
+        proposed = list(candidates)
+        if origins and len(origins) != len(proposed):
+            raise InputError(f"{len(proposed)} candidates need as many origins or none, got {len(origins)}")
+        rows = [
+            _row(Candidate(int(id_), int(generation), genome, None, str(operator), tuple(map(int, parents))))
+            for (id_, genome), (operator, parents) in zip(
+                proposed, origins or [("", ())] * len(proposed), strict=True
+            )
+        ]
+        known = {row[0]: row for row in self._read(f"SELECT {self._candidate} FROM candidates")}
         for row in rows:
             if known.get(row[0], row) != row:
                 raise RunError(
@@ -90,8 +112,7 @@ class History:
                     "the run was made with other options, another network or another version: start a new one"
                 )
         self._write(
-            "INSERT INTO candidates (id, generation, genome, num_genes) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (id) DO NOTHING",
+            f"INSERT INTO candidates ({_CANDIDATE}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
             rows,
         )
 
@@ -139,22 +160,22 @@ class History:
 
     def candidates(self) -> list[Candidate]:
         """Every candidate by id, with its evaluation if there is one."""
-        columns = ", ".join(f"evaluations.{name}" for name in _EVALUATION.split(", "))
         rows = self._read(
-            f"SELECT candidates.id, generation, candidates.genome, candidates.num_genes, {columns} "
+            f"SELECT {self._candidate}, {self._evaluation} "
             "FROM candidates LEFT JOIN evaluations USING (genome) ORDER BY candidates.id"
         )
         found = []
         with readable_errors(self.path):
-            for id_, generation, packed, num_genes, *rest in rows:
+            for id_, generation, packed, num_genes, operator, parents, *rest in rows:
                 genome = unpack_genome(packed, num_genes)
                 evaluation = _evaluation(genome, rest) if rest[0] else None
-                found.append(Candidate(id_, generation, genome, evaluation))
+                ids = _parents(id_, parents)
+                found.append(Candidate(id_, generation, genome, evaluation, operator, ids))
         return found
 
     def evaluations(self) -> list[Evaluation]:
         """Every evaluation, in the order in which they were recorded."""
-        rows = self._read(f"SELECT genome, {_EVALUATION} FROM evaluations ORDER BY rowid")
+        rows = self._read(f"SELECT genome, {self._evaluation} FROM evaluations ORDER BY rowid")
         with readable_errors(self.path):
             return [_evaluation(unpack_genome(packed, rest[0]), rest) for packed, *rest in rows]
 
@@ -188,6 +209,11 @@ class History:
     def _picks(self) -> list[tuple[Any, ...]]:
         return self._read(f"SELECT {', '.join(_PICK)} FROM picks ORDER BY generation, role")
 
+    def _columns(self, table: str, names: str) -> str:
+        """These columns of a table, those it lacks replaced by what their absence means."""
+        there = columns(self._connection, table)
+        return ", ".join(f"{table}.{name}" if name in there else _ABSENT[name] for name in names.split(", "))
+
     def _read(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with readable_errors(self.path):
             return self._connection.execute(sql, values).fetchall()
@@ -199,6 +225,25 @@ class History:
 
 def _marks(row: Sequence[Any]) -> str:
     return ", ".join("?" * len(row))
+
+
+def _row(candidate: Candidate) -> tuple[Any, ...]:
+    genome = candidate.genome
+    parents = ",".join(map(str, candidate.parents))
+    return (
+        candidate.id,
+        candidate.generation,
+        pack_genome(genome),
+        len(genome),
+        candidate.operator,
+        parents,
+    )
+
+
+def _parents(id_: int, text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"([0-9]{1,18}(,[0-9]{1,18})*)?", text):
+        raise RunError(f"the parents of candidate {id_} must be numbers joined by commas, got {text[:80]!r}")
+    return tuple(map(int, text.split(","))) if text else ()
 
 
 def _evaluation(genome: Genome, row: Sequence[Any]) -> Evaluation:
@@ -215,6 +260,8 @@ def _plain(row: Candidate) -> dict[str, Any]:
         "num_genes": len(row.genome),
         "kept": int(row.genome.sum()),
         "genome": pack_genome(row.genome).hex(),
+        "operator": row.operator,
+        "parents": list(row.parents),
     }
     if row.evaluation is None:
         return plain | {"status": "waiting"}

@@ -41,6 +41,7 @@ class Evaluation:
     status: Status = Status.OK
     detail: str = ""  # why it diverged, or the traceback of a failure
     finished_at: str = field(default_factory=now)
+    score: float | None = None  # what the search selects on, where that is not the error
 
     def __post_init__(self) -> None:
         try:
@@ -58,6 +59,11 @@ class Evaluation:
                     f"{name} of an evaluation must be finite, got {value}; a candidate without one has "
                     "diverged or failed: give it that status"
                 )
+        if self.score is not None and (self.status is not Status.OK or not math.isfinite(self.score)):
+            raise InputError(
+                f"score of an evaluation must be finite, and None for one that diverged or failed, got "
+                f"{self.score} for one that is {self.status}"
+            )
 
     @property
     def objectives(self) -> tuple[float, float]:
@@ -65,6 +71,13 @@ class Evaluation:
         if self.error is None or self.cost is None:
             return math.nan, math.nan
         return self.error, self.cost
+
+    @property
+    def judged(self) -> float:
+        """What the search selects on: the score, or else the error; nan for a candidate that has none."""
+        if self.score is not None:
+            return self.score
+        return math.nan if self.error is None else self.error
 
     @property
     def reason(self) -> str:
@@ -77,13 +90,22 @@ class Candidate:
     """A genome that was proposed, numbered, with what it came to once it is evaluated.
 
     `train_error` is its error in the search, after brief training. One that diverged or failed has neither
-    error nor cost, but a `reason`.
+    error nor cost, but a `reason`. `operator` says what made it, and `parents` are the ids it was made
+    from; both are empty where a strategy does not tell.
     """
 
     id: int
     generation: int
     genome: Genome
     evaluation: Evaluation | None = None
+    operator: str = ""
+    parents: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(not 0 <= parent < self.id for parent in self.parents):
+            raise InputError(
+                f"the parents of candidate {self.id} must be candidates before it, got {list(self.parents)}"
+            )
 
     @property
     def known(self) -> Evaluation:
