@@ -4,16 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint browser setup clean
+.PHONY: demo test test-all lint suite suite-all browser setup clean
 
 demo: $(READY)
 	$(BIN)/deeppruning demo
 
-test: lint browser
-	$(BIN)/pytest -n 2 --dist worksteal -q
+# Types are checked while the tests wait for processes and clusters to start.
+test: $(READY) browser
+	$(MAKE) --no-print-directory -j 2 lint suite
 
 # What is slow and rarely breaks, too.
-test-all: lint browser
+test-all: $(READY) browser
+	$(MAKE) --no-print-directory -j 2 lint suite-all
+
+suite: $(READY)
+	$(BIN)/pytest -n 2 --dist worksteal -q
+
+suite-all: $(READY)
 	$(BIN)/pytest -n 2 --dist worksteal -q -m 'slow or not slow'
 
 # The page is tested in a real browser where there is one; a build machine may install it by itself.
@@ -32,9 +39,10 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "DeepPruningES needs Python 3.10 or newer; set PYTHON=python3.x")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt torch
-	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
-	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[ray]' || \
+	# Python compiles what is used when it is first used: to compile all of torch takes longer than to unpack it.
+	$(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt torch
+	$(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt -e '.[ray]' || \
 	  echo "no Ray for this Python: the cluster tests will be skipped"
 	touch $@
 

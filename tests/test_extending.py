@@ -74,6 +74,7 @@ def test_an_evaluation_kind(example: dict[str, Any]) -> None:
         assert one.train_error == evaluate(graph.prune(one.genome), found["train"]).error
 
 
+@pytest.mark.slow
 def test_an_objective(example: dict[str, Any]) -> None:
     found = run("An objective", example)
     assert all(one.cost == one.genome.sum() for one in found["result"].candidates)

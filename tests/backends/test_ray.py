@@ -173,6 +173,7 @@ def stores():
     }
 
 
+@pytest.mark.slow
 def test_a_driver_killed_is_resumed_on_another_backend(cluster, tmp_path):
     model, weights = trained(tmp_path)
     more = ["--offspring", 12]
@@ -264,6 +265,7 @@ def test_a_local_ray_stops_by_itself(tmp_path):
         assert eventually(lambda: descendants(program.pid) == set())
 
 
+@pytest.mark.slow
 def test_a_local_ray_dies_with_its_program(tmp_path):
     with local_ray(tmp_path, 'list(session.map([(0, "stay")]))') as program:
         program.stdin.write("\n")

@@ -108,6 +108,7 @@ def test_quiet_prints_the_table_only(tmp_path):
     assert run(prune, *given).stdout.startswith("network   test error")
 
 
+@pytest.mark.slow
 def test_resnet20_without_weights_is_trained_first(tmp_path):
     given = ["resnet20", "--data", "digits", "--train-epochs", 1, "--offspring", 1, "--generations", 1]
     given += ["--sample", 50, "--evaluation", "recalibrate", "--finetune-epochs", 1, "--workers", 1]

@@ -92,6 +92,7 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, model: str):
     assert len(json.loads((out / "history.json").read_text())) == 12
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path, model: str):
     given = ("--epochs", 3, "--out", tmp_path / "out", "--threads", 1, "--device", "cpu")
     with start(signal.SIGINT, "epoch 1/3", "train", model, *given) as process:

@@ -87,6 +87,7 @@ def test_gone_on_with_it_is_the_same_and_may_grow(run: Path, compared: Compariso
     assert Comparison.from_table(more.to_table()).to_table() == more.to_table()
 
 
+@pytest.mark.slow
 def test_the_result_does_not_depend_on_the_workers(tmp_path: Path) -> None:
     found = []
     for workers in (1, 2):

@@ -73,18 +73,23 @@ def thin_zoo_network(name: str, options: dict, path: Path) -> nn.Module:
     return thin
 
 
+QUICK = ("densenet50",)  # concatenations and branches that are gone: what breaks an export first
+
+
 @needs_onnx
-def test_every_zoo_family_round_trips_through_a_new_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "families", [QUICK, pytest.param(tuple(FAMILIES), marks=pytest.mark.slow)], ids=["quick", "all"]
+)
+def test_zoo_families_round_trip_through_a_new_process(tmp_path: Path, families: tuple[str, ...]) -> None:
     thin = {
-        family: thin_zoo_network(name, options, tmp_path / f"{family}.safetensors")
-        for family, (name, options) in FAMILIES.items()
+        family: thin_zoo_network(*FAMILIES[family], tmp_path / f"{family}.safetensors") for family in families
     }
     done = subprocess.run(
         [sys.executable, "-c", IN_A_NEW_PROCESS, str(tmp_path)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     reported = dict(json.loads(line) for line in done.stdout.splitlines())
-    assert reported.keys() == FAMILIES.keys()
+    assert reported.keys() == set(families)
     for family, model in thin.items():
         session = open_session(tmp_path / f"{family}.onnx")
         assert session.get_inputs()[0].shape[0] == "batch"
