@@ -2,7 +2,7 @@
 
 >>> import deeppruning as dp
 >>> dp.SearchConfig().evaluations
-203
+303
 """
 
 import importlib
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from deeppruning.api import compare as compare
     from deeppruning.api import prune as prune
     from deeppruning.api import resume as resume
+    from deeppruning.api import search as search
     from deeppruning.backends import RayBackend as RayBackend
     from deeppruning.config import FinetuneConfig as FinetuneConfig
     from deeppruning.config import SearchConfig as SearchConfig
@@ -36,6 +37,7 @@ _HOMES = {
     "prune": "deeppruning.api",
     "refit": "deeppruning.refitting",
     "resume": "deeppruning.api",
+    "search": "deeppruning.api",
 }
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "prune",
     "refit",
     "resume",
+    "search",
 ]
 
 

@@ -20,13 +20,20 @@ from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError, refuse_unknown_parameters
 from deeppruning.objectives import Objective
+from deeppruning.pruning.evaluations import EVALUATIONS
 from deeppruning.pruning.events import Observer, ignore
+from deeppruning.pruning.front import Front
 from deeppruning.pruning.job import check_same_network, execute, finetune_one, hash_network
 from deeppruning.pruning.result import Result
+from deeppruning.pruning.runner import search as run_search
 from deeppruning.pruning.setup import Setup
 from deeppruning.pruning.solution import Solution
 from deeppruning.pruning.task import Task
+from deeppruning.pruning.unlabelled import Unlabelled, gather_inputs
+from deeppruning.refitting.calls import as_call, part_of
 from deeppruning.runs import RunFolder
+from deeppruning.runs.history import History
+from deeppruning.runs.leftovers import scratch_folder
 
 
 @refuse_unknown_parameters
@@ -133,6 +140,56 @@ def resume(
         job = setup.job()
         with job.backend:
             return execute(job, run)
+
+
+@refuse_unknown_parameters
+def search(
+    model: nn.Module,
+    inputs: Any,
+    *,
+    search: SearchConfig | None = None,
+    workers: int | None = None,
+    device: str = "auto",
+    backend: Backend | None = None,
+    candidate_timeout: Timeout | None = None,
+    objective: Objective | str | Callable[[nn.Module], float] | None = None,
+    observer: Observer = ignore,
+) -> Front:
+    """Search for thin versions of `model` by inputs alone: no labels, no training, nothing on disk.
+
+    `inputs` is a tensor, a tuple of arguments or a dict of named ones with a batch, or a Dataset (of which
+    `search.sample` entries are taken, and of an entry that is a pair the first part). Candidates are refitted
+    on some of the inputs and judged on the others by how far their outputs drift from the original's.
+    `front.at(flops=0.4).model` then is the best one within 40 % of the FLOPs, ready to be used or trained.
+    """
+    options = search or SearchConfig()
+    if not EVALUATIONS.find(options.evaluation).refits:
+        raise InputError(
+            f"a search by inputs alone judges candidates after a refit, not by {options.evaluation!r}: there "
+            "are no labels to train or count by; leave out evaluation, or use prune"
+        )
+    batch = gather_inputs(inputs, options.sample)
+    args, kwargs = part_of(as_call(batch), slice(1))
+    setup = Setup(
+        model=model,
+        search=options,
+        workers=workers,
+        device=device,
+        backend=backend,
+        candidate_timeout=candidate_timeout,
+        task=Unlabelled(model, batch),
+        objective=objective,
+        example_input=kwargs or args,
+        observer=observer,
+    )
+    job = setup.job()
+    setup.check_patterns(job.context.graph)
+    with job.backend, scratch_folder() as folder, History(folder / "history.sqlite") as history:
+        picks = run_search(job.context, options, history, job.backend, observer)
+        candidates = history.candidates()
+    graph = job.context.graph
+    full = graph.full_genome()
+    return Front(candidates, picks, job.context, graph.flops(full), graph.params(full))
 
 
 @refuse_unknown_parameters

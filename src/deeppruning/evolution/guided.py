@@ -174,7 +174,7 @@ class GuidedStrategy:
         for number, (genome, origin), (error, cost), score in zip(
             self.ids, self._batch, values, judged, strict=True
         ):
-            if np.isnan(error) or np.isnan(cost):
+            if np.isnan(error) or np.isnan(cost) or origin.operator == ORIGINAL:
                 continue
             individual = Individual(number, self.generation, genome, float(error), float(cost))
             entered = self.archive.add(

@@ -28,6 +28,7 @@ from deeppruning.pruning.evaluations import EVALUATIONS
 from deeppruning.pruning.events import Observer, ignore
 from deeppruning.pruning.job import Job, hash_network
 from deeppruning.pruning.task import Classification, Task
+from deeppruning.pruning.unlabelled import Unlabelled
 from deeppruning.refitting.reference import FEWEST
 from deeppruning.system.device import default_workers, precision_of
 from deeppruning.training.finite import learnt, listed, not_finite
@@ -85,6 +86,8 @@ class Setup:
         backend = self.backend or local
         device = backend.device(self.device)
         task = self.task if self.task is not None else self._classification(device)
+        if isinstance(task, Unlabelled):
+            task = replace(task, device=device)
         example_input = self._example(task)
         graph = prunable_graph(self.model, example_input, self.search)
         light = task.for_search() if isinstance(task, Classification) else task

@@ -1,0 +1,110 @@
+"""What a search alone hands back: every candidate, and a thin, refitted network for any limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch import nn
+
+from deeppruning.errors import InputError
+from deeppruning.evolution.selection import Picks
+from deeppruning.genome import Genome
+from deeppruning.pruning.candidate import Context, refit_if_asked
+from deeppruning.runs.records import Candidate
+
+
+@dataclass(frozen=True, eq=False)
+class ThinNetwork:
+    """A candidate of a search; its network is made when it is asked for."""
+
+    candidate: Candidate
+    context: Context = field(repr=False)
+
+    @property
+    def genome(self) -> Genome:
+        """Which filters stay."""
+        return self.candidate.genome
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds for one input."""
+        return self.candidate.flops
+
+    @property
+    def params(self) -> int:
+        """Parameters."""
+        return self.candidate.params
+
+    @property
+    def error(self) -> float | None:
+        """How far it is from the original on inputs that no refit has seen, in the search."""
+        return self.candidate.train_error
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The thin network, refitted on all inputs of the search, in evaluation mode."""
+        thin = self.context.graph.prune(self.genome)
+        refit_if_asked(self.context, self.genome, thin, final=True)
+        return thin.eval()
+
+
+@dataclass(frozen=True, eq=False)
+class Front:
+    """All that a search tried; `at` finds the best within a limit, and there are the three picks."""
+
+    candidates: Sequence[Candidate] = field(repr=False)
+    picks: Picks[Candidate]
+    context: Context = field(repr=False)
+    original_flops: int
+    original_params: int
+
+    @property
+    def knee(self) -> ThinNetwork:
+        """The best compromise of error and cost."""
+        return self._thin(self.picks.knee)
+
+    @property
+    def heavy(self) -> ThinNetwork:
+        """The one nearest to the original."""
+        return self._thin(self.picks.heavy)
+
+    @property
+    def light(self) -> ThinNetwork:
+        """The cheapest one."""
+        return self._thin(self.picks.light)
+
+    def at(self, *, flops: float | None = None, params: float | None = None) -> ThinNetwork:
+        """The best candidate within limits: shares of the original's up to 1, or numbers above that."""
+        limits = {
+            name: _limit(name, value, whole)
+            for name, value, whole in (
+                ("flops", flops, self.original_flops),
+                ("params", params, self.original_params),
+            )
+            if value is not None
+        }
+        if not limits:
+            raise InputError("say what the network may cost: at(flops=0.4), at(params=100_000) or both")
+        usable = [one for one in self.candidates if one.train_error is not None]
+        within = [one for one in usable if all(getattr(one, name) <= limit for name, limit in limits.items())]
+        if not within:
+            asked = " and ".join(f"{limit:,.0f} {name}" for name, limit in limits.items())
+            least = ", ".join(f"{min(getattr(one, name) for one in usable):,} {name}" for name in limits)
+            raise InputError(
+                f"no candidate of this search has at most {asked}; the least are {least}: search from a "
+                "lower share on (SearchConfig(low=...))"
+            )
+        return self._thin(min(within, key=lambda one: (one.known.judged, one.known.cost, one.id)))
+
+    def _thin(self, candidate: Candidate) -> ThinNetwork:
+        return ThinNetwork(candidate, self.context)
+
+
+def _limit(name: str, value: float, whole: int) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise InputError(
+            f"{name} must be a share of the original's up to 1 or a number above it, got {value!r}"
+        )
+    return value * whole if value <= 1 else float(value)

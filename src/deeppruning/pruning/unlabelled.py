@@ -1,0 +1,126 @@
+"""A task without labels: candidates are judged by how far their outputs drift from the original's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from deeppruning.errors import InputError
+from deeppruning.pruning.drift import drift
+from deeppruning.pruning.task import REFITTED_ON, Judgement, Task
+from deeppruning.refitting.calls import Call, as_call, batch_size, onto, part_of
+from deeppruning.refitting.reference import FEWEST
+from deeppruning.training.evaluate import mode
+from deeppruning.training.tensors import hash_tensors
+
+CHUNK = 128  # inputs that go through the network at once
+KEPT_BYTES = 2**28  # of the original's outputs; what is larger is worked out anew for each candidate
+
+
+def gather_inputs(inputs: Any, most: int) -> Any:
+    """Inputs as one batch; of a Dataset at most so many entries, evenly spread, without their labels."""
+    if (
+        not hasattr(inputs, "__getitem__")
+        or not hasattr(inputs, "__len__")
+        or isinstance(inputs, (Tensor, tuple, list, Mapping))
+    ):
+        batch_size(as_call(inputs))  # refused if there is none
+        return inputs
+    if len(inputs) == 0:
+        raise InputError("there are no inputs: the data set is empty")
+    step = max(1, len(inputs) // most)
+    entries = [inputs[number] for number in range(0, len(inputs), step)][:most]
+    if isinstance(entries[0], (tuple, list)):
+        entries = [entry[0] for entry in entries]
+    if isinstance(entries[0], Mapping):
+        names = [name for name, value in entries[0].items() if isinstance(value, Tensor)]
+        return {name: torch.stack([entry[name] for entry in entries]) for name in names}
+    return torch.stack([torch.as_tensor(entry) for entry in entries])
+
+
+@dataclass
+class Unlabelled(Task):
+    """Any network, any inputs: a part of them to refit on, the rest to judge by."""
+
+    model: nn.Module
+    inputs: Any  # a tensor, a tuple of arguments or a dict of them, all with the same first extent
+    device: str = "cpu"
+    _wanted: list[Any] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        count = batch_size(as_call(self.inputs))
+        if count < 2 * FEWEST:
+            raise InputError(
+                f"a search needs at least {2 * FEWEST} inputs, half to refit on and half to judge by, "
+                f"got {count}"
+            )
+
+    def candidate_error(self, model: nn.Module, seed: int) -> float:
+        """The share of other answers, or the relative distance of the outputs."""
+        return self.judge(model, seed).error
+
+    def judge(self, model: nn.Module, seed: int) -> Judgement:
+        """Drift on the inputs that no refit has seen, averaged over all of them."""
+        call = self._part(refitted=False)
+        count, error, score = batch_size(call), 0.0, 0.0
+        model.to(self.device)
+        kept = self._original_outputs(call)
+        original = None if kept is not None else deepcopy(self.model).to(self.device)
+        for number, start in enumerate(range(0, count, CHUNK)):
+            rows = slice(start, min(start + CHUNK, count))
+            part = part_of(call, rows)
+            if kept is not None:
+                wanted = kept[number]
+            else:
+                assert original is not None
+                wanted = self._run(original, part)
+            found = drift(wanted, self._run(model, part))
+            share = (rows.stop - rows.start) / count
+            error, score = error + share * found.error, score + share * found.score
+        return Judgement(error, score)
+
+    def refit_inputs(self, *, final: bool = False) -> Any:
+        """Every second input at most; all of them once nothing is judged any more."""
+        args, kwargs = as_call(self.inputs) if final else self._part(refitted=True)
+        return kwargs or args
+
+    def untrained_error(self, model: nn.Module) -> float | None:
+        """What the network itself comes to: nothing, unless its outputs are not finite or not repeatable."""
+        return self.judge(model, 0).error
+
+    def fingerprint(self) -> str:
+        """A hash of the inputs."""
+        leaves = [leaf for leaf in tree_leaves(as_call(self.inputs)) if isinstance(leaf, Tensor)]
+        return hash_tensors({str(number): leaf for number, leaf in enumerate(leaves)})
+
+    def _part(self, *, refitted: bool) -> Call:
+        call = as_call(self.inputs)
+        count = batch_size(call)
+        step = max(2, -(-count // REFITTED_ON))
+        chosen = torch.arange(count) % step == 0
+        rows: Any = chosen if refitted else ~chosen
+        return part_of(call, rows)
+
+    def _original_outputs(self, call: Call) -> list[Any] | None:
+        if self._wanted is None:
+            original = deepcopy(self.model).to(self.device)
+            found, size = [], 0
+            for start in range(0, batch_size(call), CHUNK):
+                found.append(self._run(original, part_of(call, slice(start, start + CHUNK))))
+                size += sum(leaf.nbytes for leaf in tree_leaves(found[-1]) if isinstance(leaf, Tensor))
+                if size > KEPT_BYTES:
+                    found = []
+                    break
+            self._wanted = found
+        return self._wanted or None
+
+    def _run(self, model: nn.Module, call: Call) -> Any:
+        args, kwargs = onto(call, self.device)
+        with mode(model, training=False), torch.no_grad():
+            return model(*args, **kwargs)
