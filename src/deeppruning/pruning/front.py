@@ -20,7 +20,11 @@ class ThinNetwork:
     """A candidate of a search; its network is made when it is asked for."""
 
     candidate: Candidate
-    context: Context = field(repr=False)
+    context: Context
+
+    def __repr__(self) -> str:
+        one = self.candidate
+        return f"ThinNetwork(candidate {one.id}, {self.flops:,} FLOPs, {self.params:,} parameters)"
 
     @property
     def genome(self) -> Genome:

@@ -37,7 +37,7 @@ def search(
             history.record_generation(generation, zip(ids, genomes, strict=True), origins)
             forgetful = config.strategy == "paper" and config.selection == "comma"
             needed = generation == 1 or forgetful
-            batch = _Generation(context, history, observer, generation, needed=needed)
+            batch = _Generation(context, history, observer, generation, origins, needed=needed)
             found = batch.evaluate(session, ids, genomes)
             known = [candidate.known for candidate in found]
             objectives = np.array([evaluation.objectives for evaluation in known])
@@ -53,12 +53,20 @@ class _Generation:
     """The evaluation of one generation's genomes; equal ones are evaluated once."""
 
     def __init__(
-        self, context: Context, history: History, observer: Observer, generation: int, *, needed: bool
+        self,
+        context: Context,
+        history: History,
+        observer: Observer,
+        generation: int,
+        origins: Sequence[tuple[str, tuple[int, ...]]],
+        *,
+        needed: bool,
     ) -> None:
         self.context = context
         self.history = history
         self.observer = observer
         self.generation = generation
+        self.origins = origins
         self.needed = needed
 
     def evaluate(
@@ -71,7 +79,9 @@ class _Generation:
 
         def keep(rows: Sequence[int], evaluation: Evaluation, *, fresh: bool, attempts: int = 1) -> None:
             for row in rows:
-                found[row] = Candidate(ids[row], self.generation, genomes[row], evaluation)
+                found[row] = Candidate(
+                    ids[row], self.generation, genomes[row], evaluation, *self.origins[row]
+                )
                 self.observer(CandidateDone(found[row], fresh, attempts))
 
         missing = []
