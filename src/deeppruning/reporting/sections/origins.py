@@ -6,7 +6,7 @@ _LEAD = (
     "The archive keeps the best candidate of each bin of cost. Seeds are what the search starts from; every "
     "other candidate is made from one or two that were in the archive at the time."
 )
-_COLUMNS = ("origin", "tried", "entered the archive", "share", "in it now")
+_COLUMNS = ("origin", "tried", "entered", "share", "in it now")
 
 
 def _collect(source: Source, data: Data) -> Data:
