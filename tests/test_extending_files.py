@@ -125,4 +125,4 @@ def test_what_the_registries_hold() -> None:
         "torch-export": ".pt2",
         "safetensors": ".safetensors",
     }
-    assert list(SECTIONS) == ["candidates", "solutions", "layers", "curves", "bench", "rivals"]
+    assert list(SECTIONS) == ["candidates", "origins", "solutions", "layers", "curves", "bench", "rivals"]

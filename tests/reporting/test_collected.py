@@ -179,6 +179,7 @@ def test_layers_of_a_lost_branch_have_no_width():
     row = dict.fromkeys(
         ("id", "generation", "error", "cost", "flops", "params", "seconds", "status", "reason")
     )
+    row |= dict.fromkeys(("operator", "parents", "score"))
     row |= {"kept": 2, "genome": pack_genome(np.array([1, 1, 0, 0])).hex(), "num_genes": 4}
     layers = {"stem": np.array([0, 1]), "first": np.array([2, 3]), "second": np.array([0, 1])}
     assert _candidate(row, layers, {"first": [[2, 3]], "second": [[2, 3]]})["widths"] == [2, 0, 0]

@@ -49,6 +49,10 @@ def population(data: Mapping[str, Any]) -> Drawing | None:
         Axis.over([row["error"] for row in shown], 390, 30, text, label="Error in the search", zero=True),
     )
     draw_frame(drawing, frame)
+    front = _front(data)
+    if len(front) > 1:
+        drawing.line([frame.at(row[axis["key"]], row["error"]) for row in front], MUTED, 1.2)
+        drawing.text(620, 14, "line: best of each bin of cost", size=11, color=MUTED, anchor="end")
     last = max(row["generation"] for row in shown)
     for row in sorted(shown, key=lambda row: row["generation"]):
         drawing.circle(*frame.at(row[axis["key"]], row["error"]), 4, ramp(row["generation"], last), "#ffffff")
@@ -65,6 +69,13 @@ def population(data: Mapping[str, Any]) -> Drawing | None:
             spots += [(left + 7.0 * step, top) for step in range(len(role))]
     _generation_key(drawing, last)
     return drawing
+
+
+def _front(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What the archive of the search holds, by the axis of the plot; nothing where there is none."""
+    archive, key = data["archive"], data["axes"][0]["key"]
+    held = set(archive["fronts"][-1]["ids"]) if archive and archive["fronts"] else set()
+    return sorted((row for row in data["candidates"] if row["id"] in held), key=lambda row: row[key])
 
 
 def _free_place(

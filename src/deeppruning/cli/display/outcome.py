@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from deeppruning.cli.display.amounts import amount, percent
+from deeppruning.cli.display.archive import sources_line
 from deeppruning.cli.display.progress import SearchProgress
 from deeppruning.cli.main import COMMANDS
 from deeppruning.errors import DeepPruningError
@@ -46,7 +47,9 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     """Show a finished run: its table, its report and the commands to try next."""
     rows = read_rows(run_dir)
     report = _write_report(run_dir, progress)
-    lines = [table(rows), *_notes(rows), f"run folder: {run_dir}"]
+    entered = sources_line(run_dir)
+    lines = [table(rows), *_notes(rows), *([f"entered the archive: {entered}"] if entered else [])]
+    lines.append(f"run folder: {run_dir}")
     if report is not None:
         lines.append(f"report: {report}")
     lines += [f"next: {command}" for command in _next_commands(run_dir)]

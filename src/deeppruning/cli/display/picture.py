@@ -23,7 +23,7 @@ from deeppruning.pruning.events import CandidateDone, Event, FinetuneDiverged, S
 from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS
 
 _PLOT_COLUMNS, _PLOT_ROWS = 60, 12
-_ROWS_BESIDE_PLOT = 14  # progress, nodes, picks, axis and the shell's prompt
+_ROWS_BESIDE_PLOT = 15  # progress, nodes, archive, picks, axis and the shell's prompt
 _COLOURS = {MARKS[HEAVY]: "bold green", MARKS[KNEE]: "bold yellow", MARKS[LIGHT]: "bold cyan"}
 
 
@@ -95,8 +95,8 @@ class LiveProgress(PlainProgress):
         line = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=max(1, total), completed=done, width=24)
         line.add_row(what, bar, eta, Text(state.troubles(), "red"))
-        nodes = state.by_node()
-        return Group(line, Text(nodes, "dim")) if nodes else line
+        below = [Text(text, "dim") for text in (state.by_node(), state.archive) if text]
+        return Group(line, *below)
 
     def _picks(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))

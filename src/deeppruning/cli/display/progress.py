@@ -87,6 +87,7 @@ class PlainProgress(SearchProgress):
             more = f" | {duration(left)} left" if left else ""
             nodes = self.state.by_node()
             more += f" | {nodes}" if nodes else ""
+            more = f" | {self.state.archive}{more}" if self.state.archive else more
             line = f"generation {event.generation}/{event.generations} | {self.state.picks_line()}{more}"
             return line if self.state.seconds else ""
         if isinstance(event, EpochDone):

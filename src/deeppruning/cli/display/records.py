@@ -34,8 +34,9 @@ def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:
 def _candidate(event: CandidateDone) -> dict[str, Any]:
     one = event.candidate
     own = {"id": one.id, "generation": one.generation, "fresh": event.fresh, "attempts": event.attempts}
+    origin = {"operator": one.operator, "parents": list(one.parents)}
     evaluation = {key: value for key, value in vars(one.known).items() if key != "genome"}
-    return {**own, **evaluation, "kept": int(one.genome.sum())}
+    return {**own, **origin, **evaluation, "kept": int(one.genome.sum())}
 
 
 def _generation(event: GenerationDone) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from deeppruning.cli.display.amounts import percent
+from deeppruning.cli.display.archive import growth_line, range_of
 from deeppruning.cli.display.scatter import Point
 from deeppruning.pruning.events import (
     CandidateDone,
@@ -14,6 +15,7 @@ from deeppruning.pruning.events import (
     Started,
 )
 from deeppruning.roles import MARKS, ROLES
+from deeppruning.runs.archive_replay import CostRange
 from deeppruning.runs.records import Candidate, Status
 
 
@@ -33,16 +35,21 @@ class SearchState:
     epochs: dict[tuple[str, ...], EpochDone] = field(default_factory=dict)
     candidates: list[Candidate] = field(default_factory=list)
     nodes: dict[str, int] = field(default_factory=dict)  # candidates evaluated by each machine
+    within: CostRange | None = None  # of the archive, where the search keeps one
+    archive: str = ""  # how it stands, in a line
 
     def hear(self, event: Event) -> None:
         """Take in what has happened."""
         if isinstance(event, Started):
             self.started = event
+            self.within = range_of(event.run)
         elif isinstance(event, CandidateDone):
             self._hear_candidate(event)
         elif isinstance(event, GenerationDone):
             self.generation = min(event.generation + 1, event.generations)
             self.picks = {role: event.picks[role] for role in ROLES}
+            if self.within is not None:
+                self.archive = growth_line(self.within, self.candidates, event.original_flops)
         elif isinstance(event, EpochDone):
             # A new table, not a new entry: a display's own thread may be walking through the old one.
             self.epochs = {**self.epochs, event.roles: event}

@@ -1,16 +1,19 @@
-"""Every candidate of the search, what of each layer it keeps, and which were picked when."""
+"""Every candidate of the search, what of each layer it keeps, and which were picked or archived when."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from deeppruning.evolution.guided import ORIGINAL
 from deeppruning.genome import unpack_genome
 from deeppruning.objectives import OBJECTIVES, Function
 from deeppruning.reporting.plots import population
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
 from deeppruning.reporting.sections.layers import layer_genes
 from deeppruning.runs import facts
+from deeppruning.runs.archive_replay import Replay, Told, cost_range, replay, sources
 
 
 def _collect(source: Source, data: Data) -> Data:
@@ -18,11 +21,18 @@ def _collect(source: Source, data: Data) -> Data:
     rows = source.snapshot["candidates"]
     branches = source.facts.get(facts.BRANCHES.key, {})
     candidates = [_candidate(row, genes, branches) for row in rows if row["status"] != "waiting"]
-    objective = source.run.config.get("search", {}).get("objective", "flops")
+    search = source.run.config.get("search", {})
+    objective = search.get("objective", "flops")
+    within = cost_range(search)
+    told = [_told(row) for row in candidates]
+    # What is given is not found: the original is never shown as a pick.
+    given = {one.id for one in told if one.operator == ORIGINAL}
+    picks = [row for row in source.snapshot["picks"] if row["candidate_id"] not in given]
     return {
         "error_is_share": all(0.0 <= row["error"] <= 1.0 for row in candidates if row["error"] is not None),
         "candidates": candidates,
-        "picks": _picks_by_generation(source.snapshot["picks"]),
+        "picks": _picks_by_generation(picks),
+        "archive": None if within is None else _archive(told, replay(within, told)),
         "axes": _axes(objective, candidates),
     }
 
@@ -34,11 +44,29 @@ def _candidate(
     # A gene of -1 stands for a filter that always stays: it finds the True put at the end.
     bits = np.append(genome, True)
     names = ("id", "generation", "error", "cost", "flops", "params", "seconds", "status", "reason", "kept")
-    return {name: row[name] for name in (*names, "num_genes")} | {
+    origin = ("operator", "parents", "score")
+    return {name: row[name] for name in (*names, *origin, "num_genes")} | {
         "widths": [
             0 if any(not bits[unit].any() for unit in branches.get(name, ())) else int(bits[genes].sum())
             for name, genes in layers.items()
         ]
+    }
+
+
+def _told(row: Mapping[str, Any]) -> Told:
+    judged = row["error"] if row["score"] is None else row["score"]
+    return Told(
+        row["id"], row["generation"], row["cost"], judged, row["operator"] or "", tuple(row["parents"] or ())
+    )
+
+
+def _archive(told: Sequence[Told], found: Replay) -> dict[str, Any]:
+    """Who holds the archive after each generation, who ever entered it, and what came of each origin."""
+    return {
+        "bins": found.archive.bins,
+        "fronts": [{"generation": generation, "ids": ids} for generation, ids in found.fronts.items()],
+        "entered": sorted(found.entered),
+        "sources": [asdict(source) for source in sources(told, found)],
     }
 
 

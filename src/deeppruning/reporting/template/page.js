@@ -3,7 +3,7 @@
 const page = {
   data: JSON.parse(byId("data").textContent),
   state: { chosen: null, network: "knee", used: null, generation: null, maxError: null, maxFlops: null, axis: null, rival: null },
-  where: new Map(), timer: null, etag: null, lost: false,
+  where: new Map(), shown: new Set(), timer: null, etag: null, lost: false,
 };
 const POLL_MS = 2000, PLAY_MS = 900;
 

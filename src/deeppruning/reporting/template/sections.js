@@ -70,7 +70,9 @@ function drawDetails() {
   if (!one) return fill(byId("details"), html("p", { class: "muted small" }, "Choose a candidate in the plot or in the list."));
   const held = data.solutions.filter((entry) => entry.id === one.id).map((entry) => entry.role);
   const tuned = data.solutions.find((entry) => entry.id === one.id && !missing(entry.test_error));
-  const rows = [["Generation", one.generation], ["Error in the search", errorText(one.error)],
+  const rows = [["Generation", one.generation], one.operator ? ["Comes from", originLinks(one)] : null,
+    data.archive ? ["In the archive", archiveText(one)] : null, ["Error in the search", errorText(one.error)],
+    missing(one.score) ? null : ["Selected on a score of", String(Number(one.score.toPrecision(4)))],
     tuned ? ["Test error, fine-tuned", errorText(tuned.test_error, 2)] : null,
     ["FLOPs", count(one.flops)],
     data.original ? ["FLOPs saved", share(1 - one.flops / data.original.flops)] : null, ["Parameters", count(one.params)],
@@ -80,8 +82,21 @@ function drawDetails() {
     missing(one.error) || qualifies(one) ? null : ["Within your limits", "no"]];
   fill(byId("details"), html("h3", {}, `Candidate ${one.id}`),
     held.length ? html("div", { class: "badges" }, held.map((role) => html("span", { class: `badge role-${SHAPES[role] ? role : "other"}` }, role))) : null,
-    html("dl", {}, rows.filter(Boolean).map(([name, value]) => [html("dt", {}, name), html("dd", {}, String(value))])),
+    html("dl", {}, rows.filter(Boolean).map(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
     layerStrip(one), missing(one.error) ? null : copyLine(data.commands.finetune + one.id, "Fine-tune this one on all training data:"));
+}
+
+// As `originOf`, with parents to click on.
+function originLinks(one) {
+  if (!one.parents.length) return originOf(one);
+  const link = (id) => html("button", { type: "button", class: "link", "data-key": "parent " + id, "aria-label": `Show candidate ${id}`,
+    onclick: () => { choose(id); byId("candidate").focus({ preventScroll: true }); } }, String(id));
+  return [madeFrom(one), one.parents.map((id, place) => [place ? " and " : null, link(id)])];
+}
+
+function archiveText(one) {
+  if (heldAt(null).has(one.id)) return "yes";
+  return page.data.archive.entered.includes(one.id) ? "replaced since" : "no";
 }
 
 // The median for one input where it was measured: PyTorch's if there, else the first found.
@@ -131,6 +146,7 @@ function drawConfig() {
   fill(byId("config"), table("versions", versions), Object.keys(seeds).length ? table("seeds", seeds) : null
   );
   fill(byId("options"), Object.entries(data.config).map(([name, rows]) => table(name, rows !== null && typeof rows === "object" ? rows : { [name]: rows })));
+  const after = { recalibrate: "after recalibration", refit: "after a refit" }[(data.config.search || {}).evaluation] || "after brief training";
   byId("footer").textContent = "FLOPs are multiply-adds of convolution and linear layers for one input. The error in the search is "
-    + "measured after brief training on a small sample; only the picks are fine-tuned on all training data.";
+    + `measured ${after} on a small sample; only the picks are fine-tuned on all training data.`;
 }

@@ -5,7 +5,15 @@ const roleLabel = (role) => (role.charAt(0).toUpperCase() + role.slice(1)).repla
 const picksAt = (generation) => page.data.picks.filter((row) => row.generation <= generation).at(-1) || null;
 const lastGeneration = () => Math.max(1, ...page.data.candidates.map((one) => one.generation));
 
+// The ids in the archive after a generation, where the search keeps one; all of them stand on the front.
+function heldAt(generation) {
+  if (!page.data.archive) return null;
+  const front = page.data.archive.fronts.filter((row) => row.generation <= (generation === null ? Infinity : generation)).at(-1);
+  return new Set(front ? front.ids : []);
+}
+
 function parentsOf(generation) {
+  if (page.data.archive) return [...new Set(page.data.candidates.filter((one) => one.generation === generation).flatMap((one) => one.parents))];
   const row = page.data.picks.find((one) => one.generation === generation - 1);
   if (!row || page.data.selection === "comma") return [];
   return [...new Set(["heavy", "knee", "light"].map((role) => row[role]))];
@@ -27,14 +35,21 @@ function describe(one) {
   const original = page.data.original;
   const saved = original ? ` (${share(1 - one.flops / original.flops)} saved)` : "";
   return [`Candidate ${one.id}, generation ${one.generation}`, `error ${errorText(one.error)}`,
-    `${count(one.flops)} FLOPs${saved}`, `${count(one.params)} parameters`];
+    `${count(one.flops)} FLOPs${saved}`, `${count(one.params)} parameters`, ...(one.operator ? [originOf(one)] : [])];
+}
+
+// Where a candidate comes from, in words: "cross of 17 and 42", "widths from 17", "seed: l1".
+const madeFrom = (one) => `${one.operator} ${one.parents.length > 1 ? "of" : "from"} `;
+function originOf(one) {
+  if (one.parents.length) return madeFrom(one) + one.parents.join(" and ");
+  return one.operator === "original" ? "the original, nothing cut" : `seed: ${one.operator}`;
 }
 
 // What of a candidate is to be seen while a generation is looked at: all, a shadow, or nothing.
 function presence(one) {
   const { generation } = page.state;
   if (generation === null || one.generation === generation) return "full";
-  if (parentsOf(generation).includes(one.id)) return "parent";
+  if (one.generation < generation && page.shown.has(one.id)) return "parent";
   return one.generation < generation ? "faded" : "hidden";
 }
 
@@ -73,14 +88,16 @@ function drawSpace() {
   const shown = data.candidates.filter((one) => !missing(one.error));
   if (!shown.length) return fill(holder);
   const { box, x, y } = spaceScales(Math.max(280, holder.clientWidth), shown);
+  const held = heldAt(state.generation);
+  page.shown = new Set([...(state.generation === null ? [] : parentsOf(state.generation)), ...(held || [])]);
   const where = new Map(shown.map((one) => [one.id, { one, x: x.at(one[state.axis]), y: y.at(one.error) }]));
   page.where = where;
   const axis = data.axes.find((entry) => entry.key === state.axis);
   const names = { x: axis.label + (axis.key === "flops" ? " for one input" : ""), y: "Error in the search" };
   const picture = svg("svg", { height: box.height, viewBox: `0 0 ${Math.max(280, holder.clientWidth)} ${box.height}`,
     role: "listbox", "aria-label": "Candidates: error against " + axis.label }, axes(box, x, y, names));
-  picture.append(svg("path", { class: "front", d: frontPath(where) }));
-  picture.append(...points(where), ...marks(where, x, y, box));
+  picture.append(svg("path", held ? { class: "front archive", d: archivePath(where, held) } : { class: "front", d: frontPath(where) }));
+  picture.append(...points(where, held), ...marks(where, x, y, box));
   picture.addEventListener("pointermove", (event) => hover(event, picture));
   picture.addEventListener("pointerleave", () => tip(null));
   picture.addEventListener("click", (event) => { const hit = nearest(event, picture, 26); if (hit) choose(hit.one.id); });
@@ -88,7 +105,7 @@ function drawSpace() {
   fill(holder, picture);
 }
 
-function points(where) {
+function points(where, held) {
   const rank = { faded: 0, full: 1, parent: 1 };
   const listed = [...where.values()].map((spot) => ({ ...spot, as: presence(spot.one) })).filter((spot) => spot.as !== "hidden");
   listed.sort((a, b) => rank[a.as] - rank[b.as] || a.one.generation - b.one.generation);
@@ -96,7 +113,7 @@ function points(where) {
   return listed.map(({ one, x, y, as }) => {
     const dim = !qualifies(one);
     const color = generationColor(one.generation);
-    const look = ["point", as === "faded" && "faded", dim && "dim"].filter(Boolean).join(" ");
+    const look = ["point", as === "faded" && "faded", dim && "dim", held && held.has(one.id) && "held"].filter(Boolean).join(" ");
     const circle = svg("circle", { class: look, cx: x, cy: y, r: 5.5, "data-key": "point " + one.id, "data-id": one.id,
       style: { fill: color }, tabindex: one.id === entry ? 0 : -1, role: "option",
       "aria-selected": one.id === page.state.chosen ? "true" : "false",
@@ -153,6 +170,12 @@ function frontPath(where) {
   return path;
 }
 
+// A line through what the archive holds: the best of each bin of cost.
+function archivePath(where, held) {
+  const spots = [...where.values()].filter((spot) => held.has(spot.one.id)).sort((a, b) => a.x - b.x || b.y - a.y);
+  return spots.map((spot, place) => `${place ? "L" : "M"}${spot.x} ${spot.y}`).join("");
+}
+
 function nearest(event, picture, reach) {
   const frame = picture.getBoundingClientRect();
   const left = event.clientX - frame.left, top = event.clientY - frame.top;
@@ -192,7 +215,8 @@ function drawLegend() {
   const swatches = Array.from({ length: last }, (_, index) => html("i", { style: { background: generationColor(index + 1) } }));
   const ramp = html("span", {}, "generation 1", html("span", { class: "ramp", "aria-hidden": "true" }, swatches), String(last));
   const roles = ["heavy", "knee", "light", "original"].map((role) => html("span", {}, icon(role), role));
-  fill(byId("legend"), ramp, roles, html("span", {}, svg("svg", { width: 22, height: 8, "aria-hidden": "true" }, svg("path", { class: "front", d: "M0 4H22" })), "best trade-offs"));
+  fill(byId("legend"), ramp, roles, html("span", {}, svg("svg", { width: 22, height: 8, "aria-hidden": "true" }, svg("path", { class: page.data.archive ? "front archive" : "front", d: "M0 4H22" })),
+    page.data.archive ? "best of each bin of cost" : "best trade-offs"));
 }
 
 function drawPopulation() {
@@ -206,5 +230,7 @@ function drawPopulation() {
     : `Generation ${state.generation}: ${born} new candidates${kept}; earlier ones are faint.`;
   const lost = data.candidates.filter((one) => missing(one.error)).length;
   const troubles = lost ? ` ${lost} diverged or failed: without an error, they are in the list only.` : "";
-  byId("population").textContent = text + filtered + troubles;
+  const held = heldAt(state.generation);
+  const filled = held ? ` ${held.size} of ${data.archive.bins} bins of cost are filled.` : "";
+  byId("population").textContent = text + filled + filtered + troubles;
 }
