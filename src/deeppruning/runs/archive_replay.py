@@ -93,7 +93,7 @@ def replay(within: CostRange, told: Iterable[Told]) -> Replay:
     entered = set()
     for generation, group in groupby(listed, key=lambda one: one.generation):
         for one in group:
-            if whole is None or one.cost is None or one.judged is None:
+            if whole is None or one.cost is None or one.judged is None or one.operator == ORIGINAL:
                 continue
             if archive.add(one.id, score=one.judged, share=one.cost / whole):
                 entered.add(one.id)
