@@ -97,17 +97,19 @@ def test_patches_and_weights_give_what_the_layer_gives(kind):
 
 
 LARGE = [
-    pytest.param(name, marks=pytest.mark.slow) for name in ("densenet50", "googlenet", "efficientnet_b0")
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("densenet50", "googlenet", "efficientnet_b0", "vgg16")
 ]
 
 
 @pytest.mark.parametrize("name", ["resnet20", "mobilenet_v2", "squeezenet", *LARGE])
 def test_an_uncut_network_stays_as_it_is(name):
     torch.manual_seed(0)
-    model = create_model(name, image_size=8).eval()
+    size = 32 if name == "vgg16" else 8
+    model = create_model(name, image_size=size).eval()
     before = snapshot(model)
-    graph = ChannelGraph(model, torch.zeros(1, 3, 8, 8))
-    images = drawn(24, 3, 8, 8)
+    graph = ChannelGraph(model, torch.zeros(1, 3, size, size))
+    images = drawn(24, 3, size, size)
     whole = refit_with(Reference.of(graph, images), graph, graph.full_genome()).model
     with torch.no_grad():
         expected, found = model(images), whole(images)

@@ -39,11 +39,21 @@ def part_of(call: Call, rows: slice) -> Call:
     return tuple(map(part, args)), {key: part(value) for key, value in kwargs.items()}
 
 
-def onto(call: Call, device: torch.device | str) -> Call:
-    """The same call with its tensors on a device."""
+def onto(call: Call, device: torch.device | str, precision: torch.dtype | None = None) -> Call:
+    """The same call with its tensors on a device, those of fractions in a precision."""
     args, kwargs = call
 
     def moved(value: Any) -> Any:
-        return value.to(device) if isinstance(value, Tensor) else value
+        if not isinstance(value, Tensor):
+            return value
+        return value.to(device, precision if value.is_floating_point() else None)
 
     return tuple(map(moved, args)), {key: moved(value) for key, value in kwargs.items()}
+
+
+def check_finite(call: Call) -> None:
+    """Refuse inputs that hold NaN or infinity."""
+    args, kwargs = call
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
+            raise InputError("the inputs hold numbers that are not finite (NaN or infinity): take them out")

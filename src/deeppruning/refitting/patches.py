@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd
 
 
@@ -51,24 +50,31 @@ def patches_at(layer: nn.Module, x: Tensor, places: Places) -> Tensor:
     """(batch, places, inputs, kernel elements): what a layer reads there; a linear one reads one element."""
     if not isinstance(layer, _ConvNd):
         return _rows(x, places)[..., None]
-    padded = _padded(layer, x)
     rank = len(layer.kernel_size)
-    flat = padded.flatten(2)
-    index = torch.zeros(*places.numbers.shape, *layer.kernel_size, dtype=torch.long)
+    before = [layer._reversed_padding_repeated_twice[2 * (rank - 1 - dimension)] for dimension in range(rank)]
+    batch, count = places.numbers.shape
+    index = torch.zeros(batch, count, *layer.kernel_size, dtype=torch.long)
+    inside = torch.ones_like(index, dtype=torch.bool)
     for dimension in range(rank):
-        corner = places.along(dimension) * layer.stride[dimension]
+        extent = x.shape[2 + dimension]
+        corner = places.along(dimension) * layer.stride[dimension] - before[dimension]
         reach = torch.arange(layer.kernel_size[dimension]) * layer.dilation[dimension]
         shape = [1] * (2 + rank)
         shape[2 + dimension] = -1
-        index = index * padded.shape[2 + dimension]
-        index = index + corner.reshape(*corner.shape, *[1] * rank) + reach.reshape(shape)
-    batch, count = places.numbers.shape
-    wanted = index.reshape(batch, 1, -1).to(x.device).expand(-1, flat.shape[1], -1)
-    return flat.gather(2, wanted).reshape(batch, flat.shape[1], count, -1).transpose(1, 2)
+        where = corner.reshape(batch, count, *[1] * rank) + reach.reshape(shape)
+        inside &= (where >= 0) & (where < extent)
+        index = index * extent + _within(where, extent, layer.padding_mode)
+    wanted = index.reshape(batch, 1, -1).to(x.device).expand(-1, x.shape[1], -1)
+    read = x.flatten(2).gather(2, wanted)
+    if layer.padding_mode == "zeros" and any(layer._reversed_padding_repeated_twice):
+        read = read * inside.reshape(batch, 1, -1).to(read)
+    return read.reshape(batch, x.shape[1], count, -1).transpose(1, 2)
 
 
-def _padded(layer: _ConvNd, x: Tensor) -> Tensor:
-    """The input with the border that the layer puts around it."""
-    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-    border = list(layer._reversed_padding_repeated_twice)
-    return functional.pad(x, border, mode=mode) if any(border) else x
+def _within(where: Tensor, extent: int, padding_mode: str) -> Tensor:
+    """Coordinates that lie on the border, moved to where the border takes its values from."""
+    if padding_mode == "circular":
+        return where % extent
+    if padding_mode == "reflect":
+        return extent - 1 - (extent - 1 - where.abs()).abs()
+    return where.clamp(0, extent - 1)

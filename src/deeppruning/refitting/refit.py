@@ -10,13 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.hooks import RemovableHandle
 
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.hollow import Answer, Hollow
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.refitting.patches import patches_at
-from deeppruning.refitting.reference import LayerAnswers, Reference
+from deeppruning.refitting.calls import batch_size
+from deeppruning.refitting.patches import answers_at, patches_at
+from deeppruning.refitting.reference import LayerAnswers, Reference, statistics
 from deeppruning.refitting.solve import Fit
 
 RIDGE = 0.03
@@ -37,7 +39,14 @@ def refit(graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float = RIDGE
     Every convolution and linear layer is solved for the answers of the original's filters that stay, on
     what the thin network's own layers before it give; batch norms are moved along in the same pass.
     """
-    done = refit_with(Reference.of(graph, inputs), graph, genome, ridge=ridge)
+    check_ridge(ridge)
+    reference = Reference.of(graph, inputs)
+    if batch_size((reference.args, dict(reference.kwargs))) < reference.needed:
+        warnings.warn(
+            f"some layers have fewer equations than unknowns: {reference.needed} inputs would do better",
+            stacklevel=2,
+        )
+    done = refit_with(reference, graph, genome, ridge=ridge)
     if done.left:
         listed = "; ".join(f"{name}: {reason}" for name, reason in done.left.items())
         warnings.warn(f"left as cut, not refitted: {listed}", stacklevel=2)
@@ -54,11 +63,16 @@ def refit_in_place(
     reference: Reference, graph: ChannelGraph, genome: Any, thin: nn.Module, *, ridge: float = RIDGE
 ) -> dict[str, str]:
     """Refit a network that `graph.prune(genome)` cut; the layers left as cut come back, with the reasons."""
-    if not 0 <= ridge < float("inf"):
-        raise InputError(f"ridge must be at least 0 and finite, got {ridge}")
+    check_ridge(ridge)
     run = _Pass(reference, graph.recipe(genome), thin.eval(), ridge)
     run.go()
     return {**{k: v for k, v in reference.left.items() if k in run.layers}, **run.left}
+
+
+def check_ridge(ridge: float) -> None:
+    """Refuse a ridge that draws towards nothing."""
+    if not 0 <= ridge < float("inf"):
+        raise InputError(f"ridge must be at least 0 and finite, got {ridge}")
 
 
 class _Pass:
@@ -70,16 +84,24 @@ class _Pass:
         self.thin = thin
         self.ridge = ridge
         self.left: dict[str, str] = {}
-        self.layers = {n for n, m in thin.named_modules() if hasattr(m, "weight")}
+        self.modules = dict(thin.named_modules())
+        self.layers = {n for n, m in self.modules.items() if not isinstance(m, (Answer, Hollow))}
+        self.held: dict[str, Tensor] = {}  # what a layer's answer will be added to
+        self.moved: set[str] = set()  # norms that were moved with the layer before them
 
     def go(self) -> None:
         """Run the thin network once; its weights change on the way."""
-        handles = []
+        handles: list[RemovableHandle] = []
         with torch.no_grad():
-            for name, module in self.thin.named_modules():
+            for name, known in self.reference.layers.items():
+                if known.partner is not None:
+                    handles += self._hold(name, known)
+            for name, module in self.modules.items():
                 if isinstance(module, Answer):
-                    self._answer(name, module)
-                elif name in self.reference.layers and not isinstance(module, Hollow):
+                    handles += self._answer(name, module)
+                elif isinstance(module, Hollow):
+                    continue
+                elif name in self.reference.layers:
                     handles.append(
                         module.register_forward_pre_hook(lambda m, i, name=name: self._layer(name, m, i[0]))
                     )
@@ -93,6 +115,27 @@ class _Pass:
                 for handle in handles:
                     handle.remove()
 
+    def _hold(self, name: str, known: LayerAnswers) -> list[RemovableHandle]:
+        """Keep what the layer's answer will be added to until the layer is solved."""
+        assert known.partner is not None
+        anchor = known.partner.anchor
+        module, holder = self.modules.get(anchor.module), self.modules.get(known.norm or name)
+        if module is None or isinstance(holder, Hollow):
+            return []
+
+        between = self.modules.get(anchor.through) if anchor.through else None
+        if anchor.through and between is None:
+            return []
+
+        def keep(value: Any) -> None:
+            if isinstance(value, Tensor):
+                # Its forward, not itself: hooks are for the run proper.
+                self.held[name] = value if between is None else between.forward(value)
+
+        if anchor.into:
+            return [module.register_forward_pre_hook(lambda m, i: keep(i[0] if i else None))]
+        return [module.register_forward_hook(lambda m, i, o: keep(o))]
+
     def _kept(self, name: str, dimension: int, width: int) -> Tensor:
         """The original's positions that stay along a dimension of a parameter."""
         name = self.recipe.aliases.get(name, name)
@@ -101,54 +144,113 @@ class _Pass:
                 return torch.as_tensor(self.recipe.kept[axis])
         return torch.arange(width)
 
-    def _answer(self, name: str, module: Answer) -> None:
-        """A branch that is gone answers with the mean of what it answered."""
-        mean = self.reference.means[name]
+    def _lacking(self, name: str, known: LayerAnswers, filters: Tensor, *, linear: bool) -> Tensor | None:
+        """(inputs, places, filters): what the other side of the sum has lost; None where that is unknown."""
+        held, partner = self.held.pop(name, None), known.partner
+        if held is None or partner is None:
+            return None
+        batch, extents = known.places.numbers.shape[0], known.places.extents
+        shape = (batch, *extents, len(filters)) if linear else (batch, len(filters), *extents)
+        try:
+            here = answers_at(held.broadcast_to(shape), known.places, channels_last=linear)
+        except RuntimeError:  # it has other channels in the thin network
+            return None
+        return partner.answers.index_select(-1, filters) - here
+
+    def _answer(self, name: str, module: Answer) -> list[RemovableHandle]:
+        """A branch that is gone answers with the mean of what it answered, and what the sum lacks beside."""
+        mean = self.reference.means.get(name)
+        if mean is None:
+            return []
         key = "bias" if f"{name}.bias" in self.recipe.parameters else "weight"
-        module.bias.copy_(mean[self._kept(f"{name}.{key}", 0, len(mean))])
+        kept = self._kept(f"{name}.{key}", 0, len(mean)).to(mean.device)
+        module.bias.copy_(mean[kept])
+        return [module.register_forward_pre_hook(lambda m, i: self._make_up(name, module, kept))]
+
+    def _make_up(self, name: str, module: Answer, kept: Tensor) -> None:
+        found = [(n, known) for n, known in self.reference.layers.items() if name == (known.norm or n)]
+        if not found:
+            return
+        layer, known = found[0]
+        linear = isinstance(self.reference.model.get_submodule(layer), nn.Linear)
+        lacking = self._lacking(layer, known, kept, linear=linear)
+        if lacking is not None:
+            module.bias.add_(lacking.flatten(0, 1).mean(0, dtype=torch.float64).to(module.bias))
 
     def _norm(self, name: str, norm: _BatchNorm, x: Tensor) -> None:
         """Move the statistics as the inputs have moved, so that an uncut network stays as it is."""
-        if norm.running_mean is None or norm.running_var is None:
+        if norm.running_mean is None or norm.running_var is None or name in self.moved:
             return
         mean, variance = self.reference.norms[name]
         kept = self._kept(f"{name}.running_mean", 0, len(mean)).to(mean.device)
         mean, variance = mean[kept], variance[kept]
-        found_variance, found_mean = torch.var_mean(
-            x.double(), [d for d in range(x.dim()) if d != 1], correction=0
-        )
+        found_mean, found_variance = statistics(x)
         norm.running_mean += (found_mean - mean).to(norm.running_mean)
         ratio = torch.where(variance > 1e-12, found_variance / variance.clamp_min(1e-12), 1.0)
         norm.running_var *= ratio.to(norm.running_var)
 
     def _layer(self, name: str, layer: nn.Module, x: Tensor) -> None:
         known = self.reference.layers[name]
-        if not bool(torch.isfinite(x).all()):
-            raise InputError(f"{name} reads numbers that are not finite after the cut; check the weights")
         filters = self._kept(f"{name}.weight", 0, known.answers.shape[-1]).to(x.device)
         wanted = known.answers.index_select(-1, filters)
-        if known.reads is None:
-            self._solve(layer, known, x, wanted)
-        else:
+        if known.reads is not None:
+            self.held.pop(name, None)
             self._mix(name, layer, known, x, wanted, filters)
+            return
+        norm = self.modules.get(known.norm) if known.norm else None
+        lacking = self._lacking(name, known, filters, linear=isinstance(layer, nn.Linear))
+        factor = _undone(norm) if isinstance(norm, _BatchNorm) else 1.0
+        if lacking is not None and factor is not None:
+            wanted = wanted + lacking * factor
+        else:
+            lacking = None
+        self._solve(name, layer, known, x, wanted, norm, corrected=lacking is not None)
 
-    def _solve(self, layer: Any, known: LayerAnswers, x: Tensor, wanted: Tensor) -> None:
+    def _solve(
+        self,
+        name: str,
+        layer: Any,
+        known: LayerAnswers,
+        x: Tensor,
+        wanted: Tensor,
+        norm: nn.Module | None,
+        *,
+        corrected: bool,
+    ) -> None:
         """The full solve: every weight of a filter is an unknown; group by group."""
         groups = getattr(layer, "groups", 1)
         weight: Tensor = layer.weight
         unknowns, outputs = weight[0].numel(), weight.shape[0] // groups
-        offset = layer.bias is not None or known.normed
+        if self.ridge == 0 and known.rows < unknowns:
+            self.left[name] = (
+                f"it has {unknowns} unknowns and only {known.rows} equations: "
+                f"give {self.reference.needed} inputs, or a ridge above 0"
+            )
+            return
+        offset = layer.bias is not None or norm is not None
         fit = Fit(inputs=unknowns, outputs=outputs, intercept=offset, leading=(groups,))
         for rows in _pieces(len(x), known.places.numbers.shape[1] * unknowns * groups):
             part = patches_at(layer, x[rows], _of(known, rows))
             # (inputs, places, channels, kernel) -> (groups, rows, unknowns)
             part = part.reshape(-1, groups, unknowns).transpose(0, 1)
             fit.add(part, wanted[rows].reshape(-1, groups, outputs).transpose(0, 1))
-        start = weight.reshape(groups, outputs, unknowns).mT
-        solved, offsets = fit.solve(start, self.ridge)
+        _check(name, fit)
+        solved, offsets = fit.solve(weight.reshape(groups, outputs, unknowns).mT, self.ridge)
+        if not bool(solved.isfinite().all()) or not bool(offsets.isfinite().all()):
+            self.left[name] = f"its solution does not fit into {weight.dtype}"
+            return
         weight.copy_(solved.mT.reshape(weight.shape))
         if layer.bias is not None:
             layer.bias.copy_(offsets.reshape(-1))
+        if isinstance(norm, _BatchNorm) and norm.running_mean is not None and norm.running_var is not None:
+            assert known.norm is not None
+            self.moved.add(known.norm)
+            if layer.bias is None:
+                norm.running_mean -= offsets.reshape(-1)
+            if not corrected:
+                # Least squares answers too softly: the norm brings it back to the strength it had. Not where
+                # the layer makes up for what others lack: of that, a soft answer is the best one.
+                norm.running_var *= fit.spread(solved).reshape(-1).to(norm.running_var)
 
     def _mix(
         self, name: str, layer: Any, known: LayerAnswers, x: Tensor, wanted: Tensor, filters: Tensor
@@ -166,6 +268,7 @@ class _Pass:
         for rows in _pieces(len(x), known.places.numbers.shape[1] * weight[0].numel()):
             part = patches_at(layer, x[rows], _of(known, rows))
             fit.add(part[..., part.shape[-1] // 2].flatten(0, 1), known.reads[rows].flatten(0, 1))
+        _check(name, fit)
         start = torch.zeros(thin, full).to(weight)
         start[torch.arange(thin), self._kept(f"{name}.weight", 1, full).to(start.device)] = 1.0
         mixture, _ = fit.solve(start, self.ridge)
@@ -185,6 +288,25 @@ class _Pass:
             gap = gap if layer.bias is None else gap - layer.bias
             total += float(gap.square().sum())
         return total
+
+
+def _undone(norm: _BatchNorm) -> Tensor | None:
+    """What a change behind a norm is in front of it; channels that it mutes are not asked to change."""
+    if norm.running_var is None:
+        return None
+    width = (norm.running_var + norm.eps).sqrt()
+    if norm.weight is None:
+        return width
+    loud = norm.weight.abs() > 1e-3 * norm.weight.abs().max()
+    return torch.where(loud, width / torch.where(loud, norm.weight, 1.0), 0.0)
+
+
+def _check(name: str, fit: Fit) -> None:
+    if not fit.finite:
+        raise InputError(
+            f"{name} reads numbers that are not finite, or too large to be squared, after the cut; "
+            "check weights and inputs"
+        )
 
 
 def _of(known: LayerAnswers, rows: slice) -> Any:
