@@ -152,12 +152,8 @@ class GuidedStrategy:
         judged = values[:, 0] if scores is None else np.asarray(scores, dtype=np.float64)
         if judged.shape != (len(self._batch),):
             raise InputError(f"scores must have shape {(len(self._batch),)}, got {judged.shape}")
-        if self._original_cost is None:
-            costs = values[~np.isnan(values[:, 1]), 1]
-            if not len(costs):
-                raise InputError(f"none of the {len(values)} genomes of generation 1 has objectives")
-            # Should the original itself have failed, the costliest stands in for it.
-            self._original_cost = float(costs[0] if not np.isnan(values[0, 1]) else costs.max())
+        if not len(self.archive):
+            self._original_cost = self._cost_of_the_original(values)
         self._learn(values, judged)
         if not len(self.archive):
             raise InputError(
@@ -168,13 +164,26 @@ class GuidedStrategy:
         self._told += 1
         self._batch = None
 
+    def _cost_of_the_original(self, values: NDArray[np.float64]) -> float:
+        """What shares are shares of; should the original itself have failed, the costliest stands in."""
+        costs = values[~np.isnan(values[:, 1]), 1]
+        if not len(costs):
+            raise InputError(f"none of the {len(values)} genomes of generation 1 has objectives")
+        cost = float(values[0, 1] if not np.isnan(values[0, 1]) else costs.max())
+        if cost <= 0:
+            raise InputError(
+                f"the original costs {cost:g}, of which nothing is a share: the guided strategy needs a second "
+                "objective above 0; give another one, or take the strategy paper"
+            )
+        return cost
+
     def _learn(self, values: NDArray[np.float64], judged: NDArray[np.float64]) -> None:
         assert self._batch is not None
         assert self._original_cost is not None
         for number, (genome, origin), (error, cost), score in zip(
             self.ids, self._batch, values, judged, strict=True
         ):
-            if np.isnan(error) or np.isnan(cost):
+            if np.isnan((error, cost, score)).any():
                 continue
             individual = Individual(number, self.generation, genome, float(error), float(cost))
             entered = self.archive.add(
