@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeppruning.errors import InputError
@@ -29,6 +29,7 @@ def test_bins_grow_by_a_constant_factor_and_end_at_the_range():
     assert [archive.bin(share) for share in (0.0999, 10.001, 0.0, -1.0, math.nan, math.inf)] == [None] * 6
 
 
+@settings(max_examples=40, deadline=None)
 @given(ranges, st.integers(1, 40), shares)
 def test_a_share_lies_between_the_tops_of_its_bin_and_the_one_before(ends, bins, share):
     archive: Archive[int] = Archive(low=ends[0], high=ends[1], bins=bins)
@@ -39,6 +40,7 @@ def test_a_share_lies_between_the_tops_of_its_bin_and_the_one_before(ends, bins,
         assert below < share <= archive.top(number) * (1 + 1e-12)
 
 
+@settings(max_examples=40, deadline=None)
 @given(ranges, st.integers(1, 40))
 def test_what_is_made_for_the_top_of_a_bin_belongs_to_it(ends, bins):
     archive: Archive[int] = Archive(low=ends[0], high=ends[1], bins=bins)
@@ -64,6 +66,7 @@ def test_the_better_one_replaces_and_an_equal_one_does_not():
     assert list(archive) == ["cheap", "better", "dear"]
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), shares), max_size=60), st.integers(1, 12))
 def test_each_bin_holds_the_first_of_the_best_that_were_added(entries, bins):
     archive: Archive[int] = Archive(low=0.1, high=10.0, bins=bins)
