@@ -56,12 +56,10 @@ def keeping(
 
     def repair(population: Population) -> Population:
         repaired = population.copy()
-        for genome in repaired:
-            for group in needed:
-                genes = groups[group]
-                missing = min(least, len(genes)) - int(genome[genes].sum())
-                if missing > 0:
-                    genome[genes[~genome[genes]][:missing]] = True
+        for group in needed:
+            bits = repaired[:, groups[group]]
+            missing = np.maximum(min(least, bits.shape[1]) - bits.sum(1), 0)
+            repaired[:, groups[group]] = bits | (np.cumsum(~bits, axis=1) <= missing[:, None])
         return repaired
 
     return repair

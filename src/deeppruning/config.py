@@ -121,7 +121,6 @@ STRATEGIES = ("guided", "paper")
 _PAPER_SEARCH: dict[str, Any] = {
     "strategy": "paper",
     "generations": 10,
-    "sample": 1000,
     "evaluation": "finetune",
     "encoding": "paper",
     "depth": False,
@@ -153,7 +152,7 @@ class SearchConfig(_Checked):
     mutation: float = 0.1
     selection: str = "plus"
     parents: int = 1  # rho: how many of the three are recombined for one offspring
-    sample: int = 1500
+    sample: int = 1000
     evaluation: str = "refit"
     eval_epochs: int = 5
     eval_lr: float = 0.1

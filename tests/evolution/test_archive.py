@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from deeppruning.errors import InputError
 from deeppruning.evolution.archive import Archive
 
-ranges = st.tuples(st.floats(0.001, 0.9), st.floats(1.01, 50.0)).map(lambda pair: (pair[0], pair[0] * pair[1]))
+ranges = st.tuples(st.floats(0.001, 0.9), st.floats(1.01, 50.0)).map(
+    lambda pair: (pair[0], pair[0] * pair[1])
+)
 shares = st.floats(1e-4, 100.0)
 
 

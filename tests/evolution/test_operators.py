@@ -112,7 +112,8 @@ def test_dropping_takes_a_unit_that_is_there_the_dispensable_more_often():
     space = chained(SIZES, units=(3, 1, 2))
     parent = halved(space, gone=(2,))
     dropped = [
-        (set(space.gone(OPERATORS["drop"](variation(space, parent, seed)))) - {2}).pop() for seed in range(400)
+        (set(space.gone(OPERATORS["drop"](variation(space, parent, seed)))) - {2}).pop()
+        for seed in range(400)
     ]
     assert dropped.count(3) + dropped.count(1) == 400
     # The first of two is drawn where the square of a random number is below a half: 71 of 100.

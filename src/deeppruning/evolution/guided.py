@@ -25,14 +25,15 @@ from deeppruning.evolution.operators import OPERATORS, Variation
 from deeppruning.evolution.seeds import seeds
 from deeppruning.evolution.selection import Picks, select
 from deeppruning.evolution.space import Space
+from deeppruning.evolution.steering import Steering
 from deeppruning.evolution.strategy import Individual, Origin
 from deeppruning.genome import Genome, Population
+from deeppruning.roles import ORIGINAL
 
 SEEDED = 0.5  # at most this part of all evaluations goes to seeds
 REACH = 2  # bins from which a parent may come
 TRIES = 20  # to find a genome that has not been there yet
 ALIKE = 0.01  # costs that differ by less count as equal when the light pick is taken
-ORIGINAL = "original"
 
 
 class GuidedStrategy:
@@ -77,6 +78,7 @@ class GuidedStrategy:
         self._batch: list[tuple[Genome, Origin]] | None = None
         self._known: set[bytes] = set()
         self._original_cost: float | None = None
+        self._steering = Steering()
         self._tried: Counter[str] = Counter()
         self._successes: Counter[str] = Counter()
         wanted = [self.archive.top(number) for number in range(self.archive.bins)]
@@ -180,11 +182,13 @@ class GuidedStrategy:
     def _learn(self, values: NDArray[np.float64], judged: NDArray[np.float64]) -> None:
         assert self._batch is not None
         assert self._original_cost is not None
-        for number, (genome, origin), (error, cost), score in zip(
-            self.ids, self._batch, values, judged, strict=True
+        prices = self.space.price(np.array([genome for genome, _ in self._batch])) / self._whole()
+        for number, (genome, origin), price, (error, cost), score in zip(
+            self.ids, self._batch, prices, values, judged, strict=True
         ):
-            if np.isnan((error, cost, score)).any():
+            if origin.operator == ORIGINAL or np.isnan((error, cost, score)).any():
                 continue
+            self._steering.learn(price=float(price), cost=float(cost) / self._original_cost)
             individual = Individual(number, self.generation, genome, float(error), float(cost))
             entered = self.archive.add(
                 individual, score=float(score), share=float(cost) / self._original_cost
@@ -236,12 +240,17 @@ class GuidedStrategy:
             varied = OPERATORS[name](Variation(self.space, parent.genome, other.genome, order, rng))
             if varied is not None:
                 break
-        # Of the parent's price as much as its cost is to change: where both are the same, that is the bin's.
-        assert self._original_cost is not None
-        price = float(self.space.price(parent.genome[None])[0])
-        wanted = price * self.archive.top(number) * self._original_cost / parent.cost
+        wanted = self._price_for(parent, number)
         parents = (parent.id, other.id) if name == "cross" else (parent.id,)
         return self.space.fit(varied, wanted, order), Origin(name, parents)
+
+    def _price_for(self, parent: Individual, number: int) -> float:
+        """What a child of this parent is to be priced at, to cost what belongs to a bin."""
+        assert self._original_cost is not None
+        price = float(self.space.price(parent.genome[None])[0])
+        low = self.archive.top(number - 1) if number else self.archive.low
+        cost = parent.cost / self._original_cost
+        return self._steering.price(price, cost, low=low, top=self.archive.top(number))
 
     def _operator(self, rng: np.random.Generator) -> str:
         """An operator; those that have brought more into the archive are drawn more often."""

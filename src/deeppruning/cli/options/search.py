@@ -168,11 +168,11 @@ def _option(
     shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in values]
     note = shown[0]
     if len(shown) > 1 and in_paper:
-        note += "; so the paper" if shown[0] == shown[1] else f"; the paper {shown[1]}"
+        note += ", the paper's value" if shown[0] == shown[1] else f"; paper: {shown[1]}"
         if field == "epochs":
             note += " for CIFAR-10, 100 for CIFAR-100"
     elif len(set(shown)) > 1:
-        note += f"; with --preset paper {shown[1]}"
+        note += f"; with --preset paper: {shown[1]}"
     if kind is bool:
         flag += f"/--no-{flag.removeprefix('--')}"
     return click.option(flag, name, type=kind, default=None, metavar=metavar, help=f"{help_text} [{note}]")
