@@ -39,8 +39,8 @@ def trained(folder: Path) -> tuple[str, Path]:
 
 
 def arguments(model: str, weights: Path | None, out: Path, *more: object) -> list[str]:
-    """The arguments of a search that takes a second: 11 candidates in two generations."""
-    given: list[object] = [model, "--data", "digits", "--out", out]
+    """The arguments of the paper's search that takes a second: 11 candidates in two generations."""
+    given: list[object] = [model, "--data", "digits", "--out", out, "--preset", "paper"]
     given += ["--offspring", 4, "--generations", 2, "--sample", 100, "--eval-epochs", 1, "--eval-lr", 0.02]
     given += ["--finetune-epochs", 2, "--workers", 1, "--device", "cpu"]
     given += ["--weights", weights] if weights is not None else []

@@ -49,14 +49,19 @@ def digits(train: int = 200, test: int = 100) -> tuple[ImageSet, ImageSet]:
 
 
 def quick_search(**options: Any) -> dp.SearchConfig:
-    """A search of seconds."""
+    """The paper's search, in seconds."""
     quick: dict[str, Any] = {"offspring": 4, "generations": 3, "sample": 60, "eval_epochs": 1}
-    return dp.SearchConfig(**{**quick, "eval_batch_size": 20, **options})
+    return dp.SearchConfig.paper(**{**quick, "eval_batch_size": 20, **options})
+
+
+def quick_guided(**options: Any) -> dp.SearchConfig:
+    """The guided search, with a refit for each candidate, in less."""
+    return dp.SearchConfig(**{"offspring": 4, "generations": 3, "sample": 60, **options})
 
 
 def quick_finetune(**options: Any) -> dp.FinetuneConfig:
     """A fine-tuning of seconds, suited to 8x8 digits."""
-    return dp.FinetuneConfig(**{"epochs": 2, "batch_size": 50, "crop": 1, "flip": False, **options})
+    return dp.FinetuneConfig.paper(**{"epochs": 2, "batch_size": 50, "crop": 1, "flip": False, **options})
 
 
 class SignalsItsWorkerOnce(Task):
@@ -79,7 +84,8 @@ def outcome(run_dir: Path) -> dict[str, Any]:
         return {
             "files": {role: run.solution(role).read_bytes() for role in ("knee", "heavy", "light")},
             "candidates": [
-                (row.id, row.generation, row.genome.tobytes(), row.evaluation.error, row.evaluation.cost)
+                (row.id, row.generation, row.genome.tobytes(), row.operator, row.parents)
+                + (row.evaluation.error, row.evaluation.cost, row.evaluation.score)
                 for row in history.candidates()
                 if row.evaluation is not None
             ],

@@ -37,7 +37,7 @@ def test_a_run_with_the_papers_values_asks_for_203_genomes():
     strategy = EvolutionStrategy(50)
     sizes = [len(batch) for batch in run(strategy)]
     assert sizes == [23] + [20] * 9
-    assert sum(sizes) == strategy.evaluations == SearchConfig().evaluations == 203
+    assert sum(sizes) == strategy.evaluations == SearchConfig.paper().evaluations == 203
 
 
 def test_the_start_is_the_full_network_with_bits_flipped_at_the_mutation_rate():

@@ -127,7 +127,7 @@ def edit(run: Path, old: str, new: str) -> None:
     [
         ("offspring = 4", "offspring = 5", "search.offspring was 4 and is 5"),
         ("eval_lr = 0.1", "eval_lr = 0.2", "search.eval_lr was 0.1 and is 0.2"),
-        ("epochs = 50", "epochs = 1", "finetune.epochs was 50 and is 1"),
+        ("epochs = 10", "epochs = 1", "finetune.epochs was 10 and is 1"),
         ("eval_augment = true\n", "", "search.eval_augment was True and is not given"),
     ],
 )

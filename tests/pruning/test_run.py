@@ -83,7 +83,7 @@ def test_plus_never_loses_the_best_and_events_tell_the_story(tmp_path: Path) -> 
     assert light == sorted(light, reverse=True)
     assert result.heavy.train_error == min(c.train_error for c in result.candidates)
     counts = {kind: sum(isinstance(event, kind) for event in events) for kind in (Started, CandidateDone)}
-    assert counts == {Started: 1, CandidateDone: SearchConfig(offspring=4, generations=3).evaluations}
+    assert counts == {Started: 1, CandidateDone: SearchConfig.paper(offspring=4, generations=3).evaluations}
     unique = len({solution.id for solution in result.solutions})
     assert sum(isinstance(event, EpochDone) for event in events) == 2 * unique
     saved = [event.solution.role for event in events if isinstance(event, SolutionSaved)]

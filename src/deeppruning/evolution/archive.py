@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
@@ -25,18 +26,19 @@ class Archive(Generic[Kept]):
         if bins < 1:
             raise InputError(f"an archive needs at least 1 bin, got {bins}")
         self.low, self.high, self.bins = low, high, bins
+        growth = high / low
+        self._tops = [float(low * growth ** ((number + 1) / bins)) for number in range(bins)]
         self._held: dict[int, tuple[float, Kept]] = {}
 
     def bin(self, share: float) -> int | None:
         """The number of the bin for this share of the cost, None outside the range."""
         if not self.low <= share <= self.high:
             return None
-        place = math.log(share / self.low) / math.log(self.high / self.low)
-        return min(int(place * self.bins), self.bins - 1)
+        return min(bisect_left(self._tops, share), self.bins - 1)
 
     def top(self, number: int) -> float:
         """The largest share of the cost that belongs to a bin."""
-        return float(self.low * (self.high / self.low) ** ((number + 1) / self.bins))
+        return self._tops[number]
 
     def add(self, individual: Kept, *, score: float, share: float) -> bool:
         """Enter an individual if it is the best of its bin so far; equal ones leave the first in place."""

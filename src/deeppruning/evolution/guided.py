@@ -25,14 +25,15 @@ from deeppruning.evolution.operators import OPERATORS, Variation
 from deeppruning.evolution.seeds import seeds
 from deeppruning.evolution.selection import Picks, select
 from deeppruning.evolution.space import Space
+from deeppruning.evolution.steering import Steering
 from deeppruning.evolution.strategy import Individual, Origin
 from deeppruning.genome import Genome, Population
+from deeppruning.roles import ORIGINAL
 
 SEEDED = 0.5  # at most this part of all evaluations goes to seeds
 REACH = 2  # bins from which a parent may come
 TRIES = 20  # to find a genome that has not been there yet
 ALIKE = 0.01  # costs that differ by less count as equal when the light pick is taken
-ORIGINAL = "original"
 
 
 class GuidedStrategy:
@@ -77,6 +78,7 @@ class GuidedStrategy:
         self._batch: list[tuple[Genome, Origin]] | None = None
         self._known: set[bytes] = set()
         self._original_cost: float | None = None
+        self._steering = Steering()
         self._tried: Counter[str] = Counter()
         self._successes: Counter[str] = Counter()
         wanted = [self.archive.top(number) for number in range(self.archive.bins)]
@@ -152,12 +154,8 @@ class GuidedStrategy:
         judged = values[:, 0] if scores is None else np.asarray(scores, dtype=np.float64)
         if judged.shape != (len(self._batch),):
             raise InputError(f"scores must have shape {(len(self._batch),)}, got {judged.shape}")
-        if self._original_cost is None:
-            costs = values[~np.isnan(values[:, 1]), 1]
-            if not len(costs):
-                raise InputError(f"none of the {len(values)} genomes of generation 1 has objectives")
-            # Should the original itself have failed, the costliest stands in for it.
-            self._original_cost = float(costs[0] if not np.isnan(values[0, 1]) else costs.max())
+        if not len(self.archive):
+            self._original_cost = self._cost_of_the_original(values)
         self._learn(values, judged)
         if not len(self.archive):
             raise InputError(
@@ -168,14 +166,29 @@ class GuidedStrategy:
         self._told += 1
         self._batch = None
 
+    def _cost_of_the_original(self, values: NDArray[np.float64]) -> float:
+        """What shares are shares of; should the original itself have failed, the costliest stands in."""
+        costs = values[~np.isnan(values[:, 1]), 1]
+        if not len(costs):
+            raise InputError(f"none of the {len(values)} genomes of generation 1 has objectives")
+        cost = float(values[0, 1] if not np.isnan(values[0, 1]) else costs.max())
+        if cost <= 0:
+            raise InputError(
+                f"the original costs {cost:g}, of which nothing is a share: the guided strategy needs a second "
+                "objective above 0; give another one, or take the strategy paper"
+            )
+        return cost
+
     def _learn(self, values: NDArray[np.float64], judged: NDArray[np.float64]) -> None:
         assert self._batch is not None
         assert self._original_cost is not None
-        for number, (genome, origin), (error, cost), score in zip(
-            self.ids, self._batch, values, judged, strict=True
+        prices = self.space.price(np.array([genome for genome, _ in self._batch])) / self._whole()
+        for number, (genome, origin), price, (error, cost), score in zip(
+            self.ids, self._batch, prices, values, judged, strict=True
         ):
-            if np.isnan(error) or np.isnan(cost) or origin.operator == ORIGINAL:
+            if origin.operator == ORIGINAL or np.isnan((error, cost, score)).any():
                 continue
+            self._steering.learn(price=float(price), cost=float(cost) / self._original_cost)
             individual = Individual(number, self.generation, genome, float(error), float(cost))
             entered = self.archive.add(
                 individual, score=float(score), share=float(cost) / self._original_cost
@@ -227,12 +240,17 @@ class GuidedStrategy:
             varied = OPERATORS[name](Variation(self.space, parent.genome, other.genome, order, rng))
             if varied is not None:
                 break
-        # Of the parent's price as much as its cost is to change: where both are the same, that is the bin's.
-        assert self._original_cost is not None
-        price = float(self.space.price(parent.genome[None])[0])
-        wanted = price * self.archive.top(number) * self._original_cost / parent.cost
+        wanted = self._price_for(parent, number)
         parents = (parent.id, other.id) if name == "cross" else (parent.id,)
         return self.space.fit(varied, wanted, order), Origin(name, parents)
+
+    def _price_for(self, parent: Individual, number: int) -> float:
+        """What a child of this parent is to be priced at, to cost what belongs to a bin."""
+        assert self._original_cost is not None
+        price = float(self.space.price(parent.genome[None])[0])
+        low = self.archive.top(number - 1) if number else self.archive.low
+        cost = parent.cost / self._original_cost
+        return self._steering.price(price, cost, low=low, top=self.archive.top(number))
 
     def _operator(self, rng: np.random.Generator) -> str:
         """An operator; those that have brought more into the archive are drawn more often."""

@@ -128,10 +128,11 @@ class Space:
         Where even its least or its largest widths miss the price, these are what comes back.
         """
         low, high = np.log(1.0 / max(int(self.sizes.max()), 2)), np.log(float(self.sizes.max()) + 1.0)
-        best = self.scaled(genome, float(np.exp(low)), order)
+        best = self.repaired(self.scaled(genome, float(np.exp(low)), order))
         for _ in range(ROUNDS):
-            factors = np.linspace(low, high, STEPS + 2)[1:-1]
+            factors = np.linspace(low, high, STEPS + 2)[1:]
             tried = np.array([self.scaled(genome, float(np.exp(factor)), order) for factor in factors])
+            tried = np.asarray(self._repair(tried))  # before it is priced: a repair brings filters back
             affordable = np.flatnonzero(self.price(tried) <= price)
             if not len(affordable):
                 high = factors[0]
@@ -141,7 +142,7 @@ class Space:
             if last == len(factors) - 1:
                 break
             high = factors[last + 1]
-        return self.repaired(best)
+        return best
 
     def uniform(self, price: float, order: str, without: Sequence[int] = ()) -> Genome:
         """The same share of every group, chosen by an order, some units left out, at most at this price."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deeppruning.errors import InputError
+from deeppruning.errors import Diverged, InputError
 from deeppruning.evolution.space import Space
 from deeppruning.graph import ChannelGraph
 from deeppruning.importance import CRITERIA, Evidence
@@ -112,7 +113,10 @@ def _missed(graph: ChannelGraph, reference: Reference, genes: tuple[int, ...]) -
     with torch.no_grad():
         found = thin(*reference.args, **reference.kwargs)
         wanted = reference.model(*reference.args, **reference.kwargs)
-    return drift(wanted, found).score
+    try:
+        return drift(wanted, found).score
+    except Diverged:  # nothing works without it
+        return math.inf
 
 
 def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:

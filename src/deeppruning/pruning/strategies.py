@@ -21,7 +21,7 @@ from deeppruning.runs.history import History
 from deeppruning.system.threads import torch_threads
 
 
-class Strategy(Protocol):
+class AskAndTell(Protocol):
     """Ask and tell, as the search needs it; see EvolutionStrategy and GuidedStrategy."""
 
     @property
@@ -38,7 +38,7 @@ class Strategy(Protocol):
     def tell(self, objectives: NDArray[np.float64], scores: NDArray[np.float64] | None = None) -> None: ...
 
 
-def make_strategy(context: Context, config: SearchConfig, history: History) -> Strategy:
+def make_strategy(context: Context, config: SearchConfig, history: History) -> AskAndTell:
     """The strategy for a network's genomes; what guides it is kept in the history, once found."""
     if config.strategy == "paper":
         return paper_strategy(context, config)
