@@ -1,0 +1,144 @@
+"""The search by inputs alone: no labels, no training, thin networks for any limit."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset
+
+import deeppruning as dp
+from deeppruning.errors import InputError
+from deeppruning.pruning.drift import drift
+from deeppruning.pruning.unlabelled import Unlabelled, gather_inputs
+
+QUICK = dp.SearchConfig(offspring=6, generations=3, low=0.1, high=0.9, bins=6)
+
+
+class Net(nn.Module):
+    """A residual block that can go, and two outputs of different kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(2, 12, 3, padding=1)
+        self.inner = nn.Conv2d(12, 10, 3, padding=1)
+        self.outer = nn.Conv2d(10, 12, 3, padding=1)
+        self.head = nn.Linear(12, 5)
+
+    def forward(self, x: Tensor, gain: Tensor) -> dict[str, Tensor]:
+        x = torch.relu(self.stem(x)) * gain[:, None, None, None]
+        x = x + self.outer(torch.relu(self.inner(x)))
+        return {"map": x.mean(1), "scores": self.head(x.mean((2, 3)))}
+
+
+@pytest.fixture(scope="module")
+def net() -> Net:
+    torch.manual_seed(3)
+    return Net().eval()
+
+
+@pytest.fixture(scope="module")
+def inputs() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    return torch.randn(80, 2, 6, 6, generator=generator), torch.rand(80, generator=generator) + 0.5
+
+
+@pytest.fixture(scope="module")
+def front(net: Net, inputs: tuple[Tensor, Tensor]):
+    return dp.search(net, inputs, search=QUICK, workers=1)
+
+
+def test_the_best_within_a_limit_is_a_refitted_network(
+    front, net: Net, inputs: tuple[Tensor, Tensor]
+) -> None:
+    found = front.at(flops=0.5)
+    assert 0 < found.flops <= 0.5 * front.original_flops
+    graph = dp.ChannelGraph(net, tuple(part[:1] for part in inputs), depth=True)
+    assert graph.flops(found.genome) == found.flops and graph.params(found.genome) == found.params
+    affordable = [one for one in front.candidates if one.flops <= 0.5 * front.original_flops]
+    assert found.candidate.known.judged == min(one.known.judged for one in affordable)
+    with torch.no_grad():
+        wanted, refitted, cut = (model(*inputs) for model in (net, found.model, graph.prune(found.genome)))
+    assert drift(wanted, refitted).score < drift(wanted, cut).score
+    assert refitted["map"].shape == (80, 6, 6) and refitted["scores"].shape == (80, 5)
+
+
+def test_limits_may_be_numbers_and_go_together(front) -> None:
+    most = front.knee.flops
+    assert front.at(flops=most).flops <= most
+    both = front.at(flops=0.6, params=0.4)
+    assert both.flops <= 0.6 * front.original_flops and both.params <= 0.4 * front.original_params
+    assert f"candidate {both.candidate.id}" in repr(both)
+
+
+def test_the_three_picks(front) -> None:
+    assert front.light.flops <= front.knee.flops <= front.heavy.flops < front.original_flops
+    assert front.heavy.error <= front.knee.error <= front.light.error
+
+
+def test_the_original_and_the_global_generator_are_left_alone(
+    net: Net, inputs: tuple[Tensor, Tensor]
+) -> None:
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    state = torch.get_rng_state()
+    dp.search(net, inputs, search=dp.SearchConfig(offspring=2, generations=1), workers=1)
+    assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_two_workers_find_what_one_does(front, net: Net, inputs: tuple[Tensor, Tensor]) -> None:
+    again = dp.search(net, inputs, search=QUICK, workers=2)
+    for one, other in zip(front.candidates, again.candidates, strict=True):
+        assert np.array_equal(one.genome, other.genome)
+        assert one.known.judged == other.known.judged
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({}, "say what the network may cost"),
+        ({"flops": -1}, "flops must be a share"),
+        ({"flops": 0.0001}, "search from a lower share"),
+        ({"params": True}, "params must be a share"),
+    ],
+)
+def test_limits_that_cannot_be_met_are_refused(front, limits: dict, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        front.at(**limits)
+
+
+def test_too_few_inputs_and_evaluations_that_need_labels_are_refused(net: Net) -> None:
+    few = (torch.zeros(20, 2, 6, 6), torch.ones(20))
+    with pytest.raises(InputError, match="at least 32 inputs.*got 20"):
+        dp.search(net, few, search=QUICK)
+    with pytest.raises(InputError, match="no labels"):
+        dp.search(net, few, search=dp.SearchConfig.paper())
+
+
+class Pairs(Dataset):
+    """Pictures with labels that nobody needs."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full((2, 3), float(index)), index
+
+
+def test_inputs_are_gathered_from_any_form() -> None:
+    assert gather_inputs(Pairs(), 10)[:, 0, 0].tolist() == [0, 4, 8, 12, 16, 20, 24, 28, 32, 36]
+    assert gather_inputs(TensorDataset(torch.arange(6.0)), 100).tolist() == [0, 1, 2, 3, 4, 5]
+    batch = {"x": torch.zeros(4, 2)}
+    assert gather_inputs(batch, 2) is batch
+    with pytest.raises(InputError, match="inputs with a batch"):
+        gather_inputs(3, 2)
+    with pytest.raises(InputError, match="empty"):
+        gather_inputs(TensorDataset(torch.zeros(0, 2)), 2)
+
+
+def test_no_input_is_both_refitted_on_and_judged_by(net: Net) -> None:
+    task = Unlabelled(net, (torch.arange(50.0)[:, None, None, None].expand(50, 2, 6, 6), torch.arange(50.0)))
+    refitted = set(task.refit_inputs()[1].tolist())
+    judged = set(task._part(refitted=False)[0][1].tolist())
+    assert refitted.isdisjoint(judged) and len(refitted | judged) == 50
+    assert len(task.refit_inputs(final=True)[1]) == 50
+    assert task.untrained_error(net) == 0.0
