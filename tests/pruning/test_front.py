@@ -108,7 +108,7 @@ def test_limits_that_cannot_be_met_are_refused(front, limits: dict, said: str) -
 
 def test_too_few_inputs_and_evaluations_that_need_labels_are_refused(net: Net) -> None:
     few = (torch.zeros(20, 2, 6, 6), torch.ones(20))
-    with pytest.raises(InputError, match="at least 32 inputs.*got 20"):
+    with pytest.raises(InputError, match=r"at least 32 inputs.*got 20"):
         dp.search(net, few, search=QUICK)
     with pytest.raises(InputError, match="no labels"):
         dp.search(net, few, search=dp.SearchConfig.paper())

@@ -36,7 +36,7 @@ class Context:
             return None
         if final not in self._references:
             inputs = self.task.refit_inputs(final=final)
-            known = None if inputs is None else Reference.of(self.graph, inputs)
+            known = None if inputs is None else Reference.of(self.graph, inputs, device=self.device)
             self._references[final] = known
         return self._references[final]
 

@@ -66,9 +66,14 @@ class Reference:
     means: dict[str, Tensor] = field(default_factory=dict)  # of what each layer or norm answers
 
     @classmethod
-    def of(cls, graph: ChannelGraph, inputs: Any, *, seed: int = 0) -> Reference:
-        """Run the original once on the inputs: a batch, a tuple of positional or a dict of named ones."""
+    def of(cls, graph: ChannelGraph, inputs: Any, *, seed: int = 0, device: str | None = None) -> Reference:
+        """Run the original once on the inputs: a batch, a tuple of positional or a dict of named ones.
+
+        Without a device it is that of the network.
+        """
         model = graph.prune(graph.full_genome()).eval()
+        if device is not None:
+            model.to(device)
         parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
         call = onto(as_call(inputs), parameter.device, parameter.dtype)
         count = batch_size(call)
@@ -84,6 +89,11 @@ class Reference:
             reference = cls(model, *part_of(call, slice(share)), needed=needed)
             reference._record(torch.Generator().manual_seed(seed))
         return reference
+
+    @property
+    def device(self) -> torch.device:
+        """Where the original was run, and where thin networks are refitted."""
+        return next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
 
     def _record(self, generator: torch.Generator) -> None:
         def other_at(layer: str, other: Tensor) -> Tensor | None:

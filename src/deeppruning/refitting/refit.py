@@ -62,9 +62,12 @@ def refit_with(reference: Reference, graph: ChannelGraph, genome: Any, *, ridge:
 def refit_in_place(
     reference: Reference, graph: ChannelGraph, genome: Any, thin: nn.Module, *, ridge: float = RIDGE
 ) -> dict[str, str]:
-    """Refit a network that `graph.prune(genome)` cut; the layers left as cut come back, with the reasons."""
+    """Refit a network that `graph.prune(genome)` cut; the layers left as cut come back, with the reasons.
+
+    It is moved to where the reference was recorded, and stays there.
+    """
     check_ridge(ridge)
-    run = _Pass(reference, graph.recipe(genome), thin.eval(), ridge)
+    run = _Pass(reference, graph.recipe(genome), thin.eval().to(reference.device), ridge)
     run.go()
     return {**{k: v for k, v in reference.left.items() if k in run.layers}, **run.left}
 
