@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from deeppruning.evolution.archive import Archive
-from deeppruning.evolution.guided import ORIGINAL
+from deeppruning.roles import ORIGINAL
 from deeppruning.runs.records import Candidate
 
 GUIDED = "guided"

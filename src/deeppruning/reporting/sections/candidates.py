@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from deeppruning.evolution.guided import ORIGINAL
 from deeppruning.genome import unpack_genome
 from deeppruning.objectives import OBJECTIVES, Function
 from deeppruning.reporting.plots import population
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
 from deeppruning.reporting.sections.layers import layer_genes
+from deeppruning.roles import ORIGINAL
 from deeppruning.runs import facts
 from deeppruning.runs.archive_replay import Replay, Told, cost_range, replay, sources
 
