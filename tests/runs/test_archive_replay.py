@@ -29,8 +29,8 @@ def test_it_is_the_archive_of_the_strategy(made: tuple[list[Told], GuidedStrateg
     assert all(set(front) <= found.entered for front in found.fronts.values())
     evaluated = [one for one in told if one.cost is not None]
     bred = [row for row in sources(evaluated, found) if not row.name.startswith("seed: ")]
-    assert {row.name: row.tried for row in bred} == dict(strategy._tried)
-    assert {row.name: row.entered for row in bred if row.entered} == dict(+strategy._successes)
+    assert {row.name: row.tried for row in bred} == dict(strategy._operators.tried)
+    assert {row.name: row.entered for row in bred if row.entered} == dict(+strategy._operators.successes)
 
 
 def test_a_generation_under_way_counts_as_far_as_it_is(made: tuple[list[Told], GuidedStrategy]) -> None:

@@ -14,13 +14,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 from numpy.typing import NDArray
 
 from deeppruning.errors import InputError
 from deeppruning.evolution.archive import Archive
+from deeppruning.evolution.chances import Chances
 from deeppruning.evolution.operators import OPERATORS, Variation
 from deeppruning.evolution.seeds import seeds
 from deeppruning.evolution.selection import Picks, select
@@ -79,8 +78,8 @@ class GuidedStrategy:
         self._known: set[bytes] = set()
         self._original_cost: float | None = None
         self._steering = Steering()
-        self._tried: Counter[str] = Counter()
-        self._successes: Counter[str] = Counter()
+        self._operators = Chances(tuple(OPERATORS))
+        self._orders = Chances(space.orders)
         wanted = [self.archive.top(number) for number in range(self.archive.bins)]
         self._seeds = seeds(space, wanted)
 
@@ -194,8 +193,8 @@ class GuidedStrategy:
                 individual, score=float(score), share=float(cost) / self._original_cost
             )
             if origin.parents:
-                self._tried[origin.operator] += 1
-                self._successes[origin.operator] += entered
+                self._operators.learn(origin.operator, success=entered)
+                self._orders.learn(origin.order, success=entered)
 
     def _propose(self) -> list[tuple[Genome, Origin]]:
         rng = np.random.default_rng([self.seed, self.generation])
@@ -229,20 +228,20 @@ class GuidedStrategy:
     def _vary(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
         number = int(rng.integers(self.archive.bins))
         near = self.archive.near(number, REACH)
-        order = self.space.orders[int(rng.integers(len(self.space.orders)))]
+        order = self._orders.draw(rng)
         if not near:  # nothing has been evaluated yet: the first generation is larger than there are seeds
             share = self.archive.low + (self.archive.high - self.archive.low) * rng.random()
             start = self._randomly(rng)
             return self.space.fit(start, share * self._whole(), order), Origin("random widths")
         parent, other = (near[int(rng.integers(len(near)))] for _ in range(2))
         while True:
-            name = self._operator(rng)
+            name = self._operators.draw(rng)
             varied = OPERATORS[name](Variation(self.space, parent.genome, other.genome, order, rng))
             if varied is not None:
                 break
         wanted = self._price_for(parent, number)
         parents = (parent.id, other.id) if name == "cross" else (parent.id,)
-        return self.space.fit(varied, wanted, order), Origin(name, parents)
+        return self.space.fit(varied, wanted, order), Origin(name, parents, order)
 
     def _price_for(self, parent: Individual, number: int) -> float:
         """What a child of this parent is to be priced at, to cost what belongs to a bin."""
@@ -251,13 +250,6 @@ class GuidedStrategy:
         low = self.archive.top(number - 1) if number else self.archive.low
         cost = parent.cost / self._original_cost
         return self._steering.price(price, cost, low=low, top=self.archive.top(number))
-
-    def _operator(self, rng: np.random.Generator) -> str:
-        """An operator; those that have brought more into the archive are drawn more often."""
-        names = list(OPERATORS)
-        worth = np.array([(self._successes[name] + 1) / (self._tried[name] + 3) for name in names])
-        chances = 0.3 / len(names) + 0.7 * worth / worth.sum()
-        return str(rng.choice(names, p=chances / chances.sum()))
 
     def _randomly(self, rng: np.random.Generator) -> Genome:
         genome = self.space.full()

@@ -14,6 +14,7 @@ from deeppruning.evolution.space import Space
 from deeppruning.genome import Genome
 
 DEPTHS = (0.0, 0.15, 0.3, 0.45, 0.6)  # share of the units that are left out
+FEW_DEPTHS = (0.0, 0.3)  # with the second order
 PLACES = 5  # of the range of cost that every mixture is made for
 
 
@@ -41,10 +42,8 @@ def seeds(space: Space, shares: Sequence[float]) -> Iterator[Seed]:
 
 def _all(space: Space, shares: Sequence[float], whole: float) -> Iterator[tuple[Seed, float]]:
     places = [shares[round(place)] for place in np.linspace(0, len(shares) - 1, min(PLACES, len(shares)))]
-    depths = sorted({round(depth * len(space.units)) for depth in DEPTHS})
-    first, *others = space.orders
-    for order in (first, *others[:1]):
-        for count in depths:
+    for order, depths in zip(space.orders, (DEPTHS, FEW_DEPTHS), strict=False):
+        for count in sorted({round(depth * len(space.units)) for depth in depths}):
             for share in places:
                 genome = space.uniform(share * whole, order, space.units[:count])
                 yield Seed(genome, f"{order}, {count} units less" if count else order), share

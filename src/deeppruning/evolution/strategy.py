@@ -43,6 +43,7 @@ class Origin:
 
     operator: str
     parents: tuple[int, ...] = ()
+    order: str = ""  # of filters, that chose which stay
 
 
 class EvolutionStrategy:
