@@ -174,8 +174,8 @@ class GuidedStrategy:
         cost = float(values[0, 1] if not np.isnan(values[0, 1]) else costs.max())
         if cost <= 0:
             raise InputError(
-                f"the original costs {cost:g}, of which nothing is a share: the guided strategy needs a second "
-                "objective above 0; give another one, or take the strategy paper"
+                f"the original costs {cost:g}, of which nothing is a share: the guided strategy needs a "
+                "second objective above 0; give another one, or take the strategy paper"
             )
         return cost
 
