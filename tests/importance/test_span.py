@@ -97,12 +97,11 @@ def test_on_a_residual_network_every_filter_has_a_score_of_its_own():
     scores = np.asarray(CRITERIA["span"].scores(evidence))
     assert scores.shape == (14,) and np.isfinite(scores).all() and (scores > 0).all()
     assert np.array_equal(scores, CRITERIA["span"].scores(evidence))
-    inner = scores[[gene for gene in evidence.graph.layer_genes()["inner"]]]
+    inner = scores[evidence.graph.layer_genes()["inner"]]
     assert len(set(inner)) == 8
 
 
 def test_it_looks_at_inputs_in_the_place_of_images_alike():
-    train, _ = digits()
     model = tiny_net()
     with_images = evidence_of(model)
     (images,), _ = with_images.call(10_000)
@@ -134,4 +133,4 @@ def test_filters_that_nobody_reads_by_weights_of_his_own_go_by_their_norm():
     first, read = (sorted(set(graph.layer_genes()[name])) for name in ("first", "grouped"))
     assert not set(first) & set(read)
     assert np.argsort(span[first]).tolist() == np.argsort(l1[first]).tolist()
-    assert 0 < span[first].min() and span[first].max() < span[read].min()
+    assert span[first].min() > 0 and span[first].max() < span[read].min()

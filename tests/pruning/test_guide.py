@@ -123,9 +123,7 @@ class Judged(Task):
         return self.inputs
 
 
-@pytest.mark.parametrize(
-    ("inputs", "orders"), [(None, {"l1"}), (torch.randn(40, 1, 8, 8), {"span", "l1"})]
-)
+@pytest.mark.parametrize(("inputs", "orders"), [(None, {"l1"}), (torch.randn(40, 1, 8, 8), {"span", "l1"})])
 def test_a_task_of_the_users_own_has_the_orders_that_its_inputs_allow(inputs, orders):
     job = Setup(
         model=tiny_net(), task=Judged(inputs), example_input=EXAMPLE, search=quick_guided(), workers=1
