@@ -21,7 +21,6 @@ import deeppruning as dp
 from deeppruning.pruning.events import Event, GenerationDone, Started
 from search_helpers import digits, quick_finetune, quick_guided, quick_search, tiny_net
 
-
 SEARCHES = {"paper": quick_search, "guided": quick_guided}
 
 

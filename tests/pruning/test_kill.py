@@ -1,5 +1,6 @@
 """A run killed at random moments, many times over, must end in the very bytes of one never killed."""
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -23,13 +24,16 @@ def runs_killed(folder: Path, strategy: str, *, seed: int, kills: int) -> list[P
     return sorted(folder.iterdir())
 
 
+@functools.cache
+def undisturbed(parent: Path, strategy: str) -> dict[str, object]:
+    """What a run comes to that is never killed; worked out once."""
+    (run,) = runs_killed(parent / f"undisturbed-{strategy}", strategy, seed=0, kills=0)
+    return outcome(run)
+
+
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for strategy in ("paper", "guided"):
-        folder = tmp_path_factory.mktemp("undisturbed") / "runs"
-        (found[strategy],) = runs_killed(folder, strategy, seed=0, kills=0)
-    return found
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kill")
 
 
 @pytest.mark.xdist_group("kill")
@@ -41,8 +45,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         *(pytest.param("paper", seed, marks=pytest.mark.slow) for seed in (1, 2, 3, 4)),
     ],
 )
-def test_killed_run_resumes_to_the_same_bytes(
-    tmp_path: Path, undisturbed: dict[str, Path], strategy: str, seed: int
-) -> None:
+def test_killed_run_resumes_to_the_same_bytes(tmp_path: Path, folder: Path, strategy: str, seed: int) -> None:
     for run in runs_killed(tmp_path / "runs", strategy, seed=seed, kills=10):
-        assert outcome(run) == outcome(undisturbed[strategy])
+        assert outcome(run) == undisturbed(folder, strategy)
