@@ -38,6 +38,15 @@ def trained(folder: Path) -> tuple[str, Path]:
     return spec, weights
 
 
+def guided_arguments(model: str, weights: Path | None, out: Path, *more: object) -> list[str]:
+    """The arguments of the guided search, the default, as small as that."""
+    given: list[object] = [model, "--data", "digits", "--out", out]
+    given += ["--offspring", 4, "--generations", 2, "--sample", 100, "--finetune-epochs", 1]
+    given += ["--workers", 1, "--device", "cpu"]
+    given += ["--weights", weights] if weights is not None else []
+    return [str(value) for value in (*given, *more)]
+
+
 def arguments(model: str, weights: Path | None, out: Path, *more: object) -> list[str]:
     """The arguments of the paper's search that takes a second: 11 candidates in two generations."""
     given: list[object] = [model, "--data", "digits", "--out", out, "--preset", "paper"]

@@ -1,6 +1,6 @@
 """A program that starts a run in a child process and kills it, again and again, until it gets through.
 
-Run by test_search_kill.py as `kill_run.py FOLDER SEED KILLS`; leaves the runs 0, 1, ... in the folder,
+Run by test_kill.py as `kill_run.py FOLDER SEED KILLS STRATEGY`; leaves the runs 0, 1, ... in the folder,
 as many as it takes to kill so often. A child is forked from a process that has torch loaded and has used
 a single thread only, so that a kill costs little.
 """
@@ -19,10 +19,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import deeppruning as dp
 from deeppruning.pruning.events import Event, GenerationDone, Started
-from search_helpers import digits, quick_finetune, quick_search, tiny_net
+from search_helpers import digits, quick_finetune, quick_guided, quick_search, tiny_net
+
+SEARCHES = {"paper": quick_search, "guided": quick_guided}
 
 
-def work(folder: Path, report: int) -> None:
+def work(folder: Path, report: int, strategy: str) -> None:
     """Start the run, or go on with it where the last child was killed; a byte for each new result."""
 
     def observer(event: Event) -> None:
@@ -38,7 +40,7 @@ def work(folder: Path, report: int) -> None:
             train,
             test,
             run_dir=folder,
-            search=quick_search(),
+            search=SEARCHES[strategy](),
             finetune=quick_finetune(),
             workers=1,
             observer=observer,
@@ -54,7 +56,7 @@ def wait_and_kill(child: int, report: int, draw: random.Random) -> None:
     os.kill(child, signal.SIGKILL)
 
 
-def run_to_its_end(folder: Path, draw: random.Random, kills: int) -> int:
+def run_to_its_end(folder: Path, draw: random.Random, kills: int, strategy: str) -> int:
     """Run, killed at most so many times; how often it was killed before it got through."""
     killed = 0
     while True:
@@ -62,7 +64,7 @@ def run_to_its_end(folder: Path, draw: random.Random, kills: int) -> int:
         child = os.fork()
         if child == 0:
             os.close(reading)
-            work(folder, writing)
+            work(folder, writing, strategy)
             os._exit(0)
         os.close(writing)
         if killed < kills:
@@ -81,7 +83,7 @@ def main() -> None:
     folder, draw, kills = Path(sys.argv[1]), random.Random(int(sys.argv[2])), int(sys.argv[3])
     torch.set_num_threads(1)
     for number in itertools.count():
-        kills -= run_to_its_end(folder / str(number), draw, kills)
+        kills -= run_to_its_end(folder / str(number), draw, kills, sys.argv[4])
         if kills <= 0:
             break
 

@@ -85,14 +85,8 @@ def outcome(run_dir: Path) -> dict[str, Any]:
             "files": {role: run.solution(role).read_bytes() for role in ("knee", "heavy", "light")},
             "candidates": [
                 (
-                    row.id,
-                    row.generation,
-                    row.genome.tobytes(),
-                    row.operator,
-                    row.parents,
-                    row.evaluation.error,
-                    row.evaluation.cost,
-                    row.evaluation.score,
+                    (row.id, row.generation, row.genome.tobytes(), row.operator, row.parents),
+                    (row.evaluation.error, row.evaluation.cost, row.evaluation.score),
                 )
                 for row in history.candidates()
                 if row.evaluation is not None

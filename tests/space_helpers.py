@@ -1,7 +1,7 @@
 """Small problems for the guided strategy, without a network: chains of layers priced as convolutions are."""
 
-import itertools
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ def chained(
     All others keep at least `least` filters, the lowest gene coming back first, as in a network.
     """
     ends = np.cumsum([0, *sizes])
-    groups = [np.arange(low, high) for low, high in itertools.pairwise(ends)]
+    groups = [np.arange(low, high) for low, high in pairwise(ends)]
     rng = np.random.default_rng(seed)
     num_genes = int(ends[-1])
     return Space(

@@ -25,7 +25,7 @@ from deeppruning.errors import InputError
 from deeppruning.pruning.events import CandidateDone, GenerationDone
 from processes import alive, eventually
 from ray_cluster import TOO_SLOW, TRIES, WHY_SKIPPED, add_node, connected, lose_node
-from search_helpers import digits, outcome, quick_finetune, quick_search, tiny_net
+from search_helpers import digits, outcome, quick_finetune, quick_guided, quick_search, tiny_net
 from signalled import start
 
 pytestmark = pytest.mark.ray
@@ -93,8 +93,10 @@ def test_result_equals_the_local_one_though_a_node_is_lost_in_mid_run(cluster, t
             lose_node(cluster, third)
             removed.append(progress.state.done)
 
-    prune(tmp_path / "cluster", backend=dp.RayBackend(), objective=cost, observer=observer)
-    prune(tmp_path / "local", workers=1, objective=cost)
+    # The objective of a user's own is steered by the FLOPs; both candidates and guide are the same.
+    options = {"search": quick_guided(low=0.05, high=0.95), "objective": cost}
+    prune(tmp_path / "cluster", backend=dp.RayBackend(), observer=observer, **options)
+    prune(tmp_path / "local", workers=1, **options)
     assert removed and removed[0] < 15
     assert outcome(tmp_path / "cluster") == outcome(tmp_path / "local")
     assert set(progress.state.nodes) == {"one", "two", "three"}

@@ -157,5 +157,17 @@ def test_weights_that_moved(done, tmp_path):
 
 def test_every_option_tells_its_default_and_the_papers_values():
     said = " ".join(CliRunner().invoke(cli, ["prune", "--help"]).stdout.split())
-    for text in ("[20, the paper's value]", "[0.01, the paper's value]", "[constant]", "Example:"):
+    for text in (
+        "[20, the paper's value]",
+        "[15; paper: 10]",
+        "[guided; paper: paper]",
+        "[refit; paper: finetune]",
+        "[true; paper: false]",
+        "[0.03; paper: 0.01]",
+        "[onecycle; with --preset paper: constant]",
+        "[0.9; with --preset paper: 0.0]",
+        "[10; paper: 50 for CIFAR-10, 100 for CIFAR-100]",
+        "[constant]",
+        "Example:",
+    ):
         assert text in said

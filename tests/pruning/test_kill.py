@@ -1,5 +1,6 @@
 """A run killed at random moments, many times over, must end in the very bytes of one never killed."""
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,11 @@ from search_helpers import outcome
 PROGRAM = Path(__file__).parents[1] / "kill_run.py"
 
 
-def runs_killed(folder: Path, *, seed: int, kills: int) -> list[Path]:
+def runs_killed(folder: Path, strategy: str, *, seed: int, kills: int) -> list[Path]:
     """Runs that came to their end although they were killed so many times between them."""
     folder.mkdir()
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), str(seed), str(kills)],
+        [sys.executable, str(PROGRAM), str(folder), str(seed), str(kills), strategy],
         capture_output=True,
         text=True,
     )
@@ -23,14 +24,27 @@ def runs_killed(folder: Path, *, seed: int, kills: int) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+@functools.cache
+def undisturbed(parent: Path, strategy: str) -> dict[str, object]:
+    """What a run comes to that is never killed; worked out once."""
+    (run,) = runs_killed(parent / f"undisturbed-{strategy}", strategy, seed=0, kills=0)
+    return outcome(run)
+
+
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    (run,) = runs_killed(tmp_path_factory.mktemp("undisturbed") / "runs", seed=0, kills=0)
-    return run
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kill")
 
 
 @pytest.mark.xdist_group("kill")
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))])
-def test_killed_run_resumes_to_the_same_bytes(tmp_path: Path, undisturbed: Path, seed: int) -> None:
-    for run in runs_killed(tmp_path / "runs", seed=seed, kills=10):
-        assert outcome(run) == outcome(undisturbed)
+@pytest.mark.parametrize(
+    ("strategy", "seed"),
+    [
+        ("guided", 1),
+        *(pytest.param("guided", seed, marks=pytest.mark.slow) for seed in (2, 3)),
+        *(pytest.param("paper", seed, marks=pytest.mark.slow) for seed in (1, 2, 3, 4)),
+    ],
+)
+def test_killed_run_resumes_to_the_same_bytes(tmp_path: Path, folder: Path, strategy: str, seed: int) -> None:
+    for run in runs_killed(tmp_path / "runs", strategy, seed=seed, kills=10):
+        assert outcome(run) == undisturbed(folder, strategy)

@@ -2,7 +2,7 @@
 
 >>> steering = Steering()
 >>> steering.learn(price=0.25, cost=0.5)
->>> round(steering.price(1.0, 0.5, low=0.6, top=0.6), 3)
+>>> round(steering.price(0.25, 0.5, low=0.6, top=0.6), 3)
 0.36
 """
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from deeppruning.importance.criteria import Criterion, register_criterion
+from deeppruning.importance.criteria import Criterion, L1Norm, register_criterion
 from deeppruning.importance.evidence import Evidence
 from deeppruning.importance.orders import Scores
 from deeppruning.training.evaluate import mode
@@ -41,6 +41,7 @@ class Span(Criterion):
         for number, genes in enumerate(groups):
             place[genes], member[genes] = np.arange(len(genes)), number
         told = [np.zeros((len(genes), len(genes))) for genes in groups]
+        read = np.zeros(graph.num_genes, dtype=np.bool_)
         network = graph.prune(graph.full_genome()).to(evidence.device)
         readers = _readers(evidence, network)
 
@@ -52,6 +53,7 @@ class Span(Criterion):
                 return
             weight = module.weight
             assert isinstance(weight, Tensor)
+            read[genes[genes >= 0]] = True
             norms = weight.detach().double().cpu().transpose(0, 1).flatten(1).norm(dim=1).numpy()
             for number in np.unique(member[genes[genes >= 0]]):
                 positions = np.flatnonzero((genes >= 0) & (member[np.maximum(genes, 0)] == number))
@@ -70,6 +72,10 @@ class Span(Criterion):
         scores = np.zeros(graph.num_genes)
         for genes, covariance in zip(groups, told, strict=True):
             scores[genes] = left_to_tell(covariance)
+        if not read.all():
+            norms = L1Norm().scores(evidence)
+            least = scores[scores > 0].min(initial=1.0)
+            scores[~read] = norms[~read] / max(float(norms.max()), 1e-12) * least / 2
         return scores
 
 

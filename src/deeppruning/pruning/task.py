@@ -160,8 +160,8 @@ class Classification(Task):
         if self._outputs is None:
             self._outputs = outputs_on(deepcopy(self.teacher), judged, device=self.device)
         found = outputs_on(model, judged, device=self.device)
-        wrong = (found.argmax(1) != judged.labels).float().mean()
-        return Judgement(float(wrong), float(distillation_loss(found, self._outputs, 1.0)))
+        wrong = int((found.argmax(1) != judged.labels).sum())
+        return Judgement(wrong / len(judged), float(distillation_loss(found, self._outputs, 1.0)))
 
     def refit_inputs(self, *, final: bool = False) -> Tensor | None:
         """The normalised images of the part kept for it, or of the whole sample."""
