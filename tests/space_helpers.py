@@ -35,6 +35,7 @@ def chained(
         repair=keeping(groups, [g for g in range(len(sizes)) if g not in units], least),
         units=units,
         multiple=multiple,
+        least=least,
     )
 
 

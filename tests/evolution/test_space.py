@@ -26,7 +26,7 @@ def least_of(space: Space, genome: np.ndarray) -> float:
     """What a genome costs at its least widths: a multiple of filters in each group that is there."""
     smallest = genome
     for group in np.flatnonzero(space.widths(genome)):
-        count = min(space.multiple, int(space.sizes[group]))
+        count = min(space.least, int(space.sizes[group]))
         smallest = space.resize(smallest, int(group), count, space.orders[0])
     return price_of(space, space.repaired(smallest))
 
@@ -100,6 +100,18 @@ def test_widths_are_multiples_or_all_there_is(sizes, multiple, seed, share):
     widths = space.widths(genome)
     assert all(width % multiple == 0 or width == size for width, size in zip(widths, sizes, strict=True))
     assert (widths >= np.minimum(multiple, sizes)).all()
+
+
+@pytest.mark.parametrize(("multiple", "kept"), [(1, 3), (2, 4), (5, 5)])
+def test_the_least_that_a_group_keeps_are_its_best_by_the_order(multiple, kept):
+    space = chained([10, 2, 12], units=[2], least=3, multiple=multiple, seed=4)
+    fitted = space.fit(space.full(), 0.0, "second")
+    assert space.widths(fitted).tolist() == [kept, 2, kept]
+    for group in (0, 2):
+        genes = space.groups[group]
+        best = genes[np.argsort(-space.scores["second"][genes])][:kept]
+        assert set(genes[fitted[genes]]) == set(best)
+    assert space.widths(space.uniform(0.0, "second", [2])).tolist() == [kept, 2, 0]
 
 
 @settings(max_examples=40, deadline=None)

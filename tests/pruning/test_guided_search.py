@@ -44,7 +44,7 @@ def test_the_best_at_every_cost_are_never_lost_and_events_tell_the_story(tmp_pat
     assert max(shares) <= 0.85
     for solution in result.solutions:
         assert 0.15 <= solution.flops / result.original.flops <= 0.85
-        assert torch.equal(dp.load(solution.path)(EXAMPLE), solution.model(EXAMPLE))
+        assert torch.equal(dp.load(solution.path, tiny_net())(EXAMPLE), solution.model(EXAMPLE))
         assert sum(p.numel() for p in solution.model.parameters()) == solution.params
 
 

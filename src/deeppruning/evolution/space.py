@@ -29,7 +29,8 @@ class Space:
 
     `groups` lists the genes that are decided alike, `scores` what each gene is worth by one order or
     another (the highest stays longest). `units` are the groups that may lose all their filters, the
-    dispensable first. `price` is arithmetic that can be asked a thousand times.
+    dispensable first. A group that is there keeps `least` filters, by the order rather than as a repair
+    would choose them. `price` is arithmetic that can be asked a thousand times.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Space:
         repair: Callable[[Population], Population] = lambda population: population,
         units: Sequence[int] = (),
         multiple: int = 1,
+        least: int = 1,
     ) -> None:
         self.num_genes = num_genes
         self.groups: list[Numbers] = [np.asarray(genes, dtype=np.int64) for genes in groups]
@@ -51,6 +53,7 @@ class Space:
         self._price, self._repair = price, repair
         self.units = tuple(int(unit) for unit in units)
         self.multiple = multiple
+        self.least = -(-least // multiple) * multiple
         if not scores:
             raise InputError("filters cannot be chosen without an order of them: give scores")
         self.scores = {name: self._checked(name, values) for name, values in scores.items()}
@@ -118,8 +121,8 @@ class Space:
         return changed
 
     def rounded(self, widths: NDArray[Any]) -> Numbers:
-        """Whole widths within what each group has, in multiples where they are asked for."""
-        whole = np.maximum(np.round(widths / self.multiple), 1) * self.multiple
+        """Whole widths from the least to what each group has, in multiples where they are asked for."""
+        whole = np.maximum(np.round(widths / self.multiple) * self.multiple, self.least)
         return np.asarray(np.minimum(whole, self.sizes), dtype=np.int64)
 
     def fit(self, genome: Genome, price: float, order: str) -> Genome:

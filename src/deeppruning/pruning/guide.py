@@ -48,7 +48,7 @@ class Guide:
         scores = {name: np.array(values, dtype=np.float64) for name, values in table["scores"].items()}
         return cls(scores, tuple(int(unit) for unit in table["units"]))
 
-    def space(self, graph: ChannelGraph, *, objective: str, multiple: int) -> Space:
+    def space(self, graph: ChannelGraph, *, objective: str, multiple: int, least: int = 1) -> Space:
         """The widths and orders of a network as the strategy varies them.
 
         An objective that has to be measured is steered by the FLOPs.
@@ -61,6 +61,7 @@ class Guide:
             repair=graph.repair,
             units=self.units,
             multiple=multiple,
+            least=least,
         )
 
 

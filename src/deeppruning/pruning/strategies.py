@@ -63,7 +63,7 @@ def guided_strategy(context: Context, config: SearchConfig, guide: Guide) -> Gui
     """Ours, on widths and orders."""
     objective = as_objective(context.objective).name
     return GuidedStrategy(
-        guide.space(context.graph, objective=objective, multiple=config.round_to),
+        guide.space(context.graph, objective=objective, multiple=config.round_to, least=config.min_channels),
         offspring=config.offspring,
         generations=config.generations,
         low=config.low,
