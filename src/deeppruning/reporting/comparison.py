@@ -17,8 +17,8 @@ RESULTS = "results.json"
 OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
 STAND_INS = ("guided", "es-plus")  # our searches, of which the first there is stands for a matched run
 LABELS = {OURS: "DeepPruningES"}
-_CRITERIA = ("l1", "activation", "apoz", "entropy", "span")
-_CRITERIA = (*_CRITERIA, *(f"{name}-global" for name in _CRITERIA), "l1-sensitivity")
+_SCORES = ("l1", "activation", "apoz", "entropy", "span")
+_CRITERIA = (*_SCORES, *(f"{name}-global" for name in _SCORES), "l1-sensitivity")
 # Kinds, and what was of which kind when a comparison did not write that into its file.
 KINDS = {
     "criteria": _CRITERIA,
