@@ -101,7 +101,7 @@ def test_the_result_does_not_depend_on_the_workers(tmp_path: Path) -> None:
             train,
             test,
             shares=(0.6,),
-            methods="l1-sensitivity,auto-balanced,ga",
+            methods="l1-sensitivity,auto-balanced,ga,l1+refit,random-widths",
             images=100,
             test_images=50,
             search=quick_search(offspring=3, generations=2, evaluation="recalibrate"),

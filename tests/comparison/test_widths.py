@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 
 import deeppruning as dp
 from deeppruning.backends import InProcessBackend
-from deeppruning.comparison import METHODS, Comparison
+from deeppruning.comparison import METHODS, Comparison, Network
 from deeppruning.comparison.methods.widths import Field, decoded, encoded
 from deeppruning.comparison.problem import Clock, Problem, Target, call
 from deeppruning.comparison.proposals import read_proposal
@@ -45,11 +47,19 @@ class Blocks(nn.Module):
         return out
 
 
-def make(folder: Path, **options: Any) -> Problem:
+@cache
+def understood(**options: Any) -> Problem:
+    """The network understood once, however many tests ask."""
     torch.manual_seed(0)
+    search = quick_search(**{"offspring": 6, "generations": 2, "sample": 40, **options})
+    with TemporaryDirectory() as folder:
+        return make_problem(Blocks(), Path(folder), data=digits(train=60, test=30), search=search)
+
+
+def make(folder: Path, **options: Any) -> Problem:
+    """The problem with nothing evaluated."""
     folder.mkdir(exist_ok=True)
-    search = quick_search(**{"offspring": 6, "generations": 3, "sample": 40, **options})
-    return make_problem(Blocks(), folder, data=digits(train=60, test=30), search=search)
+    return replace(understood(**options), history=History(folder / "history.sqlite"), clock=Clock())
 
 
 def targets_of(problem: Problem) -> list[Target]:
@@ -57,34 +67,38 @@ def targets_of(problem: Problem) -> list[Target]:
     return [Target(str(share), round(share * full)) for share in SHARES]
 
 
-@pytest.mark.parametrize(
-    ("name", "evaluation"), [*((name, "refit") for name in NAMES), ("random-widths", "recalibrate")]
-)
-def test_candidates_are_judged_by_refit_and_targets_met(tmp_path: Path, name: str, evaluation: str) -> None:
-    if METHODS[name].needs:
-        pytest.importorskip(METHODS[name].needs or "")
-    problem = make(tmp_path, evaluation=evaluation)
-    targets = targets_of(problem)
-    networks = METHODS[name].propose(problem, targets)
+Proposed = tuple[Problem, list[Network]]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def proposed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Proposed:
+    """What each method proposes, and the problem it was asked about."""
+    if METHODS[request.param].needs:
+        pytest.importorskip(METHODS[request.param].needs or "")
+    problem = make(tmp_path_factory.mktemp(request.param))
+    return problem, METHODS[request.param].propose(problem, targets_of(problem))
+
+
+def test_candidates_are_judged_by_refit_and_targets_met(proposed: Proposed) -> None:
+    problem, networks = proposed
     graph = problem.graph
-    for network, target in zip(networks, targets, strict=True):
+    for network, target in zip(networks, targets_of(problem), strict=True):
         assert abs(graph.flops(network.genome) / target.flops - 1) <= TOLERANCE
         assert network.weights is not None
         assert np.array_equal(graph.repair(network.genome[None])[0], network.genome)
         graph.prune(network.genome).load_state_dict(network.weights)
     found = problem.history.evaluations()
-    assert 10 < len(found) <= problem.search.evaluations == 21
+    assert len(found) == problem.search.evaluations == 15
     assert all(row.score is not None for row in found)  # what only a refit is judged by
     shares = np.array([row.flops for row in found]) / graph.flops(graph.full_genome())
     assert np.ptp(shares) > 0.4
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_asked_again_it_proposes_the_same_and_evaluates_nothing(tmp_path: Path, name: str) -> None:
-    if METHODS[name].needs:
-        pytest.importorskip(METHODS[name].needs or "")
-    problem = make(tmp_path / "a", generations=2)
-    first = METHODS[name].propose(problem, targets_of(problem))
+def test_asked_again_it_proposes_the_same_and_evaluates_nothing(
+    request: pytest.FixtureRequest, proposed: Proposed, tmp_path: Path
+) -> None:
+    problem, first = proposed
+    name = request.node.callspec.params["proposed"]
     evaluated = len(problem.history.evaluations())
 
     class Refuses:
@@ -95,7 +109,7 @@ def test_asked_again_it_proposes_the_same_and_evaluates_nothing(tmp_path: Path, 
 
     again = replace(problem, workers=Refuses(), clock=Clock())
     second = METHODS[name].propose(again, targets_of(problem))
-    other = make(tmp_path / "b", generations=2)
+    other = make(tmp_path)
     third = METHODS[name].propose(other, targets_of(other))
     assert len(problem.history.evaluations()) == evaluated
     for one, *others in zip(first, second, third, strict=True):
@@ -107,7 +121,7 @@ def test_asked_again_it_proposes_the_same_and_evaluates_nothing(tmp_path: Path, 
 
 
 def test_guided_is_the_search_of_a_run(tmp_path: Path) -> None:
-    problem = make(tmp_path)
+    problem = make(tmp_path, generations=1)
     METHODS["guided"].propose(problem, targets_of(problem))
     field = Field.of(problem)
     strategy = guided_strategy(problem.contexts.refitting, problem.search, field.guide)
@@ -149,11 +163,13 @@ def test_numbers_stand_for_the_genome_they_were_made_of(tmp_path: Path) -> None:
     assert 5 < gone < 60
 
 
-def test_depth_is_left_alone_where_it_is_off(tmp_path: Path) -> None:
-    problem = make(tmp_path, depth=False)
+def test_without_depth_and_whatever_the_evaluation_of_the_comparison(tmp_path: Path) -> None:
+    problem = make(tmp_path, depth=False, evaluation="recalibrate", generations=1)
     METHODS["random-widths"].propose(problem, targets_of(problem))
     graph = problem.graph
+    assert problem.task.search.evaluation == "recalibrate"
     for row in problem.history.evaluations():
+        assert row.score is not None
         assert all(row.genome[list(group.genes)].any() for group in graph.groups if group.prunable)
 
 
@@ -201,8 +217,8 @@ def test_matched_to_a_guided_run(run: Path) -> None:
     assert Comparison.from_table(json.loads(json.dumps(found.to_table()))).searches == found.searches
 
 
-def test_stopped_anywhere_and_with_more_workers_the_rows_are_the_same(tmp_path: Path) -> None:
-    def rows(folder: Path, stops: int, workers: int = 1) -> list[Any]:
+def test_stopped_anywhere_it_goes_on_to_the_same_rows(tmp_path: Path) -> None:
+    def rows(folder: Path, stops: int) -> list[Any]:
         events = 0
 
         def observer(event: Any) -> None:
@@ -215,15 +231,14 @@ def test_stopped_anywhere_and_with_more_workers_the_rows_are_the_same(tmp_path: 
             folder,
             shares=(0.6,),
             methods="l1+refit,guided,random-widths",
-            search=quick_search(generations=2, sample=40),
+            search=quick_search(generations=1, sample=40),
             finetune=quick_finetune(epochs=1),
             observer=observer,
-            workers=workers,
         ).rows
         return [(row.method, row.target, row.flops, row.error_before, row.error_after) for row in found]
 
-    undisturbed = rows(tmp_path / "a", -1, workers=2)
-    for stops in (0, 1, 0, 1):
+    undisturbed = rows(tmp_path / "a", -1)
+    for stops in (0, 1):
         with pytest.raises(KeyboardInterrupt):
             rows(tmp_path / "b", stops)
     assert rows(tmp_path / "b", -1) == undisturbed

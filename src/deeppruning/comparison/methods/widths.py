@@ -192,13 +192,20 @@ class NSGA2Widths(WidthSearch):
     def search(self, field: Field) -> list[Judged]:
         """Ask and tell to the end."""
         from pymoo.algorithms.moo.nsga2 import NSGA2 as Algorithm
+        from pymoo.core.duplicate import DefaultDuplicateElimination
         from pymoo.core.problem import Problem as Variables
 
         config, generator = field.config, field.problem.generator()
         drawn = [field.drawn(generator) for _ in range(3 + config.offspring)]
         first = np.array([encoded(field.space, genome, order) for genome, order in drawn])
         algorithm = Algorithm(
-            pop_size=len(first), n_offsprings=config.offspring, sampling=first, eliminate_duplicates=False
+            pop_size=len(first),
+            n_offsprings=config.offspring,
+            sampling=first,
+            # Other numbers may come to the same genome, which would be an evaluation less.
+            eliminate_duplicates=DefaultDuplicateElimination(
+                func=lambda people: np.array([decoded(field.space, x) for x in people.get("X")], dtype=float)
+            ),
         )
         variables = Variables(n_var=first.shape[1], n_obj=2, n_ieq_constr=1, xl=0.0, xu=1.0)
         algorithm.setup(
