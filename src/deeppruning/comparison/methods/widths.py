@@ -22,7 +22,7 @@ from deeppruning.pruning.strategies import guided_strategy, known_guide
 from deeppruning.refitting.reference import FEWEST
 
 NARROWEST = 0.1  # share of a group that a random width keeps at least
-MOST_GONE = 0.6  # of the units, on average, in the random candidate with the least depth
+MOST_GONE = 0.6  # the largest chance of a unit to be gone in a random candidate
 GONE = 0.05  # share of a unit's filters below which it is taken to be gone
 
 
