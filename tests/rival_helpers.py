@@ -6,10 +6,12 @@ from torch import nn
 
 import deeppruning as dp
 from deeppruning.backends import InProcessBackend
+from deeppruning.comparison.contexts import Contexts
 from deeppruning.comparison.problem import Clock, Problem, call
 from deeppruning.data.images import ImageSet
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.setup import Setup
+from deeppruning.pruning.task import Classification
 from deeppruning.runs.history import History
 from search_helpers import digits, quick_finetune, quick_search
 
@@ -28,6 +30,7 @@ def make_problem(
     job = Setup(
         model=model, train=train, test=test, search=options, finetune=quick_finetune(epochs=1), workers=1
     ).job()
-    context = Context(job.context.graph, job.task, "flops", None, options.seed)
-    workers = InProcessBackend().open(call, context)
-    return Problem(model, context, options, workers, History(folder / "history.sqlite"), Clock())
+    assert isinstance(job.task, Classification)
+    contexts = Contexts.of(Context(job.context.graph, job.task, "flops", None, options.seed), job.task)
+    workers = InProcessBackend().open(call, contexts)
+    return Problem(model, contexts, options, workers, History(folder / "history.sqlite"), Clock())

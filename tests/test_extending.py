@@ -61,7 +61,11 @@ def test_a_filter_criterion(example: dict[str, Any]) -> None:
     weights = torch.cat([model.stem.weight[2].flatten(), model.outer.weight[2].flatten()])
     scores = CRITERIA["l2"].scores(Evidence(graph, model))
     assert scores[tied.genes[2]] == pytest.approx(float(weights.detach().norm()))
-    assert [name for name in METHODS if name.startswith("l2")] == ["l2", "l2-global"]
+    plain = ["l2", "l2-global"]
+    assert [name for name in METHODS if name.startswith("l2")] == [
+        *plain,
+        *(f"{name}+refit" for name in plain),
+    ]
     assert METHODS["l2"].kind == "criteria"
 
 

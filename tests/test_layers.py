@@ -38,7 +38,14 @@ LAYERS = {
         {"channel_graph"},
     ],
     "backends": [{"limits"}, {"base", "parcel"}, {"registry"}, {"inprocess", "pool"}, {"ray", "local"}],
-    "comparison": [{"problem"}, {"results", "proposals", "methods"}, {"events"}, {"rivalry"}, {"setup"}],
+    "comparison": [
+        {"contexts"},
+        {"problem"},
+        {"results", "proposals", "methods"},
+        {"events"},
+        {"rivalry"},
+        {"setup"},
+    ],
     "cli": [{"main"}, {"display", "options"}, {"running"}, {"commands"}],
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem != "__init__")

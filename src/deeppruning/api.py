@@ -14,7 +14,7 @@ from torch import nn
 
 from deeppruning.backends import Backend
 from deeppruning.backends.limits import Timeout
-from deeppruning.comparison import Comparison, compare_methods
+from deeppruning.comparison import USUAL, Comparison, compare_methods
 from deeppruning.comparison.events import RivalObserver
 from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import FinetuneConfig, SearchConfig
@@ -247,7 +247,7 @@ def compare(
     train: Any,
     test: Any,
     *,
-    methods: str | Sequence[str] = "all",
+    methods: str | Sequence[str] = USUAL,
     match: str | Path | None = None,
     shares: Sequence[float] = (),
     seeds: int = 1,

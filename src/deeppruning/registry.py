@@ -31,7 +31,7 @@ class Named(Protocol):
 
 
 Entry = TypeVar("Entry", bound=Named)
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")  # it becomes part of file names, options and lists with commas
+_NAME = re.compile(r"[a-z0-9][a-z0-9_+-]*")  # it becomes part of file names, options and lists with commas
 
 
 class Registry(Mapping[str, Entry]):
@@ -96,7 +96,7 @@ class Registry(Mapping[str, Entry]):
         if name is None:
             raise InputError(f'{type(entry).__name__} has no name; give {one} one, for example name = "mine"')
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise InputError(f"the name of {one} is of a-z, 0-9, - and _, got {name!r}")
+            raise InputError(f"the name of {one} is of a-z, 0-9, -, _ and +, got {name!r}")
         old = self._entries.get(name)
         # Things that share one class are told apart by their names alone.
         shared = any(type(other) is type(entry) for other in self._entries.values() if other is not old)

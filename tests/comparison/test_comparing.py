@@ -19,6 +19,11 @@ from search_helpers import digits, quick_finetune, quick_search, tiny_net
 METHODS = "l1,thinet,uniform-width,es-plus,random-search"
 
 
+def paper_search(**options: Any) -> dp.SearchConfig:
+    quick: dict[str, Any] = {"offspring": 4, "generations": 3, "sample": 60, "eval_epochs": 1}
+    return dp.SearchConfig.paper(**{**quick, "eval_batch_size": 20, **options})
+
+
 def compare(**options: Any) -> Comparison:
     train, test = digits()
     return dp.compare(tiny_net(), train, test, workers=1, **options)
@@ -33,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         train,
         test,
         run_dir=folder,
-        search=quick_search(),
+        search=paper_search(),
         finetune=quick_finetune(epochs=1),
         workers=1,
     )
@@ -97,7 +102,7 @@ def test_the_result_does_not_depend_on_the_workers(tmp_path: Path) -> None:
             train,
             test,
             shares=(0.6,),
-            methods="l1-sensitivity,auto-balanced,ga",
+            methods="l1-sensitivity,auto-balanced,ga,l1+refit,random-widths",
             images=100,
             test_images=50,
             search=quick_search(offspring=3, generations=2, evaluation="recalibrate"),

@@ -1,6 +1,6 @@
 """Methods that search, when some or all of their candidates come to nothing."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -8,28 +8,30 @@ import pytest
 from torch import nn
 
 from deeppruning.backends import InProcessBackend
+from deeppruning.comparison import METHODS
+from deeppruning.comparison.contexts import Contexts
 from deeppruning.comparison.methods.genetic import roulette
 from deeppruning.comparison.methods.registry import choose_methods
 from deeppruning.comparison.methods.searching import best_within
 from deeppruning.comparison.problem import Problem, Target, call
 from deeppruning.errors import Diverged, RunError
-from deeppruning.pruning.task import Classification
+from deeppruning.pruning.task import Classification, Judgement
 from deeppruning.runs import Status
 from rival_helpers import make_problem
 from search_helpers import quick_search, tiny_net
 
 
 class Flaky(Classification):
-    """Some candidates raise and some diverge, by their seeds; with `share` 1 all of them."""
+    """Some candidates raise and some diverge, by their seeds; with `every` 1 all of them."""
 
     every = 3
 
-    def candidate_error(self, model: nn.Module, seed: int) -> float:
+    def judge(self, model: nn.Module, seed: int) -> Judgement:
         if seed % self.every == 0:
             raise RuntimeError("out of luck")
         if seed % self.every == 1:
             raise Diverged("lost")
-        return (seed % 1000) / 1000
+        return Judgement((seed % 1000) / 1000, (seed % 700) / 700)
 
 
 class Hopeless(Flaky):
@@ -39,14 +41,19 @@ class Hopeless(Flaky):
 def problem_with(kind: type[Flaky], folder: Path) -> Problem:
     folder.mkdir()
     problem = make_problem(tiny_net(), folder, search=quick_search(offspring=6))
-    own = kind(**vars(problem.context.task))
-    context = replace(problem.context, task=own)
-    return replace(problem, context=context, workers=InProcessBackend().open(call, context))
+    task = problem.task
+    own = kind(**{field.name: getattr(task, field.name) for field in fields(task) if field.init})
+    contexts = Contexts(replace(problem.context, task=own))
+    return replace(problem, contexts=contexts, workers=InProcessBackend().open(call, contexts))
 
 
-@pytest.mark.parametrize("name", ["es-plus", "es-comma", "random-search", "ga", "nsga2", "kgea"])
+BITS = ["es-plus", "es-comma", "random-search", "ga", "nsga2", "kgea"]
+WIDTHS = ["guided", "random-widths", "nsga2-widths"]
+
+
+@pytest.mark.parametrize("name", [*BITS, *WIDTHS])
 def test_searches_propose_none_of_those_that_failed(tmp_path: Path, name: str) -> None:
-    if name in ("nsga2", "kgea"):
+    if METHODS[name].needs == "pymoo":
         pytest.importorskip("pymoo")
     problem = problem_with(Flaky, tmp_path / "some")
     (method,) = choose_methods(name)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from deeppruning.comparison import METHODS, choose_methods
+from deeppruning.comparison import METHODS, USUAL, choose_methods
 from deeppruning.comparison.problem import Problem, Target
 from deeppruning.errors import InputError
 from deeppruning.importance.budget import TOLERANCE
@@ -18,8 +18,8 @@ from search_helpers import digits, quick_search
 SHARES = (0.7, 0.3)
 # Of 23 that a run evaluates; the genetic algorithm divides them among two targets.
 EVALUATIONS = {"ga": 22, "kgea": 23, "nsga2": 23, "es-plus": 23, "es-comma": 23, "random-search": 23}
-
-
+TWINS = [name for name in METHODS if name.endswith("+refit") and name != "l1+refit"]
+ASKED = [pytest.param(name, marks=[pytest.mark.slow] * (name in TWINS)) for name in METHODS]
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("vgg16", "densenet50")]
 
 
@@ -27,12 +27,12 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("vgg16", "densen
 def problem(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Problem:
     torch.manual_seed(0)
     model = create_model(request.param, num_classes=10, in_channels=1, image_size=8)
-    search = quick_search(offspring=3, generations=2, sample=20, evaluation="recalibrate")
+    search = quick_search(offspring=3, generations=2, sample=40, evaluation="recalibrate")
     folder = tmp_path_factory.mktemp(request.param)
     return make_problem(model, folder, data=digits(train=40, test=20), search=search)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ASKED)
 def test_networks_have_the_flops_asked_for_and_run(problem: Problem, name: str) -> None:
     graph = problem.graph
     full = graph.flops(graph.full_genome())
@@ -87,6 +87,8 @@ def test_every_method_says_where_it_comes_from() -> None:
 
 
 def test_choosing_methods() -> None:
+    assert [method.name for method in choose_methods(USUAL)] == list(USUAL)
+    assert {method.needs for method in choose_methods(USUAL)} == {None}
     assert [method.name for method in choose_methods("thinet, l1")] == ["l1", "thinet"]
     assert [method.name for method in choose_methods("all")] == list(METHODS)
     with pytest.raises(InputError, match=r"'thinnet'.*thinet"):

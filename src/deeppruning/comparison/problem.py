@@ -4,7 +4,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -13,35 +13,46 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeppruning.backends.base import Session
+from deeppruning.comparison.contexts import Contexts
 from deeppruning.config import SearchConfig
 from deeppruning.data.images import ImageSet
-from deeppruning.errors import RunError
+from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.genome import Genome, Population
 from deeppruning.graph import ChannelGraph
 from deeppruning.importance import Evidence
-from deeppruning.pruning.candidate import Context, evaluate_candidate, settle
+from deeppruning.pruning.candidate import Context, evaluate_candidate, refit_if_asked, settle
 from deeppruning.pruning.finetuning import Round, kind_of_round
 from deeppruning.pruning.runner import refuse_hopeless
 from deeppruning.pruning.task import Classification
 from deeppruning.runs.history import History
-from deeppruning.runs.records import Status
+from deeppruning.runs.records import Evaluation, Status
 from deeppruning.system.device import this_or_processor
 
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
-Workers = Session[tuple[Callable[[Context, Any], Any], Any], Any]
 
 
-def call(context: Context, item: tuple[Callable[[Context, Any], Any], Any]) -> Any:
-    """What workers run: any function of the context and an argument."""
-    function, argument = item
-    return function(context, argument)
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A function of a context, and its argument, for a worker to call."""
+
+    function: Callable[[Context, Any], Any]
+    argument: Any
+    refits: bool = False  # in the context that refits
 
 
-def kind_of_call(item: tuple[Callable[[Context, Any], Any], Any]) -> str:
+Workers = Session[Work, Any]
+
+
+def call(contexts: Contexts, work: Work) -> Any:
+    """What workers run: any function of a context and an argument."""
+    return work.function(contexts.refitting if work.refits else contexts.plain, work.argument)
+
+
+def kind_of_call(work: Work) -> str:
     """What decides how long a call takes; rounds of fine-tuning are of two kinds themselves."""
-    function, argument = item
-    return f"{function.__name__} {kind_of_round(argument) if isinstance(argument, Round) else ''}"
+    told = kind_of_round(work.argument) if isinstance(work.argument, Round) else ""
+    return f"{work.function.__name__} {'refit' if work.refits else told}"
 
 
 @dataclass(frozen=True)
@@ -69,11 +80,21 @@ class Problem:
     """A network to be pruned, its data, workers, and the seed of whatever is random."""
 
     model: nn.Module
-    context: Context  # its task is a Classification that holds the whole training set
+    contexts: Contexts
     search: SearchConfig  # evaluations and mutation of the methods that search
     workers: Workers
     history: History  # what this method has evaluated, here or before it was stopped
     clock: "Clock"
+    refits: bool = False  # candidates are judged after a refit, whatever the comparison's own evaluation is
+
+    @property
+    def context(self) -> Context:
+        """What candidates are evaluated in."""
+        return self.contexts.refitting if self.refits else self.contexts.plain
+
+    def by_refit(self) -> "Problem":
+        """The same problem, its candidates judged after a refit."""
+        return replace(self, refits=True)
 
     @property
     def graph(self) -> ChannelGraph:
@@ -114,12 +135,17 @@ class Problem:
         """The function's values, in the order of the items, worked out side by side."""
         found: dict[int, Value] = {}
         with self.clock.waiting():
-            for outcome in self.workers.map((key, (function, item)) for key, item in enumerate(items)):
+            work = ((key, Work(function, item, self.refits)) for key, item in enumerate(items))
+            for outcome in self.workers.map(work):
                 if outcome.failure is not None:
                     raise RunError(f"{function.__name__} failed in {outcome.worker}:\n{outcome.failure}")
                 found[outcome.key] = cast(Value, outcome.value)
                 self.clock.worked(outcome.seconds)
         return [found[key] for key in sorted(found)]
+
+    def refitted(self, genomes: Iterable[Genome]) -> list[Network]:
+        """Networks of these genomes with weights from a refit on the whole sample."""
+        return self.by_refit().map(refit_network, genomes)
 
     def evaluate(self, genomes: Population) -> NDArray[np.float64]:
         """(genomes, 2): error and FLOPs, as the evolution strategy has them; kept as they arrive.
@@ -127,13 +153,22 @@ class Problem:
         A genome that diverged or failed has neither: both are nan. Should all come to nothing, that is an
         error, and those that failed are not kept.
         """
+        return np.array(
+            [
+                (row.error, row.flops) if row.status is Status.OK else (np.nan, np.nan)
+                for row in self.judge(genomes)
+            ]
+        )
+
+    def judge(self, genomes: Population) -> list[Evaluation]:
+        """What `evaluate` is about, in full: the score that a search may select on is in it as well."""
         distinct = {genome.tobytes(): genome for genome in genomes}
         known = {key: self.history.evaluation(genome) for key, genome in distinct.items()}
         rows = {key: row for key, row in known.items() if row is not None}
         unknown = {key: genome for key, genome in distinct.items() if key not in rows}
         with self.clock.waiting():
             for outcome in self.workers.map(
-                (key, (evaluate_candidate, genome)) for key, genome in unknown.items()
+                (key, Work(evaluate_candidate, genome, self.refits)) for key, genome in unknown.items()
             ):
                 rows[outcome.key] = settle(self.context, unknown[outcome.key], outcome)
                 if rows[outcome.key].status is not Status.FAILED:
@@ -144,10 +179,17 @@ class Problem:
             if key in unknown and row.status is Status.FAILED:
                 self.history.record_evaluation(row)
             self.clock.worked(row.seconds, of=key)
-        found = [rows[genome.tobytes()] for genome in genomes]
-        return np.array(
-            [(row.error, row.flops) if row.status is Status.OK else (np.nan, np.nan) for row in found]
-        )
+        return [rows[genome.tobytes()] for genome in genomes]
+
+
+def refit_network(context: Context, genome: Genome) -> Network:
+    """Cut and refit on the whole sample; a cut whose layers give nothing finite has failed."""
+    thin = context.graph.prune(genome)
+    try:
+        refit_if_asked(context, genome, thin, final=True)
+    except (Diverged, InputError) as error:
+        return Network(genome, failure=str(error))
+    return Network(genome, {name: tensor.cpu() for name, tensor in thin.state_dict().items()})
 
 
 class Clock:
@@ -183,6 +225,9 @@ class Method(ABC):
     name: str
     kind: str = "others"  # where the report shows it: one of reporting.comparison.KINDS, or others
     needs: str | None = None  # a module that is not installed with the package
+    least_sample: int = 1  # images that it cannot do without
+    judges_by_refit: bool = False  # whether it asks `Problem.by_refit` for what candidates come to
+    refittable: bool = False  # whether there is to be a method of its genomes with weights from a refit
 
     @abstractmethod
     def propose(self, problem: Problem, targets: Sequence[Target]) -> list[Network]:

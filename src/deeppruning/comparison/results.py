@@ -34,12 +34,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Search:
-    """How much of the space between nothing and the original a search has won, by all it evaluated."""
+    """How much of the space between nothing and the original a search has won, by all it evaluated.
+
+    Errors of candidates that were judged in different ways differ, and so do hypervolumes.
+    """
 
     method: str
     seed: int
     evaluations: int
     hypervolume: float
+    evaluation: str = ""  # how its candidates were judged; comparisons of older versions do not say
+    seconds: float = 0.0  # that it took in all, summed over workers
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,17 @@
 """The comparison itself: every method asked, every network fine-tuned alike, each step kept on disk."""
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.torch import save
 from torch import nn
 
 from deeppruning.backends.base import Backend, Key, Outcome, Session
+from deeppruning.comparison.contexts import Contexts
 from deeppruning.comparison.events import MethodDone, RivalObserver
 from deeppruning.comparison.problem import (
     Clock,
@@ -17,6 +19,7 @@ from deeppruning.comparison.problem import (
     Network,
     Problem,
     Target,
+    Work,
     Workers,
     call,
     kind_of_call,
@@ -30,6 +33,7 @@ from deeppruning.pruning.events import ignore
 from deeppruning.pruning.finetuning import Finetuning, Round, RoundDone, Tuned, run_round
 from deeppruning.pruning.task import Classification
 from deeppruning.roles import candidate_name
+from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Evaluation
@@ -45,19 +49,22 @@ class Rivalry:
     """All that a comparison needs; made by the Python interface."""
 
     model: nn.Module
-    context: Context  # with the whole task, and the first seed
+    contexts: Contexts  # with the whole task, and the first seed
     search: SearchConfig
     backend: Backend
     methods: tuple[Method, ...]
     targets: tuple[Target, ...]
     seeds: int
     ours: tuple[Network, ...] = ()  # the picks of a run, where the comparison is matched to one
+    ours_refit: bool = False  # whether this run refits its picks before it fine-tunes them
     evaluated: tuple[Evaluation, ...] = ()  # all that this run evaluated
+    guide: Mapping[str, Any] | None = None  # what guided it, where something did
+    same: str = ""  # the method that, with the first seed, is the search of this run once more
     observer: RivalObserver = ignore
 
     def data_fingerprint(self) -> str:
         """A hash of all images and labels: those judged on, trained on and tested on."""
-        task = self.context.task
+        task = self.contexts.plain.task
         assert isinstance(task, Classification)
         sets = {"sample": task.sample, "train": task.train, "test": task.test}
         tensors = {
@@ -78,9 +85,9 @@ def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
     steps = rivalry.seeds * len(asked)
     comparison: Comparison | None = None
     for seed in range(rivalry.seeds):
-        context = replace(rivalry.context, seed=rivalry.context.seed + seed)
-        with rivalry.backend.open(call, context, kind=kind_of_call) as workers:
-            step = _Step(rivalry, run, context, workers, seed)
+        contexts = rivalry.contexts.with_seed(rivalry.contexts.plain.seed + seed)
+        with rivalry.backend.open(call, contexts, kind=kind_of_call) as workers:
+            step = _Step(rivalry, run, contexts, workers, seed)
             comparison = comparison or step.begin()
             for place, method in enumerate(asked, start=1):
                 rows, search = step.run(method)
@@ -114,9 +121,14 @@ class _Step:
 
     rivalry: Rivalry
     run_folder: RunFolder
-    context: Context
+    contexts: Contexts
     workers: Workers
     seed: int
+
+    @property
+    def context(self) -> Context:
+        """What networks are tested and fine-tuned in."""
+        return self.contexts.plain
 
     def begin(self) -> Comparison:
         """What earlier calls have found, or nothing but the original's error."""
@@ -161,32 +173,43 @@ class _Step:
                 zip(self.rivalry.targets, proposal.networks, proposal.errors, strict=True)
             )
         ]
-        return rows, self._searched(name)
+        return rows, self._searched(name, method, proposal.seconds)
 
     def _propose(self, name: str, method: Method | None) -> Proposal:
         clock = Clock()
         with History(self._history_file(name)) as history, torch_threads(self.rivalry.search.threads):
-            if name == f"es-{self.rivalry.search.selection}" and self.seed == 0:  # the matched run itself
-                for evaluation in self.rivalry.evaluated:
-                    history.record_evaluation(evaluation)
+            if name == self.rivalry.same and self.seed == 0:
+                self._take_over(history)
             problem = self._problem(history, clock)
             if method is None:
-                networks = list(self.rivalry.ours)
-                seconds = sum(evaluation.seconds for evaluation in self.rivalry.evaluated)
+                networks = self._ours(problem)
+                seconds = clock.seconds() + sum(one.seconds for one in self.rivalry.evaluated)
             else:
                 networks = method.propose(problem, self.rivalry.targets)
                 seconds = clock.seconds()
             return Proposal(tuple(networks), tuple(problem.map(error_as_proposed, networks)), seconds)
 
+    def _take_over(self, history: History) -> None:
+        """What the matched run found out, so that its search need not be done once more."""
+        if self.rivalry.guide is not None:
+            history.set_fact(facts.GUIDE, dict(self.rivalry.guide))
+        for evaluation in self.rivalry.evaluated:
+            history.record_evaluation(evaluation)
+
+    def _ours(self, problem: Problem) -> list[Network]:
+        """The picks of the matched run as it hands them to fine-tuning."""
+        picks = list(self.rivalry.ours)
+        return problem.refitted(pick.genome for pick in picks) if self.rivalry.ours_refit else picks
+
     def _problem(self, history: History, clock: Clock) -> Problem:
-        return Problem(self.rivalry.model, self.context, self.rivalry.search, self.workers, history, clock)
+        return Problem(self.rivalry.model, self.contexts, self.rivalry.search, self.workers, history, clock)
 
     def _history_file(self, name: str) -> Path:
         folder = self.run_folder.path / "searches"
         folder.mkdir(exist_ok=True)
         return folder / f"{file_name(name, self.seed)}.sqlite"
 
-    def _searched(self, name: str) -> Search | None:
+    def _searched(self, name: str, method: Method | None, seconds: float) -> Search | None:
         with History(self._history_file(name)) as history:
             found = history.evaluations()
         if not found:
@@ -195,7 +218,10 @@ class _Step:
         costs = self.context.graph.flops(np.array([evaluation.genome for evaluation in found])) / full
         errors = (evaluation.error for evaluation in found)
         points = [(error, cost) for error, cost in zip(errors, costs, strict=True) if error is not None]
-        return Search(name, self.seed, len(found), hypervolume(points))
+        by_refit = method is not None and method.judges_by_refit
+        task = (self.contexts.refitting if by_refit else self.contexts.plain).task
+        assert isinstance(task, Classification)
+        return Search(name, self.seed, len(found), hypervolume(points), task.search.evaluation, seconds)
 
     def _finetune(self, name: str, proposal: Proposal) -> tuple[dict[int, float], dict[int, float]]:
         variant = file_name(name, self.seed)
@@ -231,7 +257,7 @@ class _Rounds(Session[Round, RoundDone]):
         self._workers = workers
 
     def map(self, items: Iterable[tuple[Key, Round]]) -> Iterator[Outcome[Key, RoundDone]]:
-        return self._workers.map((key, (run_round, item)) for key, item in items)
+        return self._workers.map((key, Work(run_round, item)) for key, item in items)
 
     def close(self) -> None:
         """Nothing: the workers are closed by whoever opened them."""

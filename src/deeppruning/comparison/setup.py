@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from deeppruning.comparison.contexts import REFIT, Contexts
 from deeppruning.comparison.events import RivalObserver
 from deeppruning.comparison.methods.registry import choose_methods
-from deeppruning.comparison.problem import Network, Target
+from deeppruning.comparison.problem import Method, Network, Target
 from deeppruning.comparison.rivalry import Rivalry
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.images import ImageSet
@@ -16,6 +17,7 @@ from deeppruning.data.sample import balanced_sample
 from deeppruning.errors import InputError, RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.objectives import OBJECTIVES
+from deeppruning.pruning.evaluations import EVALUATIONS
 from deeppruning.pruning.identity import check_options
 from deeppruning.pruning.job import check_same_network
 from deeppruning.pruning.setup import Setup
@@ -40,6 +42,22 @@ class Match:
     flops: int  # of the original
     picks: dict[str, Network]
     evaluated: tuple[Evaluation, ...]
+    guide: Mapping[str, Any] | None = None  # orders that a guided search followed
+
+    @property
+    def refits(self) -> bool:
+        """Whether the run refits its picks before it fine-tunes them."""
+        return EVALUATIONS.find(self.search.evaluation).refits and not self.finetune.from_scratch
+
+    @property
+    def method(self) -> str:
+        """The method that is this run's search once more, with the same candidates; empty where none is."""
+        if self.search.objective != FLOPS.name:
+            return ""
+        if self.search.strategy == "guided":
+            return "guided" if self.search.evaluation == REFIT else ""
+        judged_alike = not EVALUATIONS.find(self.search.evaluation).refits
+        return f"es-{self.search.selection}" if judged_alike else ""
 
     @classmethod
     def read(cls, path: Path | str, model: Any) -> "Match":
@@ -64,6 +82,7 @@ class Match:
                     flops=(run.history.get_fact(facts.ORIGINAL_FIGURES) or {})["flops"],
                     picks={role: Network(candidates[id_].genome) for role, id_ in picks.items()},
                     evaluated=tuple(run.history.evaluations()),
+                    guide=run.history.get_fact(facts.GUIDE),
                 )
 
 
@@ -88,6 +107,7 @@ def make_rivalry(
     task = job.task
     assert isinstance(task, Classification)
     assert task.train is not None
+    _check_sample(chosen, task.sample)
     if images is not None:
         task = replace(task, train=_part(task.train, images, setup.search.seed))
     if test_images is not None and task.test is not None:
@@ -107,16 +127,29 @@ def make_rivalry(
         )
     return Rivalry(
         model=setup.model,
-        context=replace(job.context, task=task, objective=FLOPS),
+        contexts=Contexts.of(replace(job.context, objective=FLOPS), task),
         search=setup.search,
         backend=job.backend,
         methods=tuple(chosen),
         targets=targets,
         seeds=seeds,
         ours=tuple(match.picks[role] for role in ROLES) if match else (),
-        evaluated=match.evaluated if match and match.search.objective == FLOPS.name else (),
+        ours_refit=match is not None and match.refits,
+        evaluated=match.evaluated if match else (),
+        guide=match.guide if match else None,
+        same=match.method if match else "",
         observer=observer,
     )
+
+
+def _check_sample(methods: Sequence[Method], sample: ImageSet) -> None:
+    """Refuse methods that need more images than there are."""
+    for method in methods:
+        if len(sample) < method.least_sample:
+            raise InputError(
+                f"the method {method.name} needs a sample of at least {method.least_sample} images, this one "
+                f"has {len(sample)}: give a larger sample, or name other methods"
+            )
 
 
 def _part(data: ImageSet, images: int, seed: int) -> ImageSet:

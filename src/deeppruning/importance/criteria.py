@@ -26,7 +26,7 @@ Class = TypeVar("Class", bound=type[Criterion])
 
 
 def register_criterion(criterion: Class) -> Class:
-    """Enter a criterion under its name: `genome_by` finds it, and `compare` has two methods of it."""
+    """Enter a criterion under its name: `genome_by` finds it, and `compare` has four methods of it."""
     CRITERIA.add(criterion())
     return criterion
 

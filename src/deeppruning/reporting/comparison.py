@@ -15,17 +15,17 @@ from deeppruning.roles import KNEE
 FOLDER = "compare"  # of a run, where a comparison matched to it is kept
 RESULTS = "results.json"
 OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
-STAND_IN = "es-plus"  # the same search, where no run was matched
+STAND_INS = ("guided", "es-plus")  # our searches, of which the first there is stands for a matched run
 LABELS = {OURS: "DeepPruningES"}
+_SCORES = ("l1", "activation", "apoz", "entropy", "span")
+_CRITERIA = (*_SCORES, *(f"{name}-global" for name in _SCORES), "l1-sensitivity")
 # Kinds, and what was of which kind when a comparison did not write that into its file.
 KINDS = {
-    "criteria": (
-        *("l1", "activation", "apoz", "entropy"),
-        *("l1-global", "activation-global", "apoz-global", "entropy-global", "l1-sensitivity"),
-    ),
-    "reconstruction, regularisation": ("thinet", "auto-balanced"),
-    "searches": ("ga", "kgea", "nsga2", "es-plus", "es-comma", OURS),
-    "floors": ("random", "random-global", "random-search", "uniform-width"),
+    "criteria": _CRITERIA,
+    "criteria with refit": tuple(f"{name}+refit" for name in _CRITERIA),
+    "reconstruction, regularisation": ("thinet", "thinet+refit", "auto-balanced"),
+    "searches": ("ga", "kgea", "nsga2", "es-plus", "es-comma", "guided", "nsga2-widths", OURS),
+    "floors": ("random", "random-global", "random-search", "random-widths", "uniform-width"),
 }
 OTHER_KIND = "others"
 
@@ -66,7 +66,7 @@ def _reduced(table: Mapping[str, Any]) -> dict[str, Any] | None:
     kinds = table.get("kinds")
     kinds = kinds if isinstance(kinds, Mapping) else {}
     middle = names.index(KNEE) if KNEE in names else len(names) // 2
-    ours = OURS if OURS in points else STAND_IN
+    ours = next((name for name in (OURS, *STAND_INS) if name in points), OURS)
     methods: list[dict[str, Any]] = [
         {
             "name": method,
@@ -115,9 +115,12 @@ def _searches(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for method, own in by_method.items():
         volumes = [_number(row["hypervolume"]) for row in own]
+        how = own[-1].get("evaluation")
+        label = LABELS.get(method, method)
         found.append(
             {
-                "label": LABELS.get(method, method),
+                # Hypervolumes can be held against each other only where candidates were judged alike.
+                "label": f"{label} (judged by {_text(how)})" if how else label,
                 "evaluations": statistics.fmean(_number(row["evaluations"]) for row in own),
                 "hypervolume": statistics.fmean(volumes),
                 "spread": statistics.stdev(volumes) if len(volumes) > 1 else None,

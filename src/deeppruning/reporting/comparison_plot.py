@@ -12,14 +12,17 @@ from deeppruning.roles import ORIGINAL
 OURS_COLOR, OURS_BAND, ORIGINAL_COLOR = "#3b4a8f", "#e3e6f3", "#1b2330"
 KIND_COLORS = {
     "criteria": "#2878ab",
+    "criteria with refit": "#12908c",
     "reconstruction, regularisation": "#1d7f61",
     "searches": "#b0601a",
     "floors": "#6b7480",
     OTHER_KIND: "#8d3f74",
 }
 DASHES = (0.0, 6.0, 3.0, 1.5, 10.0)  # in turn, within a kind
-LONGEST_NAME = 20
+LONGEST_NAME = 24
 NAMES_END, LINES_START, LINES_END = 196.0, 216.0, 700.0
+TOP, LEAST_HEIGHT, BELOW = 24.0, 426.0, 90.0  # of the frame, and what stands below it
+NAME_GAP = 13.0
 
 
 def write_rivals_plot(folder: Path) -> Path | None:
@@ -33,8 +36,8 @@ def rivals(data: Mapping[str, Any]) -> Drawing | None:
     found = data["rivals"]
     if found is None:
         return None
-    drawing = Drawing(720, 540)
     frame = _frame(found)
+    drawing = Drawing(720, round(frame.y.start + BELOW))
     ours = [method for method in found["methods"] if method["ours"]]
     for method in ours:
         _band(drawing, frame, method)
@@ -51,7 +54,7 @@ def rivals(data: Mapping[str, Any]) -> Drawing | None:
             drawing.line(points, color, width, dash)
         for x, y in points:
             drawing.circle(x, y, 4.0 if method["ours"] else 2.2, color, "#ffffff" if method["ours"] else None)
-    _key(drawing, found)
+    _key(drawing, found, frame.y.start)
     return drawing
 
 
@@ -76,7 +79,9 @@ def _frame(found: Mapping[str, Any]) -> Frame:
         percent,
         label="FLOPs, share of the original's",
     )
-    y = Axis.over([*errors, found["original_error"]], 450, 24, percent, label="Test error", zero=True)
+    # Many methods need room for their names, the original's among them.
+    bottom = TOP + max(LEAST_HEIGHT, NAME_GAP * len(found["methods"]) + 10.0)
+    y = Axis.over([*errors, found["original_error"]], bottom, TOP, percent, label="Test error", zero=True)
     return Frame(x, y)
 
 
@@ -123,7 +128,7 @@ def _names(
         x, y = _points(method, frame)[0]
         ends.append((y, x, _shortened(method["label"]), looks[method["name"]][0]))
     ends.sort()
-    levels = spread_apart([end[0] for end in ends], 13.0, frame.y.end, frame.y.start - 10)
+    levels = spread_apart([end[0] for end in ends], NAME_GAP, frame.y.end, frame.y.start - 10)
     for (y, x, name, color), level in zip(ends, levels, strict=True):
         drawing.line([(NAMES_END + 4, level), (x, y)], LINE, 0.7)
         drawing.text(NAMES_END, level, name, size=11, color=color, anchor="end")
@@ -153,20 +158,23 @@ def spread_apart(wanted: Sequence[float], gap: float, low: float, high: float) -
     return [start + gap * place for start, count in blocks for place in range(count)]
 
 
-def _key(drawing: Drawing, found: Mapping[str, Any]) -> None:
+def _key(drawing: Drawing, found: Mapping[str, Any], bottom: float) -> None:
     entries = [(kind, KIND_COLORS[kind], 1.5) for kind in KIND_COLORS if _has_kind(found, kind)]
     if any(method["ours"] for method in found["methods"]):
         entries.insert(0, ("DeepPruningES", OURS_COLOR, 3.5))
-    x, y = 70.0, 510.0
+    x, y = 70.0, bottom + 60.0
     for name, color, width in entries:
+        wide = 26 + 5.7 * len(name)
+        if x + wide > LINES_END:
+            x, y = 70.0, y + 18.0
         drawing.line([(x, y), (x + 20, y)], color, width)
         drawing.text(x + 26, y, name, size=11, color=TEXT)
-        x += 26 + 5.7 * len(name) + 24
+        x += wide + 24
     low, high = found["seeds"]
     seeds = f"{high} seed{'s' if high > 1 else ''}" if low == high else f"{low} to {high} seeds"
     band = "; band: ± one standard deviation" if high > 1 else ""
     note = f"mean of {seeds}{band}" if high > 1 else seeds
-    drawing.text(LINES_END, 528, note, size=11, color=TEXT, anchor="end")
+    drawing.text(LINES_END, bottom + 78, note, size=11, color=TEXT, anchor="end")
 
 
 def _has_kind(found: Mapping[str, Any], kind: str) -> bool:

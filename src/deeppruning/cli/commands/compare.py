@@ -24,7 +24,7 @@ from deeppruning.cli.options.search import (
     search_options,
 )
 from deeppruning.cli.running import resumable
-from deeppruning.comparison import METHODS, Comparison, MethodDone
+from deeppruning.comparison import METHODS, USUAL, Comparison, MethodDone
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
@@ -41,7 +41,7 @@ from deeppruning.system.allocator import keep_freed_memory
 @data_options("digits")
 @click.option(
     "--methods",
-    default="all",
+    default=",".join(USUAL),
     show_default=True,
     help=f"Names with commas between, or all: {', '.join(METHODS)}.",
 )
@@ -79,13 +79,14 @@ def compare(
     """Compare with other ways to prune MODEL: same data, same FLOPs, same fine-tuning.
 
     A criterion such as l1 cuts the same share of every layer, l1-global wherever the score is lowest;
-    es-plus and es-comma are our strategy with other seeds. Methods that search evaluate as many candidates
-    as the run. Stopped, the same command goes on; methods and seeds can be added later.
+    l1+refit cuts the same filters as l1 and refits what is left. guided is our search with other seeds,
+    es-plus and es-comma are the paper's. Methods that search evaluate as many candidates as the run.
+    Stopped, the same command goes on; methods and seeds can be added later.
 
     \b
     Example:
       deeppruning compare resnet20 --weights runs/base/model.safetensors --data digits \\
-        --match runs/thin --methods l1,thinet,nsga2 --seeds 2
+        --match runs/thin --methods l1,l1+refit,guided --seeds 2
       deeppruning compare resnet20 --weights runs/base/model.safetensors --data digits \\
         --shares 0.7,0.4 --methods l1,apoz --finetune-epochs 5 --out runs/compare
     """
@@ -192,26 +193,31 @@ def _percent(error: float | None, digits: int, unit: str = "") -> str:
 
 def table(comparison: Comparison) -> str:
     """All methods at every target as text, the most accurate first, and the searches below."""
+    wide = max([18, *(len(row.method) for row in comparison.rows)])
     lines = [f"original: {100 * comparison.original_error:.2f} % test error"]
     for target in comparison.targets:
         share = target.flops / comparison.original_flops
         lines += ["", f"{target.name}: {100 * share:.1f} % of the FLOPs asked for"]
         lines.append(
-            f"{'method':18} {'cut only':>9} {'fine-tuned':>16} {'FLOPs':>8} {'parameters':>11} {'time':>9}"
+            f"{'method':{wide}} {'cut only':>9} {'fine-tuned':>16} {'FLOPs':>8} {'parameters':>11} "
+            f"{'time':>9}  kind"
         )
         for mean in comparison.means():
             if mean.target == target.name:
                 spread = "" if mean.error_spread is None else f" ± {100 * mean.error_spread:.2f}"
                 lines.append(
-                    f"{mean.method:18} {_percent(mean.error_before, 2, ' %'):>9} "
+                    f"{mean.method:{wide}} {_percent(mean.error_before, 2, ' %'):>9} "
                     f"{_percent(mean.error_after, 2, f'{spread} %'):>16} "
                     f"{100 * mean.flops / comparison.original_flops:6.1f} % {mean.params:11,.0f} "
-                    f"{duration(mean.select_seconds + mean.finetune_seconds):>9}"
+                    f"{duration(mean.select_seconds + mean.finetune_seconds):>9}  "
+                    f"{comparison.kinds.get(mean.method, '')}".rstrip()
                 )
     if comparison.searches:
-        lines += ["", f"{'search':18} {'seed':>5} {'evaluations':>12} {'hypervolume':>12}"]
+        head = f"{'seed':>5} {'evaluations':>12} {'hypervolume':>12} {'time':>9}"
+        lines += ["", f"{'search':{wide}} {head}  judged by"]
         for search in comparison.searches:
             lines.append(
-                f"{search.method:18} {search.seed:5} {search.evaluations:12} {search.hypervolume:12.4f}"
+                f"{search.method:{wide}} {search.seed:5} {search.evaluations:12} {search.hypervolume:12.4f} "
+                f"{duration(search.seconds):>9}  {search.evaluation}".rstrip()
             )
     return "\n".join(lines)

@@ -1,5 +1,6 @@
 """Multi-objective rivals on NSGA-II from pymoo: as it is, and guided to the knee."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -51,19 +52,34 @@ class NSGA2(Searching):
         space = Space(n_var=problem.graph.num_genes, n_obj=2, n_ieq_constr=1, vtype=bool)
         algorithm.setup(space, termination=("n_gen", config.generations), seed=problem.seed, verbose=False)
         batches = []
-        while algorithm.has_next():
-            people = algorithm.ask()
-            genomes = repair(people.get("X").astype(np.bool_))
-            objectives = problem.evaluate(genomes)
-            people.set("X", genomes)
-            failed = np.isnan(objectives).any(axis=1, keepdims=True)
-            people.set("F", np.where(failed, 0.0, objectives))
-            people.set("G", failed.astype(np.float64))
-            for person in people:
-                person.evaluated.update({"F", "G", "H"})
-            algorithm.tell(infills=people)
-            batches.append((genomes, objectives))
+
+        def judge(people: NDArray[Any]) -> NDArray[np.float64]:
+            genomes = repair(people.astype(np.bool_))
+            people[:] = genomes  # what is evaluated is what parents are made of
+            batches.append((genomes, problem.evaluate(genomes)))
+            return batches[-1][1]
+
+        ask_and_tell(algorithm, judge)
         return batches
+
+
+def ask_and_tell(algorithm: Any, judge: Callable[[NDArray[Any]], NDArray[np.float64]]) -> None:
+    """Run an algorithm of pymoo to its end.
+
+    `judge` is given a generation (k, variables), which it may change in place, and returns two objectives
+    for each, nan for one that has none.
+    """
+    while algorithm.has_next():
+        people = algorithm.ask()
+        variables = people.get("X")
+        objectives = judge(variables)
+        people.set("X", variables)
+        failed = np.isnan(objectives).any(axis=1, keepdims=True)
+        people.set("F", np.where(failed, 0.0, objectives))
+        people.set("G", failed.astype(np.float64))
+        for person in people:
+            person.evaluated.update({"F", "G", "H"})
+        algorithm.tell(infills=people)
 
 
 @register_method

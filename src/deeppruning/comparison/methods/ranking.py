@@ -22,6 +22,8 @@ ALL_WRONG = 1.0  # the share of wrong answers of a layer that is gone
 class Ranking(Method):
     """Anything that comes down to one order in which filters go, from the first to the last."""
 
+    refittable = True
+
     @abstractmethod
     def order(self, problem: Problem) -> list[int]:
         """All genes, those that matter least first."""

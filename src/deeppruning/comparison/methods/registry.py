@@ -8,6 +8,8 @@ from deeppruning.comparison.problem import Method
 from deeppruning.errors import InputError, unknown
 from deeppruning.registry import METHODS
 
+# What is asked unless others are named: what a refit, a guided search and the paper's search are worth.
+USUAL = ("l1", "thinet", "l1+refit", "guided", "random-widths", "es-plus")
 Class = TypeVar("Class", bound=type[Method])
 
 

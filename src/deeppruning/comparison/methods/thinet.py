@@ -39,6 +39,7 @@ class ThiNet(Method):
 
     name = "thinet"
     kind = "reconstruction, regularisation"
+    refittable = True  # the refit then takes the place of the scaling
     images = 200
     filters = 8  # of every reading layer, drawn at random
     places = 10  # of every image and filter, drawn at random
