@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,6 +46,8 @@ class GuidedStrategy:
     the score, where one is told beside the objectives, and the error elsewhere; the three picks are those
     of the paper, over the archive, by error and cost.
 
+    `losses` are what a scan found for each group, for balanced seeds (see `balance`).
+
     The random numbers of a generation depend on `seed` and the generation alone, so telling the same
     objectives again leads through the same genomes: that is how a run is resumed.
     """
@@ -57,6 +61,7 @@ class GuidedStrategy:
         low: float = 0.15,
         high: float = 0.85,
         bins: int = 16,
+        losses: Sequence[Sequence[float]] = (),
         seed: int = 0,
     ) -> None:
         for name, value, least in (
@@ -81,7 +86,7 @@ class GuidedStrategy:
         self._operators = Chances(tuple(OPERATORS))
         self._orders = Chances(space.orders)
         wanted = [self.archive.top(number) for number in range(self.archive.bins)]
-        self._seeds = seeds(space, wanted)
+        self._seeds = seeds(space, wanted, losses)
 
     @property
     def done(self) -> bool:

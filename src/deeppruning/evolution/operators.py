@@ -50,6 +50,11 @@ class Variation:
         return int(count * self.rng.random() ** 2)
 
 
+def rescale(v: Variation) -> Genome:
+    """Nothing but the price changes: what is good at one cost is tried at another."""
+    return v.parent
+
+
 def change_widths(v: Variation) -> Genome:
     """Scale the widths of some groups at random; which filters is decided by the order."""
     step = LEAST_STEP * (MOST_STEP / LEAST_STEP) ** v.rng.random()
@@ -132,6 +137,7 @@ def _with_unit(v: Variation, genome: Genome, unit: int) -> Genome:
 
 
 OPERATORS: dict[str, Callable[[Variation], Genome | None]] = {
+    "scale": rescale,
     "widths": change_widths,
     "trade": trade,
     "order": change_order,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from deeppruning.evolution.balance import Balance
 from deeppruning.evolution.space import Space
 from deeppruning.genome import Genome
 
@@ -26,18 +27,30 @@ class Seed:
     operator: str
 
 
-def seeds(space: Space, shares: Sequence[float]) -> Iterator[Seed]:
+def seeds(space: Space, shares: Sequence[float], losses: Sequence[Sequence[float]] = ()) -> Iterator[Seed]:
     """All seeds for these shares of the original's price, those of which most is to be hoped first.
 
-    Equal ones, and those that cannot come near their price, are left out.
+    `losses` are those of a scan of each group (see `balance`). Equal seeds, and those that cannot come near
+    their price, are left out.
     """
     whole = float(space.price(space.full()[None])[0])
     known: set[bytes] = set()
-    for seed, share in _all(space, shares, whole):
+    for seed, share in (*_balanced(space, shares, whole, losses), *_all(space, shares, whole)):
         spent = float(space.price(seed.genome[None])[0]) / whole
         if seed.genome.tobytes() not in known and 0.8 * share <= spent <= 1.05 * share:
             known.add(seed.genome.tobytes())
             yield seed
+
+
+def _balanced(
+    space: Space, shares: Sequence[float], whole: float, losses: Sequence[Sequence[float]]
+) -> Iterator[tuple[Seed, float]]:
+    if not losses:
+        return
+    order, falling = space.orders[0], sorted(shares, reverse=True)
+    balance = Balance(space, losses, order)
+    for share, genome in zip(falling, balance.genomes([share * whole for share in falling]), strict=False):
+        yield Seed(space.fit(genome, share * whole, order), "balanced"), share
 
 
 def _all(space: Space, shares: Sequence[float], whole: float) -> Iterator[tuple[Seed, float]]:

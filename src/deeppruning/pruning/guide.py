@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from deeppruning.errors import Diverged, InputError
+from deeppruning.evolution.balance import LEVELS
 from deeppruning.evolution.space import Space
 from deeppruning.graph import ChannelGraph
 from deeppruning.importance import CRITERIA, Evidence
@@ -24,7 +25,7 @@ from deeppruning.refitting.calls import as_call, batch_size, part_of
 FIRST = ("span", "l1")  # orders that measured best after a refit; mixtures of depth and width use these
 NO_ORDER = ("random",)
 DIGITS = 6  # of a score: what is written down is what is used
-SCANNED = 1500  # inputs that all scans of units share
+SCANNED = 1000  # inputs that the scans of all groups share
 FEWEST, MOST = 24, 96  # inputs of one scan
 
 
@@ -34,19 +35,22 @@ class Guide:
 
     scores: dict[str, NDArray[np.float64]]
     units: tuple[int, ...]
+    losses: list[list[float]] = field(default_factory=list)  # of each group, see `scan`; none without inputs
 
     def to_table(self) -> dict[str, Any]:
         """Plain values; those that are read back are the same."""
         return {
             "scores": {name: values.tolist() for name, values in self.scores.items()},
             "units": list(self.units),
+            "losses": [[value if math.isfinite(value) else None for value in row] for row in self.losses],
         }
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Guide:
         """Read back what `to_table` wrote."""
         scores = {name: np.array(values, dtype=np.float64) for name, values in table["scores"].items()}
-        return cls(scores, tuple(int(unit) for unit in table["units"]))
+        losses = [[math.inf if value is None else float(value) for value in row] for row in table["losses"]]
+        return cls(scores, tuple(int(unit) for unit in table["units"]), losses)
 
     def space(self, graph: ChannelGraph, *, objective: str, multiple: int, least: int = 1) -> Space:
         """The widths and orders of a network as the strategy varies them.
@@ -84,31 +88,51 @@ def find_guide(context: Context) -> Guide:
         except InputError:  # it looks at something that this task does not have
             continue
         scores[name] = _rounded(found)
-    return Guide(scores, order_units(graph, inputs, scores["l1"]))
+    losses = scan(graph, inputs, scores[names[0]]) if inputs is not None else []
+    return Guide(scores, order_units(graph, losses, scores["l1"]), losses)
 
 
-def order_units(graph: ChannelGraph, inputs: Any, scores: NDArray[np.float64]) -> tuple[int, ...]:
+def order_units(
+    graph: ChannelGraph, losses: Sequence[Sequence[float]], scores: NDArray[np.float64]
+) -> tuple[int, ...]:
     """The prunable groups that may lose all their filters, those first that are missed least.
 
-    Each is left out by itself, the rest refitted on a few inputs, and the outputs held against the
-    original's. Without inputs, the scores of its filters tell.
+    Without a scan, the scores of their filters tell.
     """
     groups = [group for group in graph.groups if group.prunable]
     units = [number for number, group in enumerate(groups) if group.removable]
-    if inputs is None or not units:
-        missed = [float(scores[list(groups[unit].genes)].sum()) for unit in units]
+    if losses:
+        missed = [losses[unit][-1] for unit in units]
     else:
-        call = as_call(inputs)
-        wanted = min(max(SCANNED // len(units), FEWEST), MOST)
-        few = part_of(call, slice(None, None, max(1, batch_size(call) // wanted)))
-        reference = Reference.of(graph, few[0] or few[1])
-        missed = [_missed(graph, reference, groups[unit].genes) for unit in units]
+        missed = [float(scores[list(groups[unit].genes)].sum()) for unit in units]
     return tuple(units[place] for place in np.argsort(missed, kind="stable"))
 
 
-def _missed(graph: ChannelGraph, reference: Reference, genes: tuple[int, ...]) -> float:
+def scan(graph: ChannelGraph, inputs: Any, scores: NDArray[np.float64]) -> list[list[float]]:
+    """For each prunable group by itself, what is lost at `LEVELS` of its filters, and at last without it.
+
+    The rest of the network is whole; all is refitted on a few inputs, and the outputs are held against the
+    original's. A group that cannot go is lost without measure.
+    """
+    groups = [group for group in graph.groups if group.prunable]
+    call = as_call(inputs)
+    wanted = min(max(SCANNED // len(groups), FEWEST), MOST)
+    few = part_of(call, slice(None, None, max(1, batch_size(call) // wanted)))
+    reference = Reference.of(graph, few[0] or few[1])
+    found = []
+    for group in groups:
+        ranked = np.array(group.genes)[np.argsort(-scores[list(group.genes)], kind="stable")]
+        kept = [max(1, round(level * len(ranked))) for level in LEVELS]
+        row = [_loss(graph, reference, ranked[count:]) for count in kept]
+        row.append(_loss(graph, reference, ranked) if group.removable else math.inf)
+        found.append(_rounded(np.array(row)).tolist())
+    return found
+
+
+def _loss(graph: ChannelGraph, reference: Reference, gone: NDArray[np.int64]) -> float:
     genome = graph.full_genome()
-    genome[list(genes)] = False
+    genome[gone] = False
+    genome = graph.repair(genome)
     thin = graph.prune(genome).eval()
     refit_in_place(reference, graph, genome, thin)
     with torch.no_grad():

@@ -69,6 +69,7 @@ def guided_strategy(context: Context, config: SearchConfig, guide: Guide) -> Gui
         low=config.low,
         high=config.high,
         bins=config.bins,
+        losses=guide.losses,
         seed=config.seed,
     )
 
