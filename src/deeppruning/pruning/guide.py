@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from deeppruning.errors import Diverged, InputError
 from deeppruning.evolution.balance import LEVELS
@@ -20,13 +21,13 @@ from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.drift import drift
 from deeppruning.pruning.task import Classification
 from deeppruning.refitting import Reference, refit_in_place
-from deeppruning.refitting.calls import as_call, batch_size, part_of
+from deeppruning.refitting.calls import Call, as_call, batch_size, onto, part_of
 
 FIRST = ("span", "l1")  # orders that measured best after a refit; mixtures of depth and width use these
 NO_ORDER = ("random",)
 DIGITS = 6  # of a score: what is written down is what is used
-SCANNED = 1000  # inputs that the scans of all groups share
-FEWEST, MOST = 24, 96  # inputs of one scan
+SCANNED = 3000  # inputs that the scans of all groups share
+FEWEST, MOST = 48, 256  # inputs of one scan; every second to refit on, the others to judge by
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,37 +112,50 @@ def order_units(
 def scan(graph: ChannelGraph, inputs: Any, scores: NDArray[np.float64]) -> list[list[float]]:
     """For each prunable group by itself, what is lost at `LEVELS` of its filters, and at last without it.
 
-    The rest of the network is whole; all is refitted on a few inputs, and the outputs are held against the
-    original's. A group that cannot go is lost without measure.
+    The rest of the network is whole; all is refitted on a few inputs, and the outputs for others are held
+    against the original's. A group that cannot go is lost without measure.
     """
     groups = [group for group in graph.groups if group.prunable]
     call = as_call(inputs)
     wanted = min(max(SCANNED // len(groups), FEWEST), MOST)
     few = part_of(call, slice(None, None, max(1, batch_size(call) // wanted)))
-    reference = Reference.of(graph, few[0] or few[1])
+    refitted, judged = part_of(few, slice(0, None, 2)), part_of(few, slice(1, None, 2))
+    reference = Reference.of(graph, refitted[0] or refitted[1])
+    judge = _Judge(reference.model, onto(judged, reference.device))
     found = []
     for group in groups:
         ranked = np.array(group.genes)[np.argsort(-scores[list(group.genes)], kind="stable")]
         kept = [max(1, round(level * len(ranked))) for level in LEVELS]
-        row = [_loss(graph, reference, ranked[count:]) for count in kept]
-        row.append(_loss(graph, reference, ranked) if group.removable else math.inf)
+        row = [_loss(graph, reference, judge, ranked[count:]) for count in kept]
+        row.append(_loss(graph, reference, judge, ranked) if group.removable else math.inf)
         found.append(_rounded(np.array(row)).tolist())
     return found
 
 
-def _loss(graph: ChannelGraph, reference: Reference, gone: NDArray[np.int64]) -> float:
+class _Judge:
+    """How far a network's outputs are from the original's on some inputs."""
+
+    def __init__(self, original: nn.Module, call: Call) -> None:
+        self._args, self._kwargs = call
+        with torch.no_grad():
+            self._wanted = original(*self._args, **self._kwargs)
+
+    def __call__(self, network: nn.Module) -> float:
+        with torch.no_grad():
+            found = network(*self._args, **self._kwargs)
+        try:
+            return drift(self._wanted, found).score
+        except Diverged:  # nothing works without what is gone
+            return math.inf
+
+
+def _loss(graph: ChannelGraph, reference: Reference, judge: _Judge, gone: NDArray[np.int64]) -> float:
     genome = graph.full_genome()
     genome[gone] = False
     genome = graph.repair(genome)
     thin = graph.prune(genome).eval()
     refit_in_place(reference, graph, genome, thin)
-    with torch.no_grad():
-        found = thin(*reference.args, **reference.kwargs)
-        wanted = reference.model(*reference.args, **reference.kwargs)
-    try:
-        return drift(wanted, found).score
-    except Diverged:  # nothing works without it
-        return math.inf
+    return judge(thin)
 
 
 def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
