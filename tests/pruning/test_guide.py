@@ -12,7 +12,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.importance import CRITERIA
 from deeppruning.pruning import guide as guide_module
 from deeppruning.pruning.candidate import Context
-from deeppruning.pruning.guide import Guide, find_guide, order_units
+from deeppruning.pruning.guide import Guide, find_guide, order_units, scan
 from deeppruning.pruning.setup import Setup
 from deeppruning.pruning.strategies import known_guide
 from deeppruning.pruning.task import Task
@@ -53,6 +53,11 @@ def names_of(graph: ChannelGraph, units: tuple[int, ...]) -> list[str]:
     return [groups[unit].layers[0] for unit in units]
 
 
+def units_of(graph: ChannelGraph, inputs: Tensor) -> tuple[int, ...]:
+    scores = np.zeros(graph.num_genes)
+    return order_units(graph, scan(graph, inputs, scores), scores)
+
+
 def context_of(model: nn.Module, **options) -> Context:
     train, test = digits()
     return Setup(model=model, train=train, test=test, search=quick_guided(**options), workers=1).job().context
@@ -71,7 +76,7 @@ def test_a_block_that_adds_nothing_comes_first(silent):
 def test_units_are_ordered_by_how_much_they_add():
     graph = ChannelGraph(blocks(0.3, 8.0, 1.5), EXAMPLE, depth=True)
     torch.manual_seed(1)
-    units = order_units(graph, torch.randn(64, 1, 8, 8), np.zeros(graph.num_genes))
+    units = units_of(graph, torch.randn(64, 1, 8, 8))
     assert names_of(graph, units) == ["inner.0", "inner.2", "inner.1"]
 
 
@@ -80,7 +85,7 @@ def test_without_inputs_the_scores_of_their_filters_tell():
     scores = np.zeros(graph.num_genes)
     for number, total in enumerate((5.0, 1.0, 3.0)):
         scores[graph.layer_genes()[f"inner.{number}"][0]] = total
-    assert names_of(graph, order_units(graph, None, scores)) == ["inner.1", "inner.2", "inner.0"]
+    assert names_of(graph, order_units(graph, [], scores)) == ["inner.1", "inner.2", "inner.0"]
 
 
 def test_a_unit_without_which_nothing_works_comes_last(monkeypatch):
@@ -94,7 +99,7 @@ def test_a_unit_without_which_nothing_works_comes_last(monkeypatch):
                 thin.linear.weight.fill_(torch.nan)
 
     monkeypatch.setattr(guide_module, "refit_in_place", breaks_without_the_first)
-    units = order_units(graph, torch.randn(64, 1, 8, 8), np.zeros(graph.num_genes))
+    units = units_of(graph, torch.randn(64, 1, 8, 8))
     assert names_of(graph, units)[-1] == "inner.0"
 
 
@@ -155,3 +160,15 @@ def test_the_space_is_priced_by_the_objective_or_by_flops():
         assert space.price(half[None]).tolist() == [figure(half)]
         assert (space.multiple, space.units) == (2, (1,))
         assert space.sizes.tolist() == [len(group.genes) for group in graph.groups if group.prunable]
+
+
+def test_a_scan_has_a_row_for_each_group_and_loses_more_the_more_is_gone():
+    graph = ChannelGraph(blocks(1.5, 0.0), EXAMPLE, depth=True)
+    torch.manual_seed(1)
+    rows = scan(graph, torch.randn(80, 1, 8, 8), -np.arange(float(graph.num_genes)))
+    groups = [group for group in graph.groups if group.prunable]
+    assert len(rows) == len(groups) and all(len(row) == 4 for row in rows)
+    by_layer = {group.layers[0]: row for group, row in zip(groups, rows, strict=True)}
+    assert by_layer["inner.1"] == pytest.approx([0.0] * 4, abs=1e-6)  # what it adds is times zero
+    assert by_layer["inner.0"][0] < by_layer["inner.0"][2] < by_layer["inner.0"][3]
+    assert by_layer["stem"][3] == np.inf  # it cannot go

@@ -22,6 +22,7 @@ from deeppruning.pruning.drift import drift
 from deeppruning.pruning.task import Classification
 from deeppruning.refitting import Reference, refit_in_place
 from deeppruning.refitting.calls import Call, as_call, batch_size, onto, part_of
+from deeppruning.refitting.reference import FEWEST as NEEDED
 
 FIRST = ("span", "l1")  # orders that measured best after a refit; mixtures of depth and width use these
 NO_ORDER = ("random",)
@@ -119,7 +120,9 @@ def scan(graph: ChannelGraph, inputs: Any, scores: NDArray[np.float64]) -> list[
     call = as_call(inputs)
     wanted = min(max(SCANNED // len(groups), FEWEST), MOST)
     few = part_of(call, slice(None, None, max(1, batch_size(call) // wanted)))
-    refitted, judged = part_of(few, slice(0, None, 2)), part_of(few, slice(1, None, 2))
+    refitted = judged = few
+    if batch_size(few) >= 2 * NEEDED:  # else there are too few to keep some aside
+        refitted, judged = part_of(few, slice(0, None, 2)), part_of(few, slice(1, None, 2))
     reference = Reference.of(graph, refitted[0] or refitted[1])
     judge = _Judge(reference.model, onto(judged, reference.device))
     found = []
