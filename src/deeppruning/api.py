@@ -5,6 +5,7 @@
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -81,6 +82,12 @@ def prune(
     )
     job = setup.job()
     setup.check_patterns(job.context.graph)
+    if tables is None and setup.search.idle():  # the command line says so itself
+        warnings.warn(
+            f"no effect with strategy {setup.search.strategy} and evaluation {setup.search.evaluation}: "
+            f"{', '.join(setup.search.idle())}; SearchConfig.paper(...) is the search that has them",
+            stacklevel=3,
+        )
     timeout = setup.candidate_timeout
     config = {
         "search": setup.search.to_table(),

@@ -215,6 +215,18 @@ class SearchConfig(_Checked):
         _whole("threads", self.threads, 1, 4096)
         _whole("seed", self.seed, 0, 2**63 - 1)
 
+    def idle(self) -> list[str]:
+        """Options that were changed though nothing looks at them with this strategy and evaluation.
+
+        >>> SearchConfig(mutation=0.2).idle(), SearchConfig.paper(mutation=0.2).idle()
+        (['mutation'], [])
+        """
+        unseen = ["low", "high", "bins"] if self.strategy == "paper" else ["mutation", "selection", "parents"]
+        if self.evaluation in ("refit", "recalibrate"):
+            unseen += [field.name for field in fields(self) if field.name.startswith("eval_")]
+        usual = {field.name: field.default for field in fields(self)}
+        return [name for name in unseen if getattr(self, name) != usual[name]]
+
     @property
     def evaluations(self) -> int:
         """Candidates one run evaluates: 3 + offspring at the start, offspring each later generation."""

@@ -114,3 +114,10 @@ def test_prune_from_the_beginning_to_the_table(tmp_path):
     assert [row["network"] for row in last["networks"]] == ["original", "heavy", "knee", "light"]
     for row in last["networks"][1:]:
         assert 0.15 <= row["flops"] / 25_500 <= 0.86
+
+
+def test_options_that_nothing_looks_at_are_named(tmp_path):
+    model, weights = trained(tmp_path)
+    given = guided_arguments(model, weights, tmp_path / "run", "--mutation", 0.3, "--eval-epochs", 2)
+    said = call(*given, command=prune).stdout
+    assert "no effect with strategy guided and evaluation refit: --mutation, --eval-epochs" in said

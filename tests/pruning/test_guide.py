@@ -170,5 +170,5 @@ def test_a_scan_has_a_row_for_each_group_and_loses_more_the_more_is_gone():
     assert len(rows) == len(groups) and all(len(row) == 4 for row in rows)
     by_layer = {group.layers[0]: row for group, row in zip(groups, rows, strict=True)}
     assert by_layer["inner.1"] == pytest.approx([0.0] * 4, abs=1e-6)  # what it adds is times zero
-    assert by_layer["inner.0"][3] > 2 * by_layer["inner.0"][0] > 0
+    assert by_layer["inner.0"][3] > by_layer["inner.0"][0] > 1e-4
     assert by_layer["stem"][3] == np.inf  # it cannot go

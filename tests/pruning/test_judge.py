@@ -125,3 +125,14 @@ def test_a_sample_too_small_for_a_refit_is_refused(tmp_path, size):
     assert not (tmp_path / "run").exists()
     # As few are enough for any other evaluation.
     assert task_of(quick_guided(sample=size, evaluation="recalibrate")).refit_inputs() is None
+
+
+def test_a_subclass_with_an_error_of_its_own_is_asked_for_it():
+    class Own(Classification):
+        def candidate_error(self, model, seed):
+            return 0.25 + seed
+
+    task = task_of()
+    own = Own(sample=task.sample, search=task.search, teacher=tiny_net())
+    assert own.judge(tiny_net(), seed=2).error == 2.25
+    assert own.judge(tiny_net(), seed=2).score is None

@@ -76,6 +76,12 @@ def prune(
     choice = BackendChoice.take(settings).or_as_in({})
     progress = make_progress(quiet=quiet, as_json=as_json)
     backend = choice.make(search.threads, chosen_device, progress.say)
+    if search.idle():
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in search.idle())
+        progress.say(
+            f"note: no effect with strategy {search.strategy} and evaluation {search.evaluation}: {flags} "
+            "(--preset paper is the search that has them)"
+        )
     data, options = settings["data"], settings["model_options"]
     out = out or Path("runs") / _plain(f"{model}-{data}-pruned")
     refuse_occupied(out)
