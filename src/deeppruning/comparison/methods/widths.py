@@ -49,7 +49,9 @@ class Field:
         judged = problem.by_refit()
         config = replace(problem.search, seed=problem.seed)
         guide = known_guide(judged.context, config, judged.history)
-        space = guide.space(problem.graph, objective="flops", multiple=config.round_to)
+        space = guide.space(
+            problem.graph, objective="flops", multiple=config.round_to, least=config.min_channels
+        )
         return cls(judged, config, guide, space)
 
     @property
