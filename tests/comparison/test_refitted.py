@@ -11,7 +11,7 @@ import torch
 
 import deeppruning as dp
 from deeppruning.comparison import METHODS, Comparison, Method, Network, register_method
-from deeppruning.comparison.methods.refitted import Refitted
+from deeppruning.comparison.methods.refitted import WithRefit
 from deeppruning.comparison.problem import Problem, Target, Work, kind_of_call, refit_network
 from deeppruning.comparison.proposals import read_proposal
 from deeppruning.comparison.rivalry import error_as_proposed
@@ -124,7 +124,7 @@ def test_new_criteria_and_methods_get_theirs() -> None:
         define()
         first = METHODS["mine+refit"]
         define()  # as notebooks do
-        assert isinstance(first, Refitted)
+        assert isinstance(first, WithRefit)
         assert METHODS["mine+refit"] is not first
         assert METHODS["mine+refit"].kind == "others"
     finally:

@@ -7,7 +7,7 @@ import pytest
 
 from deeppruning.evolution.guided import GuidedStrategy
 from deeppruning.runs import Candidate, Evaluation, History
-from deeppruning.runs.archive_replay import CostRange, Replay, Source, Told, cost_range, replay, sources
+from deeppruning.runs.archive_replay import CostRange, Provenance, Replay, Told, cost_range, replay, sources
 from guided_runs import GENERATIONS, RANGE, SEARCH, make_guided_run
 
 WITHIN = CostRange(0.2, 0.8, 2)
@@ -72,9 +72,9 @@ def test_sources_are_counted_operators_first() -> None:
         Told(5, 2, None, None, "widths", (1,)),
     ]
     assert sources(told, replay(WITHIN, told)) == [
-        Source("cross", 2, 1, 1),
-        Source("widths", 1, 0, 0),
-        Source("seed: l1", 2, 2, 1),
+        Provenance("cross", 2, 1, 1),
+        Provenance("widths", 1, 0, 0),
+        Provenance("seed: l1", 2, 2, 1),
     ]
     assert sources([Told(0, 1, 1.0, 0.1)], Replay(replay(WITHIN, []).archive, {}, frozenset())) == []
 

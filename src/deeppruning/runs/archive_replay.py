@@ -65,7 +65,7 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class Source:
+class Provenance:
     """What came of the candidates that have one origin: tried, entered the archive, in it now."""
 
     name: str
@@ -110,7 +110,7 @@ def _whole(told: Sequence[Told]) -> float | None:
     return whole if whole > 0 else None
 
 
-def sources(told: Iterable[Told], found: Replay) -> list[Source]:
+def sources(told: Iterable[Told], found: Replay) -> list[Provenance]:
     """What came of each operator, the most successful first, and then of each kind of seed."""
     members: dict[tuple[bool, str], list[int]] = {}
     for one in told:
@@ -120,7 +120,7 @@ def sources(told: Iterable[Told], found: Replay) -> list[Source]:
             members.setdefault((not one.parents, name), []).append(one.id)
     held = frozenset(found.front)
     rows = [
-        (seed, Source(name, len(ids), len(found.entered.intersection(ids)), len(held.intersection(ids))))
+        (seed, Provenance(name, len(ids), len(found.entered.intersection(ids)), len(held.intersection(ids))))
         for (seed, name), ids in members.items()
     ]
     rows.sort(key=lambda row: (row[0], -row[1].entered / row[1].tried, row[1].name))

@@ -9,7 +9,7 @@ from deeppruning.registry import METHODS
 KINDS = {"criteria": "criteria with refit"}  # where the report shows them, if not with the method itself
 
 
-class Refitted(Method):
+class WithRefit(Method):
     """Another method's genomes, bit for bit, with weights from a refit on the whole sample.
 
     The difference to that method is what the refit is worth; the difference to a search that refits is what
@@ -30,8 +30,8 @@ class Refitted(Method):
 
 def _follow(method: Method) -> None:
     if method.refittable:
-        twin = Refitted(method)
-        if isinstance(METHODS.get(twin.name), Refitted):  # the method was defined anew, as notebooks do
+        twin = WithRefit(method)
+        if isinstance(METHODS.get(twin.name), WithRefit):  # the method was defined anew, as notebooks do
             METHODS.remove(twin.name)
         METHODS.add(twin)
 
