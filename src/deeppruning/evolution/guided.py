@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from deeppruning.errors import InputError
 from deeppruning.evolution.archive import Archive
 from deeppruning.evolution.chances import Chances
+from deeppruning.evolution.generations import Batch, Generations, Individual, Origin
 from deeppruning.evolution.operators import OPERATORS, Variation
 from deeppruning.evolution.seeds import seeds
 from deeppruning.evolution.selection import Picks, select
 from deeppruning.evolution.space import Space
 from deeppruning.evolution.steering import Steering
-from deeppruning.evolution.strategy import Individual, Origin
-from deeppruning.genome import Genome, Population
+from deeppruning.genome import Genome
 from deeppruning.roles import ORIGINAL
 
 SEEDED = 0.5  # at most this part of all evaluations goes to seeds
@@ -37,7 +37,7 @@ TRIES = 20  # to find a genome that has not been there yet
 ALIKE = 0.01  # costs that differ by less count as equal when the light pick is taken
 
 
-class GuidedStrategy:
+class GuidedStrategy(Generations):
     """Quality at every cost: an archive of the best by cost, from which parents are drawn.
 
     The first genome is the original: its cost is what shares are shares of. Then come the seeds, then
@@ -64,22 +64,10 @@ class GuidedStrategy:
         losses: Sequence[Sequence[float]] = (),
         seed: int = 0,
     ) -> None:
-        for name, value, least in (
-            ("offspring", offspring, 1),
-            ("generations", generations, 1),
-            ("seed", seed, 0),
-        ):
-            if value < least:
-                raise InputError(f"{name} must be at least {least}, got {value}")
+        super().__init__(offspring=offspring, generations=generations, seed=seed)
         self.space = space
-        self.offspring = offspring
-        self.generations = generations
-        self.seed = seed
         self.archive: Archive[Individual] = Archive(low=low, high=high, bins=bins)
         self._refuse_empty_range()
-        self._told = 0
-        self._next_id = 0
-        self._batch: list[tuple[Genome, Origin]] | None = None
         self._known: set[bytes] = set()
         self._original_cost: float | None = None
         self._steering = Steering()
@@ -87,34 +75,6 @@ class GuidedStrategy:
         self._orders = Chances(space.orders)
         wanted = [self.archive.top(number) for number in range(self.archive.bins)]
         self._seeds = seeds(space, wanted, losses)
-
-    @property
-    def done(self) -> bool:
-        """Whether the last generation has been told."""
-        return self._told == self.generations
-
-    @property
-    def generation(self) -> int:
-        """The generation under way, from 1; it stays at the last one when done."""
-        return min(self._told + 1, self.generations)
-
-    @property
-    def evaluations(self) -> int:
-        """How many genomes a whole run asks for."""
-        return 3 + self.offspring * self.generations
-
-    @property
-    def ids(self) -> range:
-        """The ids of the genomes that `ask` returns, in their order."""
-        size = 0 if self.done else self.offspring + (0 if self._told else 3)
-        return range(self._next_id, self._next_id + size)
-
-    @property
-    def origins(self) -> list[Origin]:
-        """Where the genomes that `ask` returns come from, in their order."""
-        self.ask()
-        assert self._batch is not None
-        return [origin for _, origin in self._batch]
 
     @property
     def population(self) -> tuple[Individual, ...]:
@@ -133,42 +93,25 @@ class GuidedStrategy:
         light = min(alike, key=lambda individual: (individual.error, individual.cost, individual.id))
         return Picks(knee=held[chosen.knee], heavy=held[chosen.heavy], light=light)
 
-    def ask(self) -> Population:
-        """The genomes (k, num_genes) to evaluate in this generation; the same ones until `tell`."""
-        if self.done:
-            raise InputError(f"the search is over after {self.generations} generations: nothing left to ask")
-        if self._batch is None:
-            self._batch = self._propose()
-        return np.array([genome for genome, _ in self._batch])
-
     def tell(self, objectives: NDArray[np.float64], scores: NDArray[np.float64] | None = None) -> None:
         """Learn error and cost (k, 2), and what to select on (k,), of the genomes asked for, in their order.
 
         A row of two nan is a genome without objectives. As long as the archive is empty, one within the
         range must have them; where there is none, an error is raised and the same can be told again.
         """
-        if self._batch is None:
-            raise InputError("tell needs genomes that were asked for: call ask first")
-        values = np.asarray(objectives, dtype=np.float64)
-        if values.shape != (len(self._batch), 2):
-            raise InputError(
-                f"objectives must have shape {(len(self._batch), 2)}, one row of error and cost for each "
-                f"genome asked for, got {values.shape}"
-            )
+        batch, values = self._answered(objectives)
         judged = values[:, 0] if scores is None else np.asarray(scores, dtype=np.float64)
-        if judged.shape != (len(self._batch),):
-            raise InputError(f"scores must have shape {(len(self._batch),)}, got {judged.shape}")
+        if judged.shape != (len(values),):
+            raise InputError(f"scores must have shape {(len(values),)}, got {judged.shape}")
         if not len(self.archive):
             self._original_cost = self._cost_of_the_original(values)
-        self._learn(values, judged)
+        self._learn(batch, values, judged)
         if not len(self.archive):
             raise InputError(
                 f"no genome of generation {self.generation} lies within {self.archive.low:.0%} to "
                 f"{self.archive.high:.0%} of the original's cost: there is nothing to select from"
             )
-        self._next_id = self.ids.stop
-        self._told += 1
-        self._batch = None
+        self._go_on()
 
     def _cost_of_the_original(self, values: NDArray[np.float64]) -> float:
         """What shares are shares of; should the original itself have failed, the costliest stands in."""
@@ -183,12 +126,11 @@ class GuidedStrategy:
             )
         return cost
 
-    def _learn(self, values: NDArray[np.float64], judged: NDArray[np.float64]) -> None:
-        assert self._batch is not None
+    def _learn(self, batch: Batch, values: NDArray[np.float64], judged: NDArray[np.float64]) -> None:
         assert self._original_cost is not None
-        prices = self.space.price(np.array([genome for genome, _ in self._batch])) / self._whole()
-        for number, (genome, origin), price, (error, cost), score in zip(
-            self.ids, self._batch, prices, values, judged, strict=True
+        prices = self.space.price(batch.genomes) / self._whole()
+        for number, genome, origin, price, (error, cost), score in zip(
+            self.ids, batch.genomes, batch.origins, prices, values, judged, strict=True
         ):
             if origin.operator == ORIGINAL or np.isnan((error, cost, score)).any():
                 continue
@@ -201,25 +143,21 @@ class GuidedStrategy:
                 self._operators.learn(origin.operator, success=entered)
                 self._orders.learn(origin.order, success=entered)
 
-    def _propose(self) -> list[tuple[Genome, Origin]]:
-        rng = np.random.default_rng([self.seed, self.generation])
-        batch: list[tuple[Genome, Origin]] = []
+    def _propose(self, rng: np.random.Generator) -> Batch:
+        found: list[tuple[Genome, Origin]] = []
+        seeded = int(SEEDED * self.evaluations)
         if self._told == 0:
-            batch.append((self.space.full(), Origin(ORIGINAL)))
-        allowed = (
-            max(int(SEEDED * self.evaluations), len(self.ids))
-            if self._told == 0
-            else int(SEEDED * self.evaluations)
-        )
-        while len(batch) < len(self.ids) and self._next_id + len(batch) < allowed:
+            found.append((self.space.full(), Origin(ORIGINAL)))
+            seeded = max(seeded, len(self.ids))  # there is nothing else to begin with
+        while len(found) < len(self.ids) and self._next_id + len(found) < seeded:
             seed = next(self._seeds, None)
             if seed is None:
                 break
-            batch.append((seed.genome, Origin(seed.operator)))
-        self._known |= {genome.tobytes() for genome, _ in batch}
-        while len(batch) < len(self.ids):
-            batch.append(self._offspring(rng))
-        return batch
+            found.append((seed.genome, Origin(seed.operator)))
+        self._known |= {genome.tobytes() for genome, _ in found}
+        while len(found) < len(self.ids):
+            found.append(self._offspring(rng))
+        return Batch(np.array([genome for genome, _ in found]), [origin for _, origin in found])
 
     def _offspring(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
         """A genome that has not been there, unless none is found in a fair number of tries."""

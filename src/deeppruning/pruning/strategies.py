@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from deeppruning.config import SearchConfig
 from deeppruning.errors import DAMAGE, RunError
+from deeppruning.evolution.generations import Individual, Origin
 from deeppruning.evolution.guided import GuidedStrategy
 from deeppruning.evolution.selection import Picks
-from deeppruning.evolution.strategy import EvolutionStrategy, Individual, Origin
+from deeppruning.evolution.strategy import EvolutionStrategy
 from deeppruning.genome import Population
 from deeppruning.objectives import as_objective
 from deeppruning.pruning.candidate import Context

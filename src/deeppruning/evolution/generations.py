@@ -1,0 +1,127 @@
+"""What every strategy has: generations of genomes that are asked for, told and numbered."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeppruning.errors import InputError
+from deeppruning.genome import Genome, Population
+
+
+@dataclass(frozen=True, eq=False)
+class Individual:
+    """An evaluated genome; `id` counts the proposals from 0, `generation` from 1."""
+
+    id: int
+    generation: int
+    genome: Genome
+    error: float
+    cost: float
+
+    @property
+    def objectives(self) -> tuple[float, float]:
+        """Error and cost."""
+        return self.error, self.cost
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a genome comes from: the operator that made it, or the seed it is, and its parents' ids."""
+
+    operator: str
+    parents: tuple[int, ...] = ()
+    order: str = ""  # of filters, that chose which stay
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The genomes of one generation, with their origins."""
+
+    genomes: Population
+    origins: list[Origin]
+
+
+class Generations(ABC):
+    """Asks for 3 + offspring genomes, then for `offspring` a generation; what is told is up to the strategy.
+
+    The random numbers of a generation are to depend on `seed` and the generation alone, so that telling the
+    same objectives again leads through the same genomes: that is how a run is resumed.
+    """
+
+    def __init__(self, *, offspring: int, generations: int, seed: int, fewest: int = 1) -> None:
+        for name, value, low in (
+            ("offspring", offspring, fewest),
+            ("generations", generations, 1),
+            ("seed", seed, 0),
+        ):
+            if value < low:
+                raise InputError(f"{name} must be at least {low}, got {value}")
+        self.offspring = offspring
+        self.generations = generations
+        self.seed = seed
+        self._told = 0
+        self._next_id = 0
+        self._batch: Batch | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the last generation has been told."""
+        return self._told == self.generations
+
+    @property
+    def generation(self) -> int:
+        """The generation under way, from 1; it stays at the last one when done."""
+        return min(self._told + 1, self.generations)
+
+    @property
+    def evaluations(self) -> int:
+        """How many genomes a whole run asks for: 203 with the paper's values."""
+        return 3 + self.offspring * self.generations
+
+    @property
+    def ids(self) -> range:
+        """The ids of the genomes that `ask` returns, in their order."""
+        size = 0 if self.done else self.offspring + (0 if self._told else 3)
+        return range(self._next_id, self._next_id + size)
+
+    @property
+    def origins(self) -> list[Origin]:
+        """Where the genomes that `ask` returns come from, in their order."""
+        return list(self._asked().origins)
+
+    def ask(self) -> Population:
+        """The genomes (k, num_genes) to evaluate in this generation; the same ones until `tell`."""
+        return self._asked().genomes.copy()
+
+    @abstractmethod
+    def _propose(self, rng: np.random.Generator) -> Batch:
+        """The genomes of the generation under way."""
+
+    def _asked(self) -> Batch:
+        if self.done:
+            raise InputError(f"the search is over after {self.generations} generations: nothing left to ask")
+        if self._batch is None:
+            self._batch = self._propose(np.random.default_rng([self.seed, self.generation]))
+        return self._batch
+
+    def _answered(self, objectives: NDArray[np.float64]) -> tuple[Batch, NDArray[np.float64]]:
+        """What was asked for, with the objectives (k, 2) told of it, if there is a row for each."""
+        if self._batch is None:
+            raise InputError("tell needs genomes that were asked for: call ask first")
+        values = np.asarray(objectives, dtype=np.float64)
+        if values.shape != (len(self._batch.genomes), 2):
+            raise InputError(
+                f"objectives must have shape {(len(self._batch.genomes), 2)}, one row of error and cost for "
+                f"each genome asked for, got {values.shape}"
+            )
+        return self._batch, values
+
+    def _go_on(self) -> None:
+        """The generation is told: the next one can be asked for."""
+        self._next_id = self.ids.stop
+        self._told += 1
+        self._batch = None
