@@ -141,9 +141,14 @@ def test_another_second_objective(tmp_path: Path, objective: str) -> None:
     assert all(candidate.status == "ok" for candidate in result.candidates)
 
 
-def test_a_range_that_cannot_be_met_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"ends at 10% .* cannot be cut below \d+\.\d%: raise its end"):
-        run_guided(tmp_path / "run", search=quick_guided(low=0.05, high=0.1, min_channels=5, depth=False))
+@pytest.mark.parametrize("objective", ["flops", "params"])
+def test_a_range_that_cannot_be_met_is_refused_before_anything_is_written(
+    tmp_path: Path, objective: str
+) -> None:
+    search = quick_guided(low=0.001, high=0.01, objective=objective)
+    with pytest.raises(InputError, match=rf"end at 1% of the original's {objective}, .* cannot be cut below"):
+        run_guided(tmp_path / "run", search=search)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_papers_evaluation_can_judge_a_guided_search(tmp_path: Path) -> None:

@@ -188,6 +188,14 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
     )
     if graph.num_genes == 0:
         raise InputError(f"nothing of this network can be pruned:\n{graph}")
+    if search.strategy == "guided" and search.objective in ("flops", "params"):
+        price = graph.flops if search.objective == "flops" else graph.params
+        least = price(~graph.full_genome()) / price(graph.full_genome())
+        if search.high <= least:
+            raise InputError(
+                f"the search is to end at {search.high:.0%} of the original's {search.objective}, but this "
+                f"network cannot be cut below {least:.1%}: raise high"
+            )
     if graph.repair(~graph.full_genome()).all():
         raise InputError(
             f"nothing of this network can be pruned: every layer must keep at least {search.min_channels} "
