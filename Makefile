@@ -39,11 +39,11 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "DeepPruningES needs Python 3.10 or newer; set PYTHON=python3.x")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	# Python compiles what is used when it is first used: to compile all of torch takes longer than to unpack it.
 	$(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt torch
 	$(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
 	$(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt -e '.[ray]' || \
 	  echo "no Ray for this Python: the cluster tests will be skipped"
+	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true  # on all cores, which pip does on one
 	touch $@
 
 clean:

@@ -40,7 +40,7 @@ class Hopeless(Flaky):
 
 def problem_with(kind: type[Flaky], folder: Path) -> Problem:
     folder.mkdir()
-    problem = make_problem(tiny_net(), folder, search=quick_search(offspring=6))
+    problem = make_problem(tiny_net(), folder, search=quick_search(offspring=9))
     task = problem.task
     own = kind(**{field.name: getattr(task, field.name) for field in fields(task) if field.init})
     contexts = Contexts(replace(problem.context, task=own))

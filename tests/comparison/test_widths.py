@@ -23,7 +23,7 @@ from deeppruning.pruning.strategies import guided_strategy
 from deeppruning.runs import RunFolder
 from deeppruning.runs.history import History
 from rival_helpers import make_problem
-from search_helpers import digits, quick_finetune, quick_search, tiny_net
+from search_helpers import digits, quick_finetune, quick_guided, tiny_net
 
 NAMES = ["guided", "random-widths", "nsga2-widths"]
 SHARES = (0.7, 0.3)
@@ -51,7 +51,7 @@ class Blocks(nn.Module):
 def understood(**options: Any) -> Problem:
     """The network understood once, however many tests ask."""
     torch.manual_seed(0)
-    search = quick_search(**{"offspring": 6, "generations": 2, "sample": 40, **options})
+    search = quick_guided(**{"offspring": 6, "generations": 2, "sample": 40, **options})
     with TemporaryDirectory() as folder:
         return make_problem(Blocks(), Path(folder), data=digits(train=60, test=30), search=search)
 
@@ -185,7 +185,7 @@ def compare(folder: Path | None = None, **options: Any) -> Comparison:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "guided"
     train, test = digits()
-    options: dict[str, Any] = {"search": quick_search(), "finetune": quick_finetune(epochs=1)}
+    options: dict[str, Any] = {"search": quick_guided(), "finetune": quick_finetune(epochs=1)}
     dp.prune(tiny_net(), train, test, run_dir=folder, workers=1, **options)
     return folder
 
@@ -231,7 +231,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_rows(tmp_path: Path) -> None:
             folder,
             shares=(0.6,),
             methods="l1+refit,guided,random-widths",
-            search=quick_search(generations=1, sample=40),
+            search=quick_guided(generations=1, sample=40),
             finetune=quick_finetune(epochs=1),
             observer=observer,
         ).rows

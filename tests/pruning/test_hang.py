@@ -9,7 +9,7 @@ import torch
 
 import deeppruning as dp
 from deeppruning.backends import InProcessBackend, PoolBackend
-from deeppruning.comparison.problem import kind_of_call
+from deeppruning.comparison.problem import Work, kind_of_call
 from deeppruning.errors import InputError
 from deeppruning.pruning.events import CandidateDone
 from deeppruning.pruning.finetuning import Round, kind_of_round, run_round
@@ -60,5 +60,6 @@ def test_a_test_of_the_original_says_nothing_about_rounds_of_training() -> None:
     genome = torch.ones(3, dtype=torch.bool).numpy()
     rounds = [Round(genome, number, None, last=number != 1, seed=0) for number in (0, 1, 2)]
     assert [kind_of_round(item) for item in rounds] == ["test", "training", "training"]
-    kinds = [kind_of_call((run_round, item)) for item in rounds] + [kind_of_call((len, genome))]
+    kinds = [kind_of_call(Work(run_round, item)) for item in rounds]
+    kinds.append(kind_of_call(Work(len, genome)))
     assert kinds == ["run_round test", "run_round training", "run_round training", "len "]

@@ -106,7 +106,9 @@ class History:
         ]
         known = {row[0]: row for row in self._read(f"SELECT {self._candidate} FROM candidates")}
         for row in rows:
-            if known.get(row[0], row) != row:
+            recorded = known.get(row[0], row)
+            unknown_origin = not recorded[4]  # by a version that did not keep it
+            if recorded[: 4 if unknown_origin else None] != row[: 4 if unknown_origin else None]:
                 raise RunError(
                     f"{self.path}: candidate {row[0]} of generation {generation} is not the one recorded; "
                     "the run was made with other options, another network or another version: start a new one"
