@@ -29,6 +29,7 @@ def test_own_model() -> None:
     assert "(1, 10)" in printed
 
 
+@pytest.mark.slow
 def test_segmentation(tmp_path: Path) -> None:
     lines = run("segmentation.py", str(tmp_path)).splitlines()
     assert [line.split()[0] for line in lines] == ["original", "heavy", "knee", "light"]

@@ -69,6 +69,7 @@ def test_a_filter_criterion(example: dict[str, Any]) -> None:
     assert METHODS["l2"].kind == "criteria"
 
 
+@pytest.mark.slow
 def test_an_evaluation_kind(example: dict[str, Any]) -> None:
     found = run("An evaluation kind", example)
     graph = dp.ChannelGraph(found["model"], found["example_input"])
@@ -115,6 +116,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 def test_a_file_in_the_folder_is_all_it_takes(tmp_path: Path) -> None:
     script = ["import importlib, sys"]
     for package, (heading, _, _) in FILES.items():

@@ -76,6 +76,7 @@ def test_defaults_fit_the_images(tmp_path: Path, model: str):
     assert "flip = true" in (tmp_path / "other" / "train.toml").read_text()
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, model: str):
     arguments = [model, "--data", "digits", "--epochs", "12", "--batch-size", "32"]
     run(train, *arguments, "--out", tmp_path / "whole")

@@ -222,6 +222,7 @@ def test_a_run_that_is_not_over_cannot_be_matched(tmp_path: Path) -> None:
         compare(match=tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path: Path) -> None:
     def call(*arguments: str) -> Any:
         return CliRunner().invoke(cli, list(arguments))

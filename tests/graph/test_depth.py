@@ -107,7 +107,7 @@ ZOO = [
 ]
 
 
-LARGE = ("densenet100", "densenet40", "vgg16", "efficientnet_b0")
+LARGE = ("densenet100", "densenet50", "vgg16", "efficientnet_b0", "mobilenet_v2", "googlenet")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ ZOO = [(name, {}) for name in list_models() if name not in ("resnet32", "resnet4
 ZOO += [("resnet20", {"shortcut": "conv"}), ("resnet56", {"shortcut": "conv"})]
 
 
-DEEP = ("resnet56", "densenet100")  # of families that shallower ones stand for
+# Of families that shallower ones stand for, and what takes longest.
+DEEP = ("resnet56", "densenet100", "efficientnet_b0", "googlenet")
 
 
 @pytest.mark.parametrize(

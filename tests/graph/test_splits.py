@@ -87,6 +87,7 @@ def test_what_a_longer_half_has_more_stays(width):
     assert_right(graph, bits[:40].astype(bool))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOLLOWING)
 @pytest.mark.parametrize("width", [8, 9, 24])
 def test_sizes_that_follow_the_layers_leave_every_filter_free(name, width):
