@@ -2,11 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BASE := $(VENV)/.base
 READY := $(VENV)/.ready
+PIP := $(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt
 
 .PHONY: demo test test-all lint suite suite-all browser setup clean
 
-demo: $(READY)
+demo: $(BASE)
 	$(BIN)/deeppruning demo
 
 # Types are checked while the tests wait for processes and clusters to start.
@@ -36,13 +38,15 @@ lint: $(READY)
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(BASE): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "DeepPruningES needs Python 3.10 or newer; set PYTHON=python3.x")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt torch
-	$(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
-	$(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt -e '.[ray]' || \
-	  echo "no Ray for this Python: the cluster tests will be skipped"
+	$(PIP) -e .
+	touch $@
+
+$(READY): $(BASE)
+	$(PIP) -e '.[dev,ray]' || \
+	  { $(PIP) -e '.[dev]' && echo "no Ray for this Python: the cluster tests will be skipped"; }
 	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true  # on all cores, which pip does on one
 	touch $@
 
