@@ -129,6 +129,8 @@ def test_guided_is_the_search_of_a_run(tmp_path: Path) -> None:
     while not strategy.done:
         rows = [known[genome.tobytes()] for genome in strategy.ask()]
         strategy.tell(np.array([row.objectives for row in rows]), np.array([row.judged for row in rows]))
+    asked = {one.genome.tobytes() for one in strategy.population}
+    assert asked and asked <= known.keys()
 
 
 def test_a_unit_comes_back_only_where_the_rest_is_too_small(tmp_path: Path) -> None:
