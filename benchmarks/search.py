@@ -1,11 +1,12 @@
 """What a search costs: seconds a candidate by refit, recalibration and brief training, and time to a result.
 
 Without --runs: the same thin networks are evaluated in the three ways, in turns on one thread, so that a
-busy machine disturbs all alike. Weights do not matter for that.
+busy machine disturbs all alike. Weights do not matter for that. And what guides a search is found once, as
+it is before the first candidate.
 
 With --runs GUIDED PAPER: two finished runs of `deeppruning prune` on the same network, from whose histories
 the processor time is read that each had spent when it reached a hypervolume (of error and share of FLOPs):
-that at which the second one ended.
+that at which the second one ended. Add what the guide takes, see above.
 
 Example: python benchmarks/search.py --models resnet56 vgg16 --data-dir data
          python benchmarks/search.py --runs runs/guided runs/paper
@@ -24,6 +25,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.importance import Evidence, genome_by
 from deeppruning.models import create_model
 from deeppruning.pruning.candidate import Context, evaluate_candidate
+from deeppruning.pruning.guide import find_guide
 from deeppruning.pruning.task import Classification
 from deeppruning.runs import RunFolder
 
@@ -31,8 +33,13 @@ KINDS = ("refit", "recalibrate", "finetune")
 SHARES = (0.7, 0.5, 0.3)
 
 
-def seconds_a_candidate(model_name: str, data_dir: Path | None, rounds: int) -> dict[str, float]:
-    """Processor seconds of one evaluation of each kind, averaged over networks of several sizes."""
+def seconds_a_candidate(
+    model_name: str, data_dir: Path | None, rounds: int
+) -> tuple[dict[str, float], float]:
+    """Processor seconds of one evaluation of each kind, averaged over networks of several sizes.
+
+    And those that it takes to find what guides a search, once.
+    """
     torch.manual_seed(0)
     model = create_model(model_name)
     graph = ChannelGraph(model, torch.zeros(1, 3, 32, 32), depth=True)
@@ -44,6 +51,9 @@ def seconds_a_candidate(model_name: str, data_dir: Path | None, rounds: int) -> 
         data, _ = images(config.sample, data_dir)
         task = Classification(data, config, teacher=model)
         contexts[kind] = Context(graph, task, "flops", torch.zeros(1, 3, 32, 32), 0, refits=kind == "refit")
+    start = time.process_time()
+    find_guide(contexts["refit"])
+    guide = time.process_time() - start
     evaluate_candidate(contexts["refit"], genomes[0])  # the original is looked at once a search
     spent = dict.fromkeys(KINDS, 0.0)
     for _ in range(rounds):
@@ -52,7 +62,7 @@ def seconds_a_candidate(model_name: str, data_dir: Path | None, rounds: int) -> 
                 start = time.process_time()
                 evaluate_candidate(context, genome)
                 spent[kind] += time.process_time() - start
-    return {kind: total / rounds / len(genomes) for kind, total in spent.items()}
+    return {kind: total / rounds / len(genomes) for kind, total in spent.items()}, guide
 
 
 def growth(path: Path) -> list[tuple[float, float]]:
@@ -99,10 +109,11 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     for name in args.models:
-        found = seconds_a_candidate(name, args.data_dir, args.rounds)
+        found, guide = seconds_a_candidate(name, args.data_dir, args.rounds)
         told = ", ".join(f"{kind} {spent:.2f} s" for kind, spent in found.items())
         print(
-            f"{name}: {told} a candidate; brief training / refit = {found['finetune'] / found['refit']:.1f}"
+            f"{name}: {told} a candidate; brief training / refit = {found['finetune'] / found['refit']:.1f}; "
+            f"guide {guide:.0f} s, once"
         )
 
 
