@@ -28,6 +28,7 @@ from deeppruning.comparison import METHODS, USUAL, Comparison, MethodDone
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
+from deeppruning.pruning.setup import settle_sample
 from deeppruning.reporting import write_report
 from deeppruning.reporting.comparison_plot import write_rivals_plot
 from deeppruning.runs.folder import RunFolder
@@ -106,6 +107,9 @@ def compare(
     with resumable(folder, "the same command"), entered(choice, backend, search.threads) as workers:
         loaded = Inputs(model, weights, settings["data"], settings["model_options"], **given).load()
         progress.say(loaded.normalization_line)
+        search, note = settle_sample(search, loaded.splits.train)
+        if note:
+            progress.say(note)
         comparison = api.compare(
             loaded.network,
             loaded.splits.train,

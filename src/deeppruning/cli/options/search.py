@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from deeppruning.config import STRATEGIES, FinetuneConfig, SearchConfig
+from deeppruning.config import STRATEGIES, USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.registry import EVALUATIONS, OBJECTIVES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -65,7 +65,11 @@ _FINETUNE_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
     ("flip", bool, None, "Mirror images at random.", False),
     ("cutout", int, None, "Side of the square blanked at random, 0 for none.", False),
 )
-_FITTED = {"crop": "an eighth of the side", "flip": "colour images only"}
+_FITTED = {
+    "crop": "an eighth of the side",
+    "flip": "colour images only",
+    "sample": f"{USUAL_SAMPLE}, the paper's value, or as many as the data has balanced",
+}
 # These have one meaning in a search, so their flags need no prefix.
 _UNPREFIXED = ("label_smoothing", "distill", "temperature", "from_scratch", "crop", "flip", "cutout")
 
@@ -86,7 +90,8 @@ def search_options(command: Command) -> Command:
         help="Leave layers of this name alone (wildcards * and ?); may be repeated. [none]",
     )
     fields = [
-        _option(f"--{_dashed(row[0])}", row[0], row, _values(_SEARCHES, row[0])) for row in _SEARCH_FIELDS
+        _option(f"--{_dashed(row[0])}", row[0], row, _shown_values(_SEARCHES, row[0]))
+        for row in _SEARCH_FIELDS
     ]
     return _decorate(command, [preset, *fields, exclude, seed])
 
@@ -100,15 +105,8 @@ def finetune_options(*, prefix: bool) -> Callable[[Command], Command]:
     for row in _FINETUNE_FIELDS:
         field = row[0]
         flag = _dashed(_PREFIX + field if prefix and field not in _UNPREFIXED else field)
-        values = _values(_FINETUNES, field) if prefix else ("as in the run",)
-        options.append(
-            _option(
-                f"--{flag}",
-                _PREFIX + field,
-                row,
-                (_FITTED[field],) if prefix and field in _FITTED else values,
-            )
-        )
+        values = _shown_values(_FINETUNES, field) if prefix else ("as in the run",)
+        options.append(_option(f"--{flag}", _PREFIX + field, row, values))
     return lambda command: _decorate(command, options)
 
 
@@ -178,8 +176,10 @@ def _option(
     return click.option(flag, name, type=kind, default=None, metavar=metavar, help=f"{help_text} [{note}]")
 
 
-def _values(presets: Mapping[str, Any], field: str) -> tuple[Any, ...]:
-    """The value of a field in each preset, ours first."""
+def _shown_values(presets: Mapping[str, Any], field: str) -> tuple[Any, ...]:
+    """The value of a field in each preset, ours first; or what the data decides it by."""
+    if field in _FITTED:
+        return (_FITTED[field],)
     return tuple(getattr(config, field) for config in presets.values())
 
 
