@@ -28,8 +28,9 @@ def build_model(
         image_size=min(height, width),
         **(options or {}),
     )
-    if weights is not None:
-        load_weights(model, weights)
+    note = load_weights(model, weights) if weights is not None else ""
+    if note:
+        click.echo(f"note: {note}", err=True)
     return model
 
 
