@@ -15,7 +15,7 @@ from torch import nn
 
 from deeppruning.backends import Backend
 from deeppruning.backends.limits import Timeout
-from deeppruning.comparison import USUAL, Comparison, compare_methods
+from deeppruning.comparison import USUAL, Comparison, compare_methods, usable_methods
 from deeppruning.comparison.events import RivalObserver
 from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
@@ -282,6 +282,9 @@ def compare(
     goes on where it was stopped; more methods or seeds may be added later.
     """
     matched = Match.read(match, model) if match is not None else None
+    methods, note = usable_methods(methods)
+    if note:
+        warnings.warn(note, stacklevel=3)
     if matched is not None and (search is not None or shares):
         raise InputError("search options and FLOPs of a comparison come from the run it is matched to")
     folder = run_dir if run_dir is not None else match and Path(match) / "compare"

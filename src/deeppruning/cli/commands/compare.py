@@ -24,7 +24,7 @@ from deeppruning.cli.options.search import (
     search_options,
 )
 from deeppruning.cli.running import resumable
-from deeppruning.comparison import METHODS, USUAL, Comparison, MethodDone
+from deeppruning.comparison import METHODS, USUAL, Comparison, MethodDone, usable_methods
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
@@ -103,6 +103,9 @@ def compare(
     given = {key: settings[key] for key in ("data_dir", "download", "image_size", "mean", "std")}
     choice = BackendChoice.take(settings).or_as_in({})
     progress = _Progress(quiet=quiet, as_json=as_json)
+    usable, note = usable_methods(methods)
+    if note:
+        click.echo(note, err=True)
     backend = choice.make(search.threads, device or "auto", progress.say)
     with resumable(folder, "the same command"), entered(choice, backend, search.threads) as workers:
         loaded = Inputs(model, weights, settings["data"], settings["model_options"], **given).load()
@@ -114,7 +117,7 @@ def compare(
             loaded.network,
             loaded.splits.train,
             loaded.splits.test,
-            methods=methods,
+            methods=usable,
             match=match,
             shares=_shares(shares),
             seeds=seeds,
