@@ -13,6 +13,7 @@ from deeppruning.cli.display.progress import diverged_line
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.data import data_options
+from deeppruning.cli.options.headings import COMPARING, OUTPUT, GroupedCommand, under
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import model_argument, model_option, weights_option
 from deeppruning.cli.options.search import (
@@ -35,38 +36,44 @@ from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @model_argument
 @weights_option
 @model_option
 @data_options("digits")
-@click.option(
-    "--methods",
-    default=",".join(USUAL),
-    show_default=True,
-    help=f"Names with commas between, or all: {', '.join(METHODS)}.",
+@under(
+    COMPARING,
+    click.option(
+        "--methods",
+        default=",".join(USUAL),
+        show_default=True,
+        help=f"Names with commas between, or all: {', '.join(METHODS)}.",
+    ),
+    click.option(
+        "--match",
+        type=click.Path(path_type=Path),
+        metavar="RUN",
+        help="A run: its three picks take part, and their FLOPs are asked for. Its options hold for all.",
+    ),
+    click.option(
+        "--shares", metavar="S,S,S", help="Without --match: shares of the FLOPs to ask for, as 0.8,0.5,0.3."
+    ),
+    click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Repetitions."),
+    click.option(
+        "--images",
+        type=click.IntRange(min=1),
+        help="Fine-tune on a class-balanced part of so many training images. [all]",
+    ),
+    click.option(
+        "--test-images",
+        type=click.IntRange(min=1),
+        help="Measure errors on a class-balanced part of so many test images. [all]",
+    ),
 )
-@click.option(
-    "--match",
-    type=click.Path(path_type=Path),
-    metavar="RUN",
-    help="A run: its three picks take part, and their FLOPs are asked for. Its options hold for all.",
+@under(
+    OUTPUT,
+    click.option("--out", type=click.Path(path_type=Path), help="Folder for the comparison. [RUN/compare]"),
 )
-@click.option(
-    "--shares", metavar="S,S,S", help="Without --match: shares of the FLOPs to ask for, as 0.8,0.5,0.3."
-)
-@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Repetitions.")
-@click.option(
-    "--images",
-    type=click.IntRange(min=1),
-    help="Fine-tune on a class-balanced part of so many training images. [all]",
-)
-@click.option(
-    "--test-images",
-    type=click.IntRange(min=1),
-    help="Measure errors on a class-balanced part of so many test images. [all]",
-)
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the comparison. [RUN/compare]")
 @search_options
 @finetune_options(prefix=True)
 @backend_options()

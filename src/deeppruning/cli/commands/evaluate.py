@@ -9,6 +9,7 @@ import click
 import torch
 
 from deeppruning.cli.options.data import data_options, load_from_options
+from deeppruning.cli.options.headings import MACHINE, NETWORK, OUTPUT, GroupedCommand, under
 from deeppruning.cli.options.model import build_model, model_option, weights_option
 from deeppruning.cli.options.normalization import with_right_normalization
 from deeppruning.cli.options.thin import build_thin
@@ -19,18 +20,21 @@ from deeppruning.training.evaluate import evaluate as measure
 from deeppruning.training.weights import is_thin
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("model", required=False)
 @weights_option
-@click.option("--model", "named_model", metavar="SPEC", help="The same as MODEL.")
+@under(NETWORK, click.option("--model", "named_model", metavar="SPEC", help="The same as MODEL."))
 @model_option
 @data_options("digits")
-@click.option(
-    "--batch-size", type=click.IntRange(min=1), default=250, show_default=True, help="Images a pass."
+@under(
+    MACHINE,
+    click.option(
+        "--batch-size", type=click.IntRange(min=1), default=250, show_default=True, help="Images a pass."
+    ),
+    click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps."),
+    click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [all cores]"),
 )
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
-@click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [all cores]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@under(OUTPUT, click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text."))
 def evaluate(
     model: str | None, weights: Path | None, named_model: str | None, model_options: dict[str, Any],
     data: str, data_dir: Path | None, download: bool, image_size: tuple[int, int] | None,

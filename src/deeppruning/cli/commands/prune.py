@@ -14,6 +14,7 @@ from deeppruning.cli.display.progress import SearchProgress, make_progress
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.data import data_options
+from deeppruning.cli.options.headings import OUTPUT, TRAINING, GroupedCommand, under
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import model_argument, model_option, weights_option
 from deeppruning.cli.options.search import (
@@ -30,18 +31,26 @@ from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.training.folder import TrainFolder
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @model_argument
 @weights_option
 @model_option
 @data_options("digits")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the run. [runs/MODEL-DATA-pruned]")
+@under(
+    OUTPUT,
+    click.option(
+        "--out", type=click.Path(path_type=Path), help="Folder for the run. [runs/MODEL-DATA-pruned]"
+    ),
+)
 @search_options
 @finetune_options(prefix=True)
-@click.option(
-    "--train-epochs",
-    type=int,
-    help=f"Without --weights: epochs the network is trained for first. [{TrainConfig().epochs}]",
+@under(
+    TRAINING,
+    click.option(
+        "--train-epochs",
+        type=int,
+        help=f"Without --weights: epochs the network is trained for first. [{TrainConfig().epochs}]",
+    ),
 )
 @backend_options()
 @output_options
