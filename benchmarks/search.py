@@ -19,7 +19,7 @@ import torch
 from throughput import images
 
 from deeppruning.comparison.results import hypervolume
-from deeppruning.config import SearchConfig
+from deeppruning.config import USUAL_SAMPLE, SearchConfig
 from deeppruning.graph import ChannelGraph
 from deeppruning.importance import Evidence, genome_by
 from deeppruning.models import create_model
@@ -41,7 +41,7 @@ def seconds_a_candidate(model_name: str, data_dir: Path | None, rounds: int) -> 
     contexts = {}
     for kind in KINDS:
         config = SearchConfig() if kind == "refit" else SearchConfig.paper(evaluation=kind)
-        data, _ = images(config.sample, data_dir)
+        data, _ = images(USUAL_SAMPLE, data_dir)
         task = Classification(data, config, teacher=model)
         contexts[kind] = Context(graph, task, "flops", torch.zeros(1, 3, 32, 32), 0, refits=kind == "refit")
     evaluate_candidate(contexts["refit"], genomes[0])  # the original is looked at once a search
