@@ -21,7 +21,7 @@ import torch
 from throughput import images
 
 from deeppruning.comparison.results import hypervolume, read_comparison
-from deeppruning.config import SearchConfig
+from deeppruning.config import USUAL_SAMPLE, SearchConfig
 from deeppruning.graph import ChannelGraph
 from deeppruning.importance import Evidence, genome_by
 from deeppruning.models import create_model
@@ -49,7 +49,7 @@ def seconds_a_candidate(
     contexts = {}
     for kind in KINDS:
         config = SearchConfig() if kind == "refit" else SearchConfig.paper(evaluation=kind)
-        data, _ = images(config.sample, data_dir)
+        data, _ = images(USUAL_SAMPLE, data_dir)
         task = Classification(data, config, teacher=model)
         contexts[kind] = Context(graph, task, "flops", torch.zeros(1, 3, 32, 32), 0, refits=kind == "refit")
     start = time.process_time()

@@ -2,13 +2,20 @@
 
 import importlib
 import re
+import sys
 from pathlib import Path
 
 import click
 import pytest
 
 from deeppruning.cli.main import COMMANDS
+from deeppruning.system.extras import EXTRAS
 from test_layers import LAYERS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -23,6 +30,21 @@ def test_every_option_is_listed(name: str) -> None:
     section = "".join(listed if name == "compare" else listed[:1])
     flags = {flag for option in command.params if isinstance(option, click.Option) for flag in option.opts}
     assert {flag for flag in flags if f"`{flag}`" not in section} == set()
+
+
+def test_what_is_said_of_installing_is_true() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {name: tuple(needed) for name, needed in project["optional-dependencies"].items()}
+    assert {**extras, "dev": ()} == {**EXTRAS, "dev": ()}
+    # On Linux, pip's own PyTorch is the one for GPUs: the way to the small one is shown first.
+    readme = (ROOT / "README.md").read_text()
+    assert "pip install torch --index-url https://download.pytorch.org/whl/cpu && pip install ." in readme
+    assert {extra for extra in EXTRAS if f"'.[{extra}]'" not in readme} == set()
+    # The package is in no index: by its name alone, pip finds nothing.
+    sources = [*PAGES, *(ROOT / "src").rglob("*.py")]
+    assert [path.name for path in sources if re.search(r"pip install '?deeppruning", path.read_text())] == [
+        "extras.py"  # says so
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

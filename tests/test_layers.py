@@ -46,7 +46,14 @@ LAYERS = {
         {"rivalry"},
         {"setup"},
     ],
-    "cli": [{"main"}, {"display", "options"}, {"running"}, {"commands"}],
+    "cli": [
+        {"completion"},
+        {"main"},
+        {"display", "options"},
+        {"running"},
+        {"commands"},
+        {"completion_table"},
+    ],
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem != "__init__")
 

@@ -15,10 +15,10 @@ from torch import nn
 
 from deeppruning.backends import Backend
 from deeppruning.backends.limits import Timeout
-from deeppruning.comparison import USUAL, Comparison, compare_methods
+from deeppruning.comparison import USUAL, Comparison, compare_methods, usable_methods
 from deeppruning.comparison.events import RivalObserver
 from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
-from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError, refuse_unknown_parameters
 from deeppruning.objectives import Objective
 from deeppruning.pruning.evaluations import EVALUATIONS
@@ -82,6 +82,8 @@ def prune(
     )
     job = setup.job()
     setup.check_patterns(job.context.graph)
+    if setup.sample_note:
+        warnings.warn(setup.sample_note, stacklevel=3)
     if tables is None and setup.search.idle():  # the command line says so itself
         warnings.warn(
             f"no effect with strategy {setup.search.strategy} and evaluation {setup.search.evaluation}: "
@@ -175,7 +177,7 @@ def search(
             f"a search by inputs alone judges candidates after a refit, not by {options.evaluation!r}: there "
             "are no labels to train or count by; leave out evaluation, or use prune"
         )
-    batch = gather_inputs(inputs, options.sample)
+    batch = gather_inputs(inputs, options.sample or USUAL_SAMPLE)
     args, kwargs = part_of(as_call(batch), slice(1))
     setup = Setup(
         model=model,
@@ -280,6 +282,9 @@ def compare(
     goes on where it was stopped; more methods or seeds may be added later.
     """
     matched = Match.read(match, model) if match is not None else None
+    methods, note = usable_methods(methods)
+    if note:
+        warnings.warn(note, stacklevel=3)
     if matched is not None and (search is not None or shares):
         raise InputError("search options and FLOPs of a comparison come from the run it is matched to")
     folder = run_dir if run_dir is not None else match and Path(match) / "compare"
@@ -307,6 +312,8 @@ def compare(
         test_images=test_images,
         observer=observer,
     )
+    if setup.sample_note:
+        warnings.warn(setup.sample_note, stacklevel=3)
     config = {
         "targets": [target.name for target in rivalry.targets],
         "flops": [target.flops for target in rivalry.targets],

@@ -116,6 +116,7 @@ class TrainConfig(_Checked):
 
 
 STRATEGIES = ("guided", "paper")
+USUAL_SAMPLE = 1000  # the paper's
 
 # Where the paper has another value than we: its search to the letter.
 _PAPER_SEARCH: dict[str, Any] = {
@@ -152,7 +153,7 @@ class SearchConfig(_Checked):
     mutation: float = 0.1
     selection: str = "plus"
     parents: int = 1  # rho: how many of the three are recombined for one offspring
-    sample: int = 1000
+    sample: int | None = None  # images; by default USUAL_SAMPLE, or as many as the data has balanced
     evaluation: str = "refit"
     eval_epochs: int = 5
     eval_lr: float = 0.1
@@ -199,7 +200,8 @@ class SearchConfig(_Checked):
         _whole("parents", self.parents, 1)
         if self.parents > 3:
             raise InputError(f"parents must be 1, 2 or 3 (there are three to pick from), got {self.parents}")
-        _whole("sample", self.sample, 1)
+        if self.sample is not None:
+            _whole("sample", self.sample, 1)
         _one_of("evaluation", self.evaluation, EVALUATIONS)
         _whole("eval_epochs", self.eval_epochs, 0)
         _within("eval_lr", self.eval_lr, 0.0)

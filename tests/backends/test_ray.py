@@ -282,7 +282,7 @@ class TestBadInput:
 
     def test_ray_that_is_not_installed(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "ray", None)
-        with pytest.raises(InputError, match=r"pip install 'deeppruning-es\[ray\]'"):
+        with pytest.raises(InputError, match=r"pip install 'ray\[client\]>=2.40'"):
             dp.RayBackend().open(lambda context, item: item, None)
 
     @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Whole comparisons on real digits: matched to a run, stopped and gone on with, and refused."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import deeppruning as dp
+from cli_calls import call
 from deeppruning.cli.commands.compare import table
 from deeppruning.cli.main import cli
 from deeppruning.comparison import Comparison, MethodDone
@@ -112,6 +114,21 @@ def test_the_result_does_not_depend_on_the_workers(tmp_path: Path) -> None:
         )
         found.append([(row.method, row.flops, row.error_before, row.error_after) for row in comparison.rows])
     assert found[0] == found[1]
+
+
+def test_a_method_whose_package_is_missing_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pymoo", None)  # what Python does for a package that is absent
+    train, test = digits()
+    with (
+        pytest.warns(UserWarning, match=r"left out: nsga2 needs pymoo: pip install 'pymoo>=0\.6\.1'"),
+        pytest.raises(InputError, match="below 1"),  # the rest of the call is looked at as ever
+    ):
+        dp.compare(tiny_net(), train, test, methods="l1,nsga2", shares=(1.5,), run_dir=tmp_path / "a")
+    asked = ("resnet20", "--weights", tmp_path / "w.pt", "--shares", "0.5", "--out", tmp_path / "b")
+    with pytest.raises(InputError, match="no method that is named can run here: nsga2 needs pymoo"):
+        call("compare", *asked, "--methods", "nsga2")
 
 
 def test_refusals_come_before_any_work(run: Path, tmp_path: Path) -> None:

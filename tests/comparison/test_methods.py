@@ -1,5 +1,6 @@
 """Every method on one network of each family, at the FLOPs asked for."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from deeppruning.comparison import METHODS, USUAL, choose_methods
+from deeppruning.comparison import METHODS, USUAL, choose_methods, usable_methods
 from deeppruning.comparison.problem import Problem, Target
 from deeppruning.errors import InputError
 from deeppruning.importance.budget import TOLERANCE
@@ -96,3 +97,15 @@ def test_choosing_methods() -> None:
         choose_methods("l1,thinnet")
     with pytest.raises(InputError, match="no method"):
         choose_methods([])
+
+
+def test_methods_that_cannot_run_here_are_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert usable_methods(USUAL) == (list(USUAL), "")
+    monkeypatch.setitem(sys.modules, "pymoo", None)  # what Python does for a package that is absent
+    names, note = usable_methods("all")
+    lacking = [name for name, method in METHODS.items() if method.needs == "pymoo"]
+    assert names == [name for name in METHODS if name not in lacking] and "nsga2" in lacking
+    assert note == f"left out: {', '.join(lacking)} need pymoo: pip install 'pymoo>=0.6.1'"
+    assert usable_methods("l1,nsga2") == (["l1"], "left out: nsga2 needs pymoo: pip install 'pymoo>=0.6.1'")
+    with pytest.raises(InputError, match=r"no method that is named can run here: nsga2 needs pymoo: pip"):
+        usable_methods("nsga2")

@@ -128,7 +128,8 @@ def test_public_checkpoints_load_as_they_are(file, name, classes):
     model = create_model(name, num_classes=classes)
     load_weights(model, SHARED_WEIGHTS / file)
     loaded = model.state_dict()
-    stored = read_state_dict(SHARED_WEIGHTS / file)
+    names = read_state_dict(SHARED_WEIGHTS / file).items()
+    stored = {name.removeprefix("module."): tensor for name, tensor in names}
     assert all(torch.equal(loaded[key], value) for key, value in stored.items())
     absent = [key for key in loaded if key not in stored and "num_batches_tracked" not in key]
     assert absent == []

@@ -52,11 +52,66 @@ def test_weights_survive_the_round_trip(tmp_path, suffix):
 @pytest.mark.parametrize("wrapper", weights.WRAPPERS)
 @pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "module._orig_mod."])
 def test_training_states_are_unwrapped(tmp_path, wrapper, prefix):
-    state = {prefix + key: value for key, value in network().state_dict().items()}
+    stored, loaded = network(), network()
+    state = {prefix + key: value for key, value in stored.state_dict().items()}
     torch.save({"epoch": 3, wrapper: state, "best": np.float64(91.5)}, tmp_path / "state.pt")
-    found = read_state_dict(tmp_path / "state.pt")
-    assert list(found) == list(network().state_dict())
-    assert torch.equal(found["0.weight"], state[f"{prefix}0.weight"])
+    assert load_weights(loaded, tmp_path / "state.pt") == ""
+    assert_same(loaded, stored)
+
+
+def assert_same(loaded: nn.Module, stored: nn.Module) -> None:
+    for key, value in stored.state_dict().items():
+        assert torch.equal(loaded.state_dict()[key], value)
+
+
+WRAPPERS = ["model", "backbone", "module", "net", "_orig_mod", "ema_model", "lit"]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(names=st.lists(st.sampled_from(WRAPPERS), max_size=4), extra=st.booleans())
+def test_names_under_any_prefix_load(tmp_path, names, extra):
+    prefix = "".join(f"{name}." for name in names)
+    stored, loaded = network(), network()
+    state = {prefix + key: value for key, value in stored.state_dict().items()}
+    extra = extra and bool(prefix.replace("_orig_mod.", ""))
+    state |= {"criterion.weight": torch.ones(4), "teacher.0.weight": torch.ones(2)} if extra else {}
+    # As Lightning writes it.
+    torch.save({"state_dict": state, "hyper_parameters": {"lr": 0.1}, "epoch": 3}, tmp_path / "last.ckpt")
+    note = load_weights(loaded, tmp_path / "last.ckpt")
+    assert_same(loaded, stored)
+    assert ("2 left out: criterion.weight, teacher.0.weight" in note) if extra else note == ""
+
+
+def test_wrappers_of_torch_itself(tmp_path):
+    stored, loaded = network(), network()
+    averaged = torch.optim.swa_utils.AveragedModel(nn.DataParallel(stored))
+    torch.save(averaged.state_dict(), tmp_path / "ema.pt")
+    assert load_weights(loaded, tmp_path / "ema.pt").endswith("'module.module.'; 1 left out: n_averaged")
+    assert_same(loaded, stored)
+
+
+def test_a_network_that_is_wrapped_itself_keeps_its_names(tmp_path):
+    stored, loaded = (nn.ModuleDict({"module": network()}) for _ in range(2))
+    torch.save(stored.state_dict(), tmp_path / "net.pt")
+    assert load_weights(loaded, tmp_path / "net.pt") == ""
+    assert_same(loaded, stored)
+
+
+def test_of_several_networks_the_one_of_the_usual_name_is_taken(tmp_path):
+    stored, other, loaded = network(), network(), network()
+    both = nn.ModuleDict({"teacher": other, "model": stored})
+    torch.save({"state_dict": both.state_dict()}, tmp_path / "both.ckpt")
+    assert "under 'model.'; 9 left out: teacher.0.weight" in load_weights(loaded, tmp_path / "both.ckpt")
+    assert_same(loaded, stored)
+    torch.save(nn.ModuleDict({"left": other, "right": stored}).state_dict(), tmp_path / "twins.pt")
+    with pytest.raises(WeightsError, match=r"holds 2 networks that fit Sequential, under left\., right\."):
+        load_weights(loaded, tmp_path / "twins.pt")
+
+
+def test_a_misfit_under_a_prefix_is_told_by_the_names_of_the_network(tmp_path):
+    torch.save(nn.ModuleDict({"model": network(classes=9)}).state_dict(), tmp_path / "nine.pt")
+    with pytest.raises(WeightsError, match=r"not fit Sequential under 'model\.': 2 of another shape: 3\."):
+        load_weights(network(), tmp_path / "nine.pt")
 
 
 def test_batch_counters_may_be_absent(tmp_path):

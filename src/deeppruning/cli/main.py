@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from deeppruning.cli.completion import light_command
 from deeppruning.errors import DeepPruningError, unknown
 from deeppruning.version import __version__
 
@@ -39,6 +40,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        light = light_command(cmd_name, COMMANDS[cmd_name]) if ctx.resilient_parsing else None
+        if light is not None:  # the tab key was pressed
+            return light
         module = importlib.import_module(f"deeppruning.cli.commands.{cmd_name}")
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
@@ -55,7 +59,8 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        misspelt = args and not args[0].startswith("-") and args[0] not in COMMANDS
+        if misspelt and not ctx.resilient_parsing:
             raise unknown("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 

@@ -13,11 +13,14 @@ from deeppruning.backends import Backend
 from deeppruning.cli.display.outcome import conclude, keep_latencies
 from deeppruning.cli.display.progress import SearchProgress
 from deeppruning.cli.main import INTERRUPTED
-from deeppruning.cli.options.inputs import Loaded
+from deeppruning.cli.options.backend import BackendChoice
+from deeppruning.cli.options.inputs import Inputs, Loaded
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import DeepPruningError, RunError
 from deeppruning.pruning.result import Result
+from deeppruning.pruning.setup import Setup, settle_sample
 from deeppruning.runs.folder import CONFIG
+from deeppruning.training.evaluate import outputs_on
 
 
 @contextmanager
@@ -41,6 +44,33 @@ def resumable(run_dir: Path, again: str) -> Iterator[None]:
         raise RunError(f"{error}\nwhat was done is kept; go on with: {again}") from error
 
 
+def check_untrained(
+    inputs: Inputs,
+    search: SearchConfig,
+    finetune: FinetuneConfig,
+    choice: BackendChoice,
+    backend: Backend | None,
+    device: str,
+) -> None:
+    """Refuse, before hours go into its training, all that `start` would refuse of a trained network."""
+    with torch.random.fork_rng():
+        loaded = inputs.load()
+        setup = Setup(
+            model=loaded.network,
+            train=loaded.splits.train,
+            test=loaded.splits.test,
+            search=search,
+            finetune=finetune,
+            workers=choice.local_workers(search.threads),
+            device=device,
+            backend=backend,
+            candidate_timeout=choice.local_timeout(),
+            objective=loaded.objective,
+        )
+        setup.check_patterns(setup.job().context.graph)
+        outputs_on(loaded.network, loaded.splits.test.subset(torch.arange(1)))
+
+
 def start(
     out: Path,
     loaded: Loaded,
@@ -53,6 +83,9 @@ def start(
 ) -> Result:
     """Begin a run in a new folder and see it through; `run_table` says where it runs, for its config."""
     progress.say(loaded.normalization_line)
+    search, note = settle_sample(search, loaded.splits.train)
+    if note:
+        progress.say(note)
     with progress:
         result = api.prune(
             loaded.network,

@@ -1,7 +1,7 @@
 """Other ways to prune, asked for the same FLOPs and fine-tuned alike, on the user's own model and data."""
 
 from deeppruning.comparison.events import MethodDone
-from deeppruning.comparison.methods.registry import USUAL, choose_methods, register_method
+from deeppruning.comparison.methods.registry import USUAL, choose_methods, register_method, usable_methods
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.comparison.results import Comparison
 from deeppruning.comparison.rivalry import Rivalry, compare_methods
@@ -20,4 +20,5 @@ __all__ = [
     "choose_methods",
     "compare_methods",
     "register_method",
+    "usable_methods",
 ]

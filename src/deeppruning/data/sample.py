@@ -20,12 +20,9 @@ def balanced_sample(data: ImageSet, size: int, seed: int) -> ImageSet:
     if size < 1:
         raise InputError(f"a sample must hold at least 1 image, got {size}")
     generator = torch.Generator().manual_seed(seed)
-    base, extra = divmod(size, data.num_classes)
-    wanted = torch.full((data.num_classes,), base)
-    wanted[torch.randperm(data.num_classes, generator=generator)[:extra]] += 1
-    available = torch.bincount(data.labels, minlength=data.num_classes)
+    wanted, available = _wanted(data, size, generator), _available(data)
     for index in (wanted > available).nonzero().flatten().tolist():
-        most = int(available.min()) * data.num_classes
+        most = most_balanced(data)
         raise InputError(
             f"a balanced sample of {size} needs {int(wanted[index])} images of class "
             f"{data.classes[index]!r}, which has {int(available[index])}; "
@@ -37,6 +34,38 @@ def balanced_sample(data: ImageSet, size: int, seed: int) -> ImageSet:
         picks = torch.randperm(len(members), generator=generator)[: int(wanted[index])]
         chosen.append(members[picks])
     return data.subset(torch.cat(chosen).sort().values)
+
+
+def has_balanced(data: ImageSet, size: int, seed: int) -> bool:
+    """Whether `balanced_sample` finds enough images of every class."""
+    wanted = _wanted(data, size, torch.Generator().manual_seed(seed))
+    return bool((wanted <= _available(data)).all())
+
+
+def most_balanced(data: ImageSet) -> int:
+    """How many images there are when every class gives as many as the smallest has.
+
+    >>> most_balanced(ImageSet(torch.zeros(5, 1, 2, 2), torch.tensor([0, 0, 0, 1, 1]), ("a", "b")))
+    4
+    """
+    return int(_available(data).min()) * data.num_classes
+
+
+def smallest_class(data: ImageSet) -> str:
+    """The name of the class with the fewest images."""
+    return data.classes[int(_available(data).argmin())]
+
+
+def _wanted(data: ImageSet, size: int, generator: torch.Generator) -> torch.Tensor:
+    """How many images each class gives to a balanced sample; the generator says which give one more."""
+    base, extra = divmod(size, data.num_classes)
+    wanted = torch.full((data.num_classes,), base)
+    wanted[torch.randperm(data.num_classes, generator=generator)[:extra]] += 1
+    return wanted
+
+
+def _available(data: ImageSet) -> torch.Tensor:
+    return torch.bincount(data.labels, minlength=data.num_classes)
 
 
 def split_balanced(data: ImageSet, first: int) -> tuple[ImageSet, ImageSet]:

@@ -12,6 +12,7 @@ from deeppruning.data.images import Normalization
 from deeppruning.errors import InputError
 from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.registry import Registry
+from deeppruning.system.extras import how_to_install
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +36,12 @@ class Format:
     write: Callable[[Export, Path], float]  # gives the largest difference from PyTorch's outputs
     detail: str = ""  # told beside the file that was written; the name where there is none
     needs: tuple[str, ...] = ()  # packages that do not come with this one
-    extra: str = ""  # pip install deeppruning-es[extra] brings them
     graph: bool = True  # holds the computation and not only weights, so that a normalisation can be folded in
 
     def check(self, *, normalize: bool) -> None:
         """Refuse what this format cannot do, before any work."""
         for package in self.needs:
-            require(package, what=self.detail.split(",")[0] or self.name, extra=self.extra)
+            require(package, what=self.detail.split(",")[0] or self.name)
         if normalize and not self.graph:
             raise InputError(
                 f"{self.name} holds weights only, so nothing can be folded in; "
@@ -52,11 +52,9 @@ class Format:
 FORMATS: Registry[Format] = Registry("format", "deeppruning.exporting")
 
 
-def require(package: str, *, what: str, extra: str) -> Any:
+def require(package: str, *, what: str) -> Any:
     """An optional package, or an error that says what needs it and how to get it."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise InputError(
-            f"{what} needs the package {package}: pip install deeppruning-es[{extra}]"
-        ) from error
+        raise InputError(f"{what} needs the package {package}: {how_to_install(package)}") from error

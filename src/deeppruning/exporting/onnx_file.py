@@ -74,7 +74,7 @@ def export_onnx(
 
 def require(package: str) -> Any:
     """A package that ONNX files need."""
-    return formats.require(package, what="ONNX", extra="onnx")
+    return formats.require(package, what="ONNX")
 
 
 def has_onnx() -> bool:
@@ -197,7 +197,6 @@ FORMATS.add(
         write=_write,
         detail=f"ONNX, opset {OPSET}",
         needs=("onnx", "onnxruntime"),
-        extra="onnx",
     ),
     place=10,
 )

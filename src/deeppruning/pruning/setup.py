@@ -14,10 +14,10 @@ from deeppruning.backends import Backend
 from deeppruning.backends.limits import AUTO, Timeout, read_timeout
 from deeppruning.backends.local import local_backend
 from deeppruning.backends.registry import Wanted
-from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.data.convert import as_image_set
 from deeppruning.data.images import ImageSet, measure_normalization
-from deeppruning.data.sample import balanced_sample
+from deeppruning.data.sample import balanced_sample, has_balanced, most_balanced, smallest_class
 from deeppruning.data.splits import check_fits, check_pixels
 from deeppruning.errors import DataError, InputError, unknown
 from deeppruning.graph import ChannelGraph
@@ -51,6 +51,7 @@ class Setup:
     objective: Objective | str | Callable[[nn.Module], float] | None = None
     example_input: Any = None
     observer: Observer = ignore
+    sample_note = ""  # why a sample whose size nobody asked for is a small one; no option, hence no field
 
     @property
     def tuning(self) -> FinetuneConfig:
@@ -126,7 +127,8 @@ class Setup:
         if self.train is None:
             raise InputError("training data is needed: pass train, or a task of your own with example_input")
         train, test = _image_sets(self.train, self.test)
-        size = min(self.search.sample, len(train))
+        self.search, self.sample_note = settle_sample(self.search, train)
+        size = min(self.search.sample or USUAL_SAMPLE, len(train))
         return Classification(
             sample=balanced_sample(train, size, self.search.seed),
             search=self.search,
@@ -142,9 +144,10 @@ class Setup:
         if not EVALUATIONS.find(self.search.evaluation).refits:
             return False
         if isinstance(task, Classification) and len(task.sample) < 2 * FEWEST:
+            why = f" ({self.sample_note})" if self.sample_note else ""
             raise InputError(
                 f"a refit needs at least {FEWEST} images to learn from and as many to be judged on, the "
-                f"sample has {len(task.sample)}: give {2 * FEWEST} or more, or choose another evaluation"
+                f"sample has {len(task.sample)}{why}: give {2 * FEWEST} or more, or choose another evaluation"
             )
         return True
 
@@ -175,6 +178,25 @@ class Setup:
         return described
 
 
+def settle_sample(search: SearchConfig, train: ImageSet) -> tuple[SearchConfig, str]:
+    """The same search with a size for its sample, where none was asked for, and why it is not the usual one.
+
+    >>> data = ImageSet(torch.zeros(70, 1, 2, 2), torch.arange(70).clamp(max=50) // 50, ("a", "b"))
+    >>> settle_sample(SearchConfig(), data)[1]
+    "the sample has 40 images, 20 of each class: the smallest class, 'b', has no more"
+    """
+    if search.sample is not None:
+        return search, ""
+    most = most_balanced(train)
+    if most == 0 or has_balanced(train, min(USUAL_SAMPLE, len(train)), search.seed):
+        return replace(search, sample=USUAL_SAMPLE), ""
+    note = (
+        f"the sample has {most} images, {most // train.num_classes} of each class: the smallest class, "
+        f"{smallest_class(train)!r}, has no more"
+    )
+    return replace(search, sample=most), note
+
+
 def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -> ChannelGraph:
     """The network understood as the search's options say; refused if it could not lose a single filter."""
     by_paper = getattr(model, "paper_excludes", ()) if search.encoding == "paper" else ()
@@ -188,6 +210,12 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
     )
     if graph.num_genes == 0:
         raise InputError(f"nothing of this network can be pruned:\n{graph}")
+    if graph.repair(~graph.full_genome()).all():
+        raise InputError(
+            f"nothing of this network can be pruned: every layer must keep at least {search.min_channels} "
+            f"filters and a multiple of {search.round_to}, which is all it has; lower min_channels or "
+            f"round_to\n{graph}"
+        )
     if search.strategy == "guided" and search.objective in ("flops", "params"):
         price = graph.flops if search.objective == "flops" else graph.params
         least = price(~graph.full_genome()) / price(graph.full_genome())
@@ -196,12 +224,6 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
                 f"the search is to end at {search.high:.0%} of the original's {search.objective}, but this "
                 f"network cannot be cut below {least:.1%}: raise high"
             )
-    if graph.repair(~graph.full_genome()).all():
-        raise InputError(
-            f"nothing of this network can be pruned: every layer must keep at least {search.min_channels} "
-            f"filters and a multiple of {search.round_to}, which is all it has; lower min_channels or "
-            f"round_to\n{graph}"
-        )
     return graph
 
 

@@ -6,6 +6,7 @@
 {'offspring': 4}
 """
 
+import os
 import sys
 from collections.abc import Collection, Mapping
 from functools import cached_property
@@ -126,7 +127,11 @@ class RunFolder:
 def refuse_occupied(path: Path) -> None:
     """Raise unless a run can be started in this folder, which may be absent."""
     if not path.is_dir():
+        if path.exists():
+            raise RunError(f"{path} is a file, so no run can be kept in it; choose another folder")
         return
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise RunError(f"{path} cannot be written to; choose another folder")
     if (path / CONFIG).exists():
         raise RunError(
             f"{path} already holds a run; continue it with `{command('resume', path)}` "

@@ -20,10 +20,14 @@ from deeppruning.data.bounds import check_unpacked
 from deeppruning.data.images import Normalization
 from deeppruning.errors import DAMAGE, DataError, InputError, WeightsError
 from deeppruning.training.finite import learnt, not_finite
+from deeppruning.training.prefixes import COUNTER, find_network
 from deeppruning.training.tensors import read_tensors
 
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "params")
 NORMALIZATION_KEY = "normalization"
+THIN = (
+    "It is a solution of a run, a thin network: `deeppruning evaluate` and deeppruning.load take it as it is."
+)
 LISTED_AT_MOST = 5
 SHOWN_AT_MOST = 200  # characters of a value that is not what it should be
 DEEPEST = 8  # tables within tables, of which the innermost is the state dict
@@ -42,14 +46,22 @@ _NUMPY_GLOBALS: list[Any] = [
 ]
 
 
-def load_weights(model: nn.Module, path: str | Path) -> None:
+def load_weights(model: nn.Module, path: str | Path) -> str:
     """Put the weights of a file into a network, in place; any entry that does not fit is an error.
 
-    Batch counters (num_batches_tracked) may be absent, as they are in files of older torch versions.
+    Batch counters (num_batches_tracked) may be absent, as they are in files of older torch versions. Names
+    may lie under the prefix of a wrapper (`model.`, `module.`); a note that tells what was left out beside
+    it is returned, empty where nothing was.
     """
-    given = read_state_dict(path)
     wanted = {key: value for key, value in model.state_dict().items() if isinstance(value, Tensor)}
-    missing = [key for key in wanted if key not in given and not key.endswith(".num_batches_tracked")]
+    found = find_network(read_state_dict(path), wanted)
+    given = found.state
+    if found.rivals:
+        raise WeightsError(
+            f"{path} holds {1 + len(found.rivals)} networks that fit {type(model).__name__}, under "
+            f"{', '.join((found.prefix, *found.rivals))}; save the state_dict() of one of them alone"
+        )
+    missing = [key for key in wanted if key not in given and not key.endswith(COUNTER)]
     unexpected = [key for key in given if key not in wanted]
     reshaped = [
         f"{key} (file {_shape(given[key])}, network {_shape(wanted[key])})"
@@ -62,9 +74,10 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
         _listed("of another shape", reshaped),
     ]
     if missing or unexpected or reshaped:
+        where = f" under {found.prefix!r}" if found.prefix else ""
         raise WeightsError(
-            f"{path} does not fit {type(model).__name__}: {'; '.join(filter(None, problems))}. "
-            "Check the network's name, its options and the number of classes."
+            f"{path} does not fit {type(model).__name__}{where}: {'; '.join(filter(None, problems))}. "
+            + (THIN if is_thin(path) else "Check the network's name, its options and the number of classes.")
         )
     check_given(path, model, given)
     try:
@@ -73,6 +86,14 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
         raise WeightsError(
             f"{path} holds weights that {type(model).__name__} cannot take: {error}"
         ) from error
+    left_out = _listed("left out", list(found.outside))
+    return f"{path}: weights taken from under {found.prefix!r}; {left_out}" if left_out else ""
+
+
+def is_thin(path: str | Path) -> bool:
+    """Whether a file is a solution of a run: it records how its network was cut."""
+    path = _checked(Path(path))
+    return path.suffix == ".safetensors" and "cut" in read_tensors(path)[1]
 
 
 def check_given(path: str | Path, model: nn.Module, given: Mapping[str, Tensor]) -> None:
@@ -86,7 +107,7 @@ def check_given(path: str | Path, model: nn.Module, given: Mapping[str, Tensor])
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a weights file by name, on the CPU, without the prefixes that wrappers leave."""
+    """The tensors of a weights file by name, on the CPU."""
     path = _checked(Path(path))
     if path.suffix == ".safetensors":
         state, _ = read_tensors(path)
@@ -94,9 +115,6 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
         state = _state_inside(_read_torch(path), path)
     if not state:
         raise WeightsError(f"{path} holds no tensors; save the network's state_dict()")
-    state = {key.replace("_orig_mod.", ""): tensor for key, tensor in state.items()}
-    while all(key.startswith("module.") for key in state):
-        state = {key.removeprefix("module."): tensor for key, tensor in state.items()}
     return state
 
 

@@ -8,8 +8,9 @@ from types import ModuleType
 
 from deeppruning.errors import InputError
 from deeppruning.system.device import available_threads
+from deeppruning.system.extras import how_to_install
 
-INSTALL = "pip install 'deeppruning-es[ray]'"
+INSTALL = how_to_install("ray")
 _PATIENCE = 10.0  # seconds for a head node to accept a connection, and again to answer
 _users = 0
 _opened_for: str | None = None  # the address, for an error; None while the connection is not ours

@@ -102,7 +102,8 @@ def _footnote(figures: Mapping[str, Any]) -> str:
     missing = (
         ""
         if figures["onnxruntime"]
-        else "; onnxruntime not measured: needs deeppruning-es[onnx], the processor and an exportable network"
+        else "; onnxruntime not measured: needs the packages onnx and onnxruntime, the processor and a "
+        "network that can be exported"
     )
     return (
         f"(latency: median and half the quartile distance, {where}, networks in turns; peak memory: weights "

@@ -13,6 +13,7 @@ from deeppruning.cli.display.progress import diverged_line
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.data import data_options
+from deeppruning.cli.options.headings import COMPARING, OUTPUT, GroupedCommand, under
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import model_argument, model_option, weights_option
 from deeppruning.cli.options.search import (
@@ -24,48 +25,55 @@ from deeppruning.cli.options.search import (
     search_options,
 )
 from deeppruning.cli.running import resumable
-from deeppruning.comparison import METHODS, USUAL, Comparison, MethodDone
+from deeppruning.comparison import METHODS, USUAL, Comparison, MethodDone, usable_methods
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
+from deeppruning.pruning.setup import settle_sample
 from deeppruning.reporting import write_report
 from deeppruning.reporting.comparison_plot import write_rivals_plot
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @model_argument
 @weights_option
 @model_option
 @data_options("digits")
-@click.option(
-    "--methods",
-    default=",".join(USUAL),
-    show_default=True,
-    help=f"Names with commas between, or all: {', '.join(METHODS)}.",
+@under(
+    COMPARING,
+    click.option(
+        "--methods",
+        default=",".join(USUAL),
+        show_default=True,
+        help=f"Names with commas between, or all: {', '.join(METHODS)}.",
+    ),
+    click.option(
+        "--match",
+        type=click.Path(path_type=Path),
+        metavar="RUN",
+        help="A run: its three picks take part, and their FLOPs are asked for. Its options hold for all.",
+    ),
+    click.option(
+        "--shares", metavar="S,S,S", help="Without --match: shares of the FLOPs to ask for, as 0.8,0.5,0.3."
+    ),
+    click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Repetitions."),
+    click.option(
+        "--images",
+        type=click.IntRange(min=1),
+        help="Fine-tune on a class-balanced part of so many training images. [all]",
+    ),
+    click.option(
+        "--test-images",
+        type=click.IntRange(min=1),
+        help="Measure errors on a class-balanced part of so many test images. [all]",
+    ),
 )
-@click.option(
-    "--match",
-    type=click.Path(path_type=Path),
-    metavar="RUN",
-    help="A run: its three picks take part, and their FLOPs are asked for. Its options hold for all.",
+@under(
+    OUTPUT,
+    click.option("--out", type=click.Path(path_type=Path), help="Folder for the comparison. [RUN/compare]"),
 )
-@click.option(
-    "--shares", metavar="S,S,S", help="Without --match: shares of the FLOPs to ask for, as 0.8,0.5,0.3."
-)
-@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Repetitions.")
-@click.option(
-    "--images",
-    type=click.IntRange(min=1),
-    help="Fine-tune on a class-balanced part of so many training images. [all]",
-)
-@click.option(
-    "--test-images",
-    type=click.IntRange(min=1),
-    help="Measure errors on a class-balanced part of so many test images. [all]",
-)
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the comparison. [RUN/compare]")
 @search_options
 @finetune_options(prefix=True)
 @backend_options()
@@ -102,15 +110,21 @@ def compare(
     given = {key: settings[key] for key in ("data_dir", "download", "image_size", "mean", "std")}
     choice = BackendChoice.take(settings).or_as_in({})
     progress = _Progress(quiet=quiet, as_json=as_json)
+    usable, note = usable_methods(methods)
+    if note:
+        click.echo(note, err=True)
     backend = choice.make(search.threads, device or "auto", progress.say)
     with resumable(folder, "the same command"), entered(choice, backend, search.threads) as workers:
         loaded = Inputs(model, weights, settings["data"], settings["model_options"], **given).load()
         progress.say(loaded.normalization_line)
+        search, note = settle_sample(search, loaded.splits.train)
+        if note:
+            progress.say(note)
         comparison = api.compare(
             loaded.network,
             loaded.splits.train,
             loaded.splits.test,
-            methods=methods,
+            methods=usable,
             match=match,
             shares=_shares(shares),
             seeds=seeds,

@@ -9,30 +9,41 @@ import click
 import torch
 
 from deeppruning.cli.options.data import data_options, load_from_options
-from deeppruning.cli.options.model import build_model, model_argument, model_option, weights_option
+from deeppruning.cli.options.headings import MACHINE, NETWORK, OUTPUT, GroupedCommand, under
+from deeppruning.cli.options.model import build_model, model_option, weights_option
 from deeppruning.cli.options.normalization import with_right_normalization
+from deeppruning.cli.options.thin import build_thin
+from deeppruning.errors import InputError
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import available_threads, choose_device
 from deeppruning.training.evaluate import evaluate as measure
+from deeppruning.training.weights import is_thin
 
 
-@click.command()
-@model_argument
+@click.command(cls=GroupedCommand)
+@click.argument("model", required=False)
 @weights_option
+@under(NETWORK, click.option("--model", "named_model", metavar="SPEC", help="The same as MODEL."))
 @model_option
 @data_options("digits")
-@click.option(
-    "--batch-size", type=click.IntRange(min=1), default=250, show_default=True, help="Images a pass."
+@under(
+    MACHINE,
+    click.option(
+        "--batch-size", type=click.IntRange(min=1), default=250, show_default=True, help="Images a pass."
+    ),
+    click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps."),
+    click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [all cores]"),
 )
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
-@click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [all cores]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@under(OUTPUT, click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text."))
 def evaluate(
-    model: str, weights: Path | None, model_options: dict[str, Any], data: str, data_dir: Path | None,
-    download: bool, image_size: tuple[int, int] | None, mean: tuple[float, ...] | None,
-    std: tuple[float, ...] | None, batch_size: int, device: str, threads: int | None, as_json: bool,
+    model: str | None, weights: Path | None, named_model: str | None, model_options: dict[str, Any],
+    data: str, data_dir: Path | None, download: bool, image_size: tuple[int, int] | None,
+    mean: tuple[float, ...] | None, std: tuple[float, ...] | None, batch_size: int, device: str,
+    threads: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the test error, loss and speed of MODEL on the test images.
+
+    Weights may be a solution of a run: then MODEL is needed only for a class of your own.
 
     Images are normalised by --mean and --std if given, else as the weights file records, else as is
     customary for the data set; the output says which.
@@ -40,14 +51,25 @@ def evaluate(
     \b
     Example:
       deeppruning evaluate resnet20 --weights runs/base/model.safetensors --data digits
+      deeppruning evaluate --weights runs/thin/knee.safetensors --data digits
     """
     keep_freed_memory()
+    if model is not None and named_model not in (None, model):
+        raise InputError(f"MODEL is {model!r} and --model {named_model!r}; leave one out")
+    spec = model or named_model
+    thin = weights if weights is not None and is_thin(weights) else None
+    if spec is None and thin is None:
+        raise InputError("say which network: MODEL, or --weights with a solution of a run, which records it")
     torch.set_num_threads(threads or min(torch.get_num_threads(), available_threads()))
     splits = load_from_options(
         data, data_dir=data_dir, download=download, image_size=image_size, mean=mean, std=std
     )
     splits, source = with_right_normalization(splits, weights, given=mean is not None)
-    network = build_model(model, splits.test, weights, model_options)
+    network = (
+        build_thin(thin, splits.test, spec, model_options)
+        if thin is not None
+        else build_model(str(spec), splits.test, weights, model_options)
+    )
     result = measure(network, splits.test, batch_size=batch_size, device=choose_device(device))
     used = splits.test.normalization
     if as_json:

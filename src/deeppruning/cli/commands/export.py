@@ -56,7 +56,8 @@ def export(
 
     The file is run (ONNX: in onnxruntime) on random inputs in batches of 1 and 3 and its outputs are
     compared with PyTorch's; a file that differs is not kept. The batch size is free. --weights is for
-    --solution original only, in place of the run's own copy. ONNX needs: pip install deeppruning-es[onnx]
+    --solution original only, in place of the run's own copy. ONNX needs the packages onnx,
+    onnxruntime and onnxscript.
 
     \b
     Example:

@@ -10,6 +10,7 @@ import click
 from deeppruning import api
 from deeppruning.cli.display.outcome import read_rows, table
 from deeppruning.cli.display.progress import make_progress
+from deeppruning.cli.options.headings import FINETUNING, MACHINE, GroupedCommand, under
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import weights_option
 from deeppruning.cli.options.search import finetune_options, finetune_settings, output_options, run_argument
@@ -21,11 +22,17 @@ from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import choose_device
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @run_argument
-@click.option("--candidate", type=int, required=True, help="The candidate's id, as in the report.")
+@under(
+    FINETUNING,
+    click.option("--candidate", type=int, required=True, help="The candidate's id, as in the report."),
+)
 @finetune_options(prefix=False)
-@click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [as in the run]")
+@under(
+    MACHINE,
+    click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [as in the run]"),
+)
 @weights_option
 @trust_options("model", "data", "objective")
 @output_options

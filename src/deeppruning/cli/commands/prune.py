@@ -4,20 +4,19 @@ import contextlib
 import re
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
-import torch
 
 from deeppruning.cli.commands.train import train
 from deeppruning.cli.display.progress import SearchProgress, make_progress
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.config_file import config_option
-from deeppruning.cli.options.data import data_options, load_from_options
+from deeppruning.cli.options.data import data_options
+from deeppruning.cli.options.headings import OUTPUT, TRAINING, GroupedCommand, under
 from deeppruning.cli.options.inputs import Inputs
-from deeppruning.cli.options.model import build_model, model_argument, model_option, weights_option
+from deeppruning.cli.options.model import model_argument, model_option, weights_option
 from deeppruning.cli.options.search import (
     finetune_config,
     finetune_options,
@@ -25,26 +24,33 @@ from deeppruning.cli.options.search import (
     search_config,
     search_options,
 )
-from deeppruning.cli.running import resumable, start
-from deeppruning.config import SearchConfig, TrainConfig
-from deeppruning.pruning.setup import example_image, prunable_graph
+from deeppruning.cli.running import check_untrained, resumable, start
+from deeppruning.config import TrainConfig
 from deeppruning.runs.folder import refuse_occupied
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.training.folder import TrainFolder
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @model_argument
 @weights_option
 @model_option
 @data_options("digits")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the run. [runs/MODEL-DATA-pruned]")
+@under(
+    OUTPUT,
+    click.option(
+        "--out", type=click.Path(path_type=Path), help="Folder for the run. [runs/MODEL-DATA-pruned]"
+    ),
+)
 @search_options
 @finetune_options(prefix=True)
-@click.option(
-    "--train-epochs",
-    type=int,
-    help=f"Without --weights: epochs the network is trained for first. [{TrainConfig().epochs}]",
+@under(
+    TRAINING,
+    click.option(
+        "--train-epochs",
+        type=int,
+        help=f"Without --weights: epochs the network is trained for first. [{TrainConfig().epochs}]",
+    ),
 )
 @backend_options()
 @output_options
@@ -90,8 +96,10 @@ def prune(
     with resumable(out, again), entered(choice, backend, search.threads) as progress.state.workers:
         if weights is None:
             progress.say("no --weights given, so there is no trained network yet")
-            check_prunable(model, data, options, search, **given)
             epochs = TrainConfig().epochs if train_epochs is None else train_epochs
+            TrainConfig(epochs=epochs)
+            untrained = Inputs(model, None, data, options, objective=function, **given)
+            check_untrained(untrained, search, finetune, choice, backend, chosen_device)
             weights = train_first(
                 context, out, progress, quiet=quiet, as_json=as_json, model=model, model_options=options,
                 data=data, epochs=epochs, seed=search.seed, device=chosen_device, **given,
@@ -99,16 +107,6 @@ def prune(
         loaded = Inputs(model, weights, data, options, objective=function, **given).load()
         run_table = {"device": chosen_device, **choice.table(search.threads)}
         start(out, loaded, search, finetune, progress, run_table, backend=backend)
-
-
-def check_prunable(
-    model: str, data: str, options: Mapping[str, Any], search: SearchConfig, **given: Any
-) -> None:
-    """Refuse a network that has nothing to prune before hours go into its training."""
-    images = load_from_options(data, **given).train
-    with torch.random.fork_rng():
-        network = build_model(model, images, None, options)
-        prunable_graph(network, example_image(network, images), search)
 
 
 def train_first(

@@ -11,6 +11,7 @@ from deeppruning import api
 from deeppruning.cli.display.outcome import conclude, keep_latencies
 from deeppruning.cli.display.progress import make_progress
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
+from deeppruning.cli.options.headings import GroupedCommand
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import weights_option
 from deeppruning.cli.options.search import output_options, run_argument
@@ -22,7 +23,7 @@ from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.system.allocator import keep_freed_memory
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @run_argument
 @weights_option
 @trust_options("model", "data", "objective")

@@ -13,6 +13,7 @@ from torch import nn
 from deeppruning.cli.display.training import TrainingProgress
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.data import data_options, load_from_options
+from deeppruning.cli.options.headings import MACHINE, OUTPUT, TRAINING, GroupedCommand, under
 from deeppruning.cli.options.model import build_model, model_argument, model_option, weights_option
 from deeppruning.cli.options.normalization import with_right_normalization
 from deeppruning.config import SCHEDULES, TrainConfig
@@ -61,21 +62,25 @@ def training_options(command: Any) -> Any:
         _setting("cutout", int, "Side of the square blanked at random, 0 for none."),
         _setting("seed", int, "Seed of everything random."),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return under(TRAINING, *options)(command)
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @model_argument
 @weights_option
 @model_option
 @data_options("digits")
 @training_options
-@click.option("--out", type=click.Path(path_type=Path), help="Folder to write to. [runs/MODEL-DATA]")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
-@click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [all cores]")
-@click.option("--quiet", is_flag=True, help="Print the final test error only.")
+@under(
+    OUTPUT,
+    click.option("--out", type=click.Path(path_type=Path), help="Folder to write to. [runs/MODEL-DATA]"),
+)
+@under(
+    MACHINE,
+    click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps."),
+    click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [all cores]"),
+)
+@under(OUTPUT, click.option("--quiet", is_flag=True, help="Print the final test error only."))
 @config_option
 def train(
     model: str, weights: Path | None, model_options: dict[str, Any], data: str, data_dir: Path | None,

@@ -10,7 +10,7 @@ import click
 from deeppruning.backends import Backend
 from deeppruning.backends.limits import AUTO, Timeout, read_timeout
 from deeppruning.backends.registry import BACKENDS, LOCAL, Wanted, backend_flags
-from deeppruning.cli.options.search import Command
+from deeppruning.cli.options.headings import MACHINE, Command, under
 from deeppruning.errors import InputError
 from deeppruning.system.device import choose_device, default_workers
 
@@ -53,12 +53,7 @@ def backend_options(*, resuming: bool = False) -> Callable[[Command], Command]:
         ),
     ]
 
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    return under(MACHINE, *options)
 
 
 def _timeout(context: click.Context, option: click.Parameter, given: str | None) -> Timeout | None:

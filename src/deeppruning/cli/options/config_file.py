@@ -23,7 +23,7 @@ import click
 from click.core import ParameterSource
 
 from deeppruning.backends.registry import backend_flags
-from deeppruning.cli.options.search import Command
+from deeppruning.cli.options.headings import FROM_ELSEWHERE, Command, under
 from deeppruning.cli.options.trust import TRUST
 from deeppruning.errors import InputError, unknown
 from deeppruning.runs.tables import check_tables
@@ -78,7 +78,7 @@ def config_option(command: Command) -> Command:
         metavar="FILE.toml",
         help="A file with options under the names of these flags; flags given here win.",
     )
-    return config(trust(command))
+    return under(FROM_ELSEWHERE, config, trust)(command)
 
 
 def read_options(path: Path, command: click.Command) -> dict[str, Any]:

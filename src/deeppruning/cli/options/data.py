@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
+from deeppruning.cli.options.headings import DATA, Command, under
 from deeppruning.data.images import Normalization
 from deeppruning.data.registry import ENVIRONMENT, load_data
 from deeppruning.data.splits import DataSplits
 from deeppruning.errors import InputError
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _parse_size(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
@@ -73,12 +71,8 @@ def data_option(default: str | None = None, *, required: bool = False) -> Callab
 def data_options(default: str | None = None, *, required: bool = False) -> Callable[[Command], Command]:
     """All of them: adds data, data_dir, download, image_size, mean and std to a command's parameters."""
 
-    def decorate(command: Command) -> Command:
-        for option in (std_option, mean_option, image_size_option, download_option, data_dir_option):
-            command = option(command)
-        return data_option(default, required=required)(command)
-
-    return decorate
+    data = data_option(default, required=required)
+    return under(DATA, data, data_dir_option, download_option, image_size_option, mean_option, std_option)
 
 
 def load_from_options(

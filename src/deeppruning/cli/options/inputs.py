@@ -24,7 +24,7 @@ class Inputs:
     """The inputs of a search as a user names them."""
 
     model: str
-    weights: Path
+    weights: Path | None  # None for a network that is not trained yet
     data: str
     model_options: Mapping[str, Any] = field(default_factory=dict)
     data_dir: Path | None = None
@@ -55,7 +55,7 @@ class Inputs:
         return replace(
             self,
             model=_lasting_spec(self.model),
-            weights=self.weights.absolute(),
+            weights=self.weights and self.weights.absolute(),
             data=_lasting_data(self.data),
             data_dir=_lasting_folder(self.data, self.data_dir),
             mean=None if used is None else used.mean,

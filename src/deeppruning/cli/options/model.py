@@ -1,18 +1,18 @@
 """The model on the command line: its argument and options, and the network they make for a data set."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from torch import nn
 
+from deeppruning.cli.options.headings import NETWORK, Command, under
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import InputError
 from deeppruning.models import resolve_model
 from deeppruning.training.weights import load_weights
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 OptionValue = bool | int | float | str
 
 
@@ -28,8 +28,9 @@ def build_model(
         image_size=min(height, width),
         **(options or {}),
     )
-    if weights is not None:
-        load_weights(model, weights)
+    note = load_weights(model, weights) if weights is not None else ""
+    if note:
+        click.echo(f"note: {note}", err=True)
     return model
 
 
@@ -57,23 +58,25 @@ def model_argument(command: Command) -> Command:
 
 def weights_option(command: Command) -> Command:
     """Adds --weights, passed on as `weights`: a path or None."""
-    return click.option(
+    option = click.option(
         "--weights",
         type=click.Path(path_type=Path),
         help="Weights file: .safetensors, or what torch.save wrote (.pt, .pth, .th, .pth.tar).",
-    )(command)
+    )
+    return under(NETWORK, option)(command)
 
 
 def model_option(command: Command) -> Command:
     """Adds the repeatable --model-option, passed on as the table `model_options`."""
-    return click.option(
+    option = click.option(
         "--model-option",
         "model_options",
         multiple=True,
         metavar="KEY=VALUE",
         callback=lambda context, parameter, pairs: parse_model_options(pairs),
         help="An option of the network, for example shortcut=conv; may be repeated.",
-    )(command)
+    )
+    return under(NETWORK, option)(command)
 
 
 def _parse_value(text: str) -> OptionValue:

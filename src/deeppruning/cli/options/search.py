@@ -1,16 +1,24 @@
 """The options of the search and of fine-tuning on the command line: one for each field of their configs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from deeppruning.config import STRATEGIES, FinetuneConfig, SearchConfig
+from deeppruning.cli.options.headings import (
+    CUTTING,
+    FINETUNING,
+    JUDGING,
+    MACHINE,
+    OUTPUT,
+    SEARCH,
+    Command,
+    under,
+)
+from deeppruning.config import STRATEGIES, USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.registry import EVALUATIONS, OBJECTIVES
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 # What each preset starts from; options that are given come on top.
 _SEARCHES = {"guided": SearchConfig(), "paper": SearchConfig.paper()}
@@ -19,16 +27,16 @@ _PREFIX = "finetune_"
 
 # field, type, what it shows in place of a value, help; then whether the paper has a value for it.
 _SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
-    ("strategy", str, "|".join(STRATEGIES), "How offspring arise and who is kept; --preset sets it.", True),
-    ("offspring", int, None, "Offspring a generation (lambda).", True),
+    ("strategy", str, "|".join(STRATEGIES), "How candidates arise and who is kept; --preset sets it.", True),
+    ("offspring", int, None, "New candidates a generation (lambda).", True),
     ("generations", int, None, "Generations.", True),
     ("low", float, None, "Guided: share of the original's cost at which the search begins.", False),
     ("high", float, None, "Guided: share of the original's cost at which it ends.", False),
-    ("bins", int, None, "Guided: steps of cost, of each of which the best candidate is kept.", False),
+    ("bins", int, None, "Guided: steps of cost; the best candidate of each is kept.", False),
     ("mutation", float, None, "Paper: chance of each bit to flip.", True),
     ("selection", str, "plus|comma", "Paper: whether the three parents compete with their offspring.", True),
     ("parents", int, None, "Paper: how many of the three are recombined for one offspring (rho).", True),
-    ("sample", int, None, "Training images candidates are prepared and judged on, balanced by class.", True),
+    ("sample", int, None, "Training images that candidates are judged on, as many of each class.", True),
     ("evaluation", str, "|".join(EVALUATIONS),
      f"How a candidate is judged: {', or '.join(kind.about for kind in EVALUATIONS.values())}.", True),
     ("eval_epochs", int, None, "Epochs of SGD for one candidate.", True),
@@ -39,13 +47,13 @@ _SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
     ("eval_weight_decay", float, None, "Weight decay for one candidate.", False),
     ("eval_augment", bool, None, "Crop and mirror images at random while a candidate is trained.", False),
     ("objective", str, "|".join((*OBJECTIVES, "FUNCTION")),
-     "What is minimised beside the error; a function of the thin network is given as "
-     "package.module:function or file.py:function.", True),
+     "What is minimised beside the error; a FUNCTION of the thin network is package.module:name or "
+     "file.py:name.", True),
     ("encoding", str, "paper|full",
-     "paper leaves alone the layers that the paper leaves alone, full prunes all that can be.", True),
+     "full: all layers that can be. paper: those of the paper.", True),
     ("min_channels", int, None, "Filters that every layer keeps at least.", False),
     ("round_to", int, None, "Keep filters in multiples of this number, which some hardware likes.", False),
-    ("depth", bool, None, "Let whole branches go, as residual blocks; else each layer keeps a filter.", True),
+    ("depth", bool, None, "Whole branches may go, as residual blocks; else each layer keeps a filter.", True),
     ("threads", int, None, "Processor threads a candidate; part of the result's bits.", False),
 )  # fmt: skip
 
@@ -65,7 +73,11 @@ _FINETUNE_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
     ("flip", bool, None, "Mirror images at random.", False),
     ("cutout", int, None, "Side of the square blanked at random, 0 for none.", False),
 )
-_FITTED = {"crop": "an eighth of the side", "flip": "colour images only"}
+_FITTED = {
+    "crop": "an eighth of the side",
+    "flip": "colour images only",
+    "sample": f"{USUAL_SAMPLE}, the paper's value, or as many as the data has balanced",
+}
 # These have one meaning in a search, so their flags need no prefix.
 _UNPREFIXED = ("label_smoothing", "distill", "temperature", "from_scratch", "crop", "flip", "cutout")
 
@@ -86,9 +98,22 @@ def search_options(command: Command) -> Command:
         help="Leave layers of this name alone (wildcards * and ?); may be repeated. [none]",
     )
     fields = [
-        _option(f"--{_dashed(row[0])}", row[0], row, _values(_SEARCHES, row[0])) for row in _SEARCH_FIELDS
+        under(
+            _heading(row[0]),
+            _option(f"--{_dashed(row[0])}", row[0], row, _shown_values(_SEARCHES, row[0])),
+        )
+        for row in _SEARCH_FIELDS
     ]
-    return _decorate(command, [preset, *fields, exclude, seed])
+    return under(SEARCH, preset, *fields, under(CUTTING, exclude), seed)(command)
+
+
+def _heading(field: str) -> str:
+    """The heading in --help that a field of SearchConfig stands under."""
+    if field.startswith("eval") or field == "sample":
+        return JUDGING
+    if field in ("encoding", "min_channels", "round_to", "depth"):
+        return CUTTING
+    return MACHINE if field == "threads" else SEARCH
 
 
 def finetune_options(*, prefix: bool) -> Callable[[Command], Command]:
@@ -100,16 +125,9 @@ def finetune_options(*, prefix: bool) -> Callable[[Command], Command]:
     for row in _FINETUNE_FIELDS:
         field = row[0]
         flag = _dashed(_PREFIX + field if prefix and field not in _UNPREFIXED else field)
-        values = _values(_FINETUNES, field) if prefix else ("as in the run",)
-        options.append(
-            _option(
-                f"--{flag}",
-                _PREFIX + field,
-                row,
-                (_FITTED[field],) if prefix and field in _FITTED else values,
-            )
-        )
-    return lambda command: _decorate(command, options)
+        values = _shown_values(_FINETUNES, field) if prefix else ("as in the run",)
+        options.append(_option(f"--{flag}", _PREFIX + field, row, values))
+    return under(FINETUNING, *options)
 
 
 def search_config(settings: dict[str, Any]) -> tuple[SearchConfig, str | None]:
@@ -143,16 +161,13 @@ def finetune_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 def output_options(command: Command) -> Command:
     """Adds --device, --quiet and --json."""
-    return _decorate(
-        command,
-        [
-            click.option("--device", help="auto, cpu, cuda, cuda:1 or mps. [auto, or as the run has it]"),
-            click.option("--quiet", is_flag=True, help="Print the final table only."),
-            click.option(
-                "--json", "as_json", is_flag=True, help="Print one JSON object a line for every event."
-            ),
-        ],
-    )
+    device = click.option("--device", help="auto, cpu, cuda, cuda:1 or mps. [auto, or as the run has it]")
+    return under(
+        OUTPUT,
+        under(MACHINE, device),
+        click.option("--quiet", is_flag=True, help="Print the final table only."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for every event."),
+    )(command)
 
 
 def run_argument(command: Command) -> Command:
@@ -178,16 +193,12 @@ def _option(
     return click.option(flag, name, type=kind, default=None, metavar=metavar, help=f"{help_text} [{note}]")
 
 
-def _values(presets: Mapping[str, Any], field: str) -> tuple[Any, ...]:
-    """The value of a field in each preset, ours first."""
+def _shown_values(presets: Mapping[str, Any], field: str) -> tuple[Any, ...]:
+    """The value of a field in each preset, ours first; or what the data decides it by."""
+    if field in _FITTED:
+        return (_FITTED[field],)
     return tuple(getattr(config, field) for config in presets.values())
 
 
 def _dashed(name: str) -> str:
     return name.replace("_", "-")
-
-
-def _decorate(command: Command, options: Iterable[Callable[[Any], Any]]) -> Command:
-    for option in reversed(list(options)):
-        command = option(command)
-    return command

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from deeppruning.cli.options.search import Command
+from deeppruning.cli.options.headings import FROM_ELSEWHERE, Command, under
 from deeppruning.errors import InputError
 from deeppruning.models.resolve import make_importable
 from deeppruning.runs.folder import RunFolder
@@ -23,16 +23,8 @@ TRUST = "Run the code that a run made by someone else, or elsewhere, names for i
 def trust_options(*kinds: str) -> Callable[[Command], Command]:
     """Adds --trust-run and an option for each of these kinds of code; `Vouched.take` takes them."""
 
-    def decorate(command: Command) -> Command:
-        options = [click.option("--trust-run", is_flag=True, help=TRUST)]
-        options += [
-            click.option(f"--{kind}", f"named_{kind}", metavar="SPEC", help=KINDS[kind]) for kind in kinds
-        ]
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    named = [click.option(f"--{kind}", f"named_{kind}", metavar="SPEC", help=KINDS[kind]) for kind in kinds]
+    return under(FROM_ELSEWHERE, click.option("--trust-run", is_flag=True, help=TRUST), *named)
 
 
 @dataclass(frozen=True)

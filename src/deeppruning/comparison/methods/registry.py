@@ -7,6 +7,7 @@ from typing import TypeVar
 from deeppruning.comparison.problem import Method
 from deeppruning.errors import InputError, unknown
 from deeppruning.registry import METHODS
+from deeppruning.system.extras import how_to_install
 
 # What is asked unless others are named: what a refit, a guided search and the paper's search are worth.
 USUAL = ("l1", "thinet", "l1+refit", "guided", "random-widths", "es-plus")
@@ -27,11 +28,21 @@ def choose_methods(names: str | Sequence[str]) -> list[Method]:
             raise unknown("method", name, ("all", *METHODS))
     if not listed:
         raise InputError(f"no method is named; choose among all, {', '.join(METHODS)}")
-    chosen = [method for name, method in METHODS.items() if name in listed or "all" in listed]
+    return [method for name, method in METHODS.items() if name in listed or "all" in listed]
+
+
+def usable_methods(names: str | Sequence[str]) -> tuple[list[str], str]:
+    """The names of those methods that can run here, and a note on the others; an error where none can."""
+    chosen = choose_methods(names)
+    lacking: dict[str, list[str]] = {}
     for method in chosen:
         if method.needs is not None and importlib.util.find_spec(method.needs) is None:
-            raise InputError(
-                f"the method {method.name} needs {method.needs}: install it with "
-                "`pip install 'deeppruning-es[rivals]'`, or name other methods"
-            )
-    return chosen
+            lacking.setdefault(method.needs, []).append(method.name)
+    note = "; ".join(
+        f"{', '.join(names)} {'needs' if len(names) == 1 else 'need'} {package}: {how_to_install(package)}"
+        for package, names in lacking.items()
+    )
+    left_out = [name for names in lacking.values() for name in names]
+    if len(left_out) == len(chosen):
+        raise InputError(f"no method that is named can run here: {note}, or name other methods")
+    return [method.name for method in chosen if method.name not in left_out], note and f"left out: {note}"

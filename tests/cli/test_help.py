@@ -1,0 +1,94 @@
+"""Long helps come under headings, and the tab key completes names, without waiting for torch."""
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+
+from deeppruning.cli.completion import TABLE
+from deeppruning.cli.main import cli
+from deeppruning.cli.options.headings import ORDER, GroupedCommand, heading_of
+
+
+def command_of(name: str) -> click.Command:
+    command = getattr(importlib.import_module(f"deeppruning.cli.commands.{name}"), name)
+    assert isinstance(command, click.Command)
+    return command
+
+
+@pytest.mark.parametrize("name", ["prune", "compare", "train", "evaluate", "finetune", "resume"])
+def test_every_option_of_a_long_help_stands_under_a_heading(name: str) -> None:
+    command = command_of(name)
+    assert isinstance(command, GroupedCommand)
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    assert {option.opts[0]: heading_of(option) for option in options if heading_of(option) not in ORDER} == {}
+    said = CliRunner().invoke(cli, [name, "--help"]).stdout
+    shown = [line[:-1] for line in said.splitlines() if re.fullmatch(r"[A-Z][a-z -]+:", line)]
+    assert shown == [heading for heading in ORDER if heading in shown] + ["Other options"]
+    # Nothing is lost on the way, and nothing said twice.
+    listed = re.findall(r"^  (--[\w-]+)", said[said.index(f"\n{shown[0]}:") :], re.MULTILINE)
+    flags = [next(flag for flag in option.opts if flag.startswith("--")) for option in options]
+    assert sorted({*listed} - {"--help"}) == sorted(flags) and len(listed) == len({*listed})
+
+
+def completed(*words: str) -> list[str]:
+    """What the tab key offers after these words, the last of which is being typed."""
+    *before, incomplete = words
+    found = ShellComplete(cli, {}, "deeppruning", "_COMPLETE").get_completions(before, incomplete)
+    return [item.value if item.type == "plain" else f"<{item.type}>" for item in found]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("pr",), ["prune"]),
+        (("prune", "resnet1"), ["resnet110"]),
+        (("prune", "nets.py"), ["<file>"]),
+        (("prune", "resnet20", "--data", "c"), ["cifar10", "cifar100"]),
+        (("prune", "resnet20", "--data", "photos/"), ["<file>"]),
+        (("prune", "resnet20", "--strat"), ["--strategy"]),
+        (("prune", "resnet20", "--quiet", "--strategy", ""), ["guided", "paper"]),
+        (("prune", "resnet20", "--objective", ""), ["flops", "params", "latency"]),
+        (("prune", "resnet20", "--preset", "p"), ["paper"]),
+        (("prune", "--no-de"), ["--no-depth"]),
+        (("prune", "resnet20", "--weights", ""), ["<file>"]),
+        (("compare", "resnet20", "--methods", "l1,thi"), ["l1,thinet", "l1,thinet+refit"]),
+        (("export", "runs/thin", "--format", "o"), ["onnx"]),
+        (("export", ""), ["<dir>"]),
+        (("resume", "runs/thin", "--model", "vgg"), ["vgg16", "vgg19"]),
+        (("data", "mn"), ["mnist"]),
+        (("evaluate", "--device", "c"), ["cpu", "cuda"]),
+        (("nonsense", "x"), []),
+    ],
+)
+def test_the_tab_key_completes(words: tuple[str, ...], expected: list[str]) -> None:
+    assert completed(*words) == expected
+
+
+def test_the_table_of_completion_is_up_to_date(tmp_path: Path) -> None:
+    # By a process of its own: other tests enter methods and formats of theirs here.
+    command = [sys.executable, "-m", "deeppruning.cli.completion_table"]
+    subprocess.run([*command, tmp_path / "now.json"], check=True)
+    written, now = (json.loads(path.read_text()) for path in (TABLE, tmp_path / "now.json"))
+    assert written == now, "run `python -m deeppruning.cli.completion_table`"
+
+
+def test_completion_does_not_wait_for_torch() -> None:
+    script = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print('loaded:', sorted({'torch', 'numpy'} & set(sys.modules))))\n"
+        "from deeppruning.cli.main import cli\n"
+        "cli(prog_name='deeppruning')\n"
+    )
+    asked = {"COMP_WORDS": "deeppruning prune vgg", "COMP_CWORD": "2"}
+    environment = {**os.environ, "_DEEPPRUNING_COMPLETE": "bash_complete", **asked}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["plain,vgg16", "plain,vgg19", "loaded:", "[]"]
