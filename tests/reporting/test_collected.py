@@ -18,9 +18,10 @@ def test_a_finished_run_has_its_verdict_picks_and_curves(tmp_path):
     data = collect(make_run(tmp_path / "run"))
     assert (data["state"], data["status"], data["title"]) == ("finished", "finished", "resnet20 on digits")
     assert data["verdict"] == (
-        "Of 15 candidates the knee saves 58.0 % of the FLOPs for 2.00 points more test error "
-        "(10.00 % instead of 8.00 %)."
+        "Take heavy: it saves 10.0 % of the FLOPs for 1.00 points less test error than the original "
+        "(7.00 % against 8.00 %); knee saves 58.0 % for 3.00 points more."
     )
+    assert data["recommended"] == "heavy"
     assert [(one["role"], one["id"], one["final"]) for one in data["solutions"]] == [
         ("heavy", 0, True),
         ("knee", 12, True),

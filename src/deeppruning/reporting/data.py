@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from deeppruning.reporting.recommendation import recommend
 from deeppruning.reporting.section import Source, collect_sections
 from deeppruning.reporting.words import standing, verdict
 from deeppruning.runs import facts
@@ -41,7 +42,9 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
     data = collect_sections(Source(run, kept, snapshot), about)
     waiting = len(snapshot["candidates"]) - len(data["candidates"])
     data |= standing(run.path, data, waiting=waiting, facts=kept)
-    data["verdict"] = verdict(data)
+    advice = recommend(kept)
+    data["recommended"] = advice.role if advice else None
+    data["verdict"] = advice.text if advice else verdict(data)
     return data
 
 
