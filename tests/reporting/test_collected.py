@@ -77,7 +77,7 @@ def test_a_run_without_history_or_candidates_says_so(tmp_path):
     assert collect(tmp_path / "new")["state"] == "empty"
     make_run(tmp_path / "started", 0)
     data = collect(tmp_path / "started")
-    assert (data["state"], data["original"]) == ("empty", ORIGINAL)
+    assert data["state"] == "empty" and ORIGINAL.items() <= data["original"].items()
     assert data["verdict"].startswith("No candidate has been evaluated yet")
 
 

@@ -1,9 +1,13 @@
-"""Latencies that were measured in a run: those of `deeppruning bench`, or else those of the run's end."""
+"""What was measured of a network: its latency, and how sure its test error is.
+
+Latencies are those of `deeppruning bench`, or else those of the run's end.
+"""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
+from deeppruning.reporting.chance import wilson
 from deeppruning.runs import facts
 
 BRIEFLY = "one input, one thread"  # how a run measures at its end
@@ -33,3 +37,19 @@ def latency_ms(kept: Mapping[str, Any], role: str) -> float | None:
     timings = found.get("latency_ms") if isinstance(found, dict) else None
     medians = [one.get("median") for one in (timings or {}).values() if isinstance(one, dict)]
     return next((one for one in medians if isinstance(one, int | float) and math.isfinite(one)), None)
+
+
+def with_evidence(
+    role: str, figures: Mapping[str, Any] | None, kept: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """A network's figures with its latency, and its test error as a count of images and its 95 % interval."""
+    if figures is None:
+        return None
+    error, images = figures.get("test_error"), kept.get(facts.TEST_IMAGES.key)
+    wrong = round(error * images) if images and error is not None and 0.0 <= error <= 1.0 else None
+    return {
+        **figures,
+        "latency_ms": latency_ms(kept, role),
+        "wrong": wrong,
+        "interval": None if wrong is None or images is None else wilson(wrong, images),
+    }
