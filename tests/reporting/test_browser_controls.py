@@ -154,7 +154,7 @@ def test_a_network_is_taken_from_its_card(at, width):
     assert export.endswith("--solution knee --format onnx")
     assert take.get_by_role("button").count() == 2
     assert page.locator("[data-take]").count() == 4  # the original is there already
-    assert "36 of 360 images wrong" in text(page, '[data-card="knee"]')
+    assert "36 of 360 images" in text(page, '[data-card="knee"]')
 
 
 @WIDTHS

@@ -45,7 +45,7 @@ function drawTable() {
     const on = sort.name === name;
     return html("th", { scope: "col", class: words ? null : "number", "aria-sort": on ? (sort.down ? "descending" : "ascending") : "none" },
       html("button", { type: "button", class: "sort", "data-key": "sort " + name, onclick: () => sortBy(name) }, name,
-        html("span", { "aria-hidden": "true" }, on ? (sort.down ? " ↓" : " ↑") : "")));
+        html("span", { "aria-hidden": "true" }, on ? (sort.down ? "\u00a0↓" : "\u00a0↑") : "")));
   });
   const cell = (column, one, first) => {
     const value = column.value(one);

@@ -42,7 +42,7 @@ const kindOfError = (one, isOriginal, tested) => (tested ? (isOriginal ? "test e
 function sureness(one) {
   if (missing(one.wrong)) return null;
   const [low, high] = one.interval.map((value) => (value * 100).toFixed(value < 0.0995 ? 1 : 0));
-  return html("small", { class: "sure" }, `${one.wrong} of ${page.data.test_images.toLocaleString("en")} images wrong`,
+  return html("small", { class: "sure" }, `${one.wrong} of ${page.data.test_images.toLocaleString("en")} images`,
     html("br"), `(95\u00a0%: ${low} to ${high}\u00a0%)`);
 }
 

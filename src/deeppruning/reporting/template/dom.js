@@ -1,7 +1,8 @@
 // Elements, numbers as people read them, and scales. Text is always set as text, never as markup.
 
 // What draws a section of the page puts itself here: draw, resize if it must be drawn anew for another
-// width, and filled if there is nothing to draw before the first candidate.
+// width, once if it listens to controls of its own, and filled if there is nothing to draw before the
+// first candidate.
 const SECTIONS = [];
 
 const byId = (id) => document.getElementById(id);

@@ -236,7 +236,7 @@ function drawLegend() {
 function drawPopulation() {
   const { data, state } = page;
   const fit = data.candidates.filter(qualifies).length;
-  const filtered = limited() ? ` ${fit} of ${data.candidates.length} qualify.` : "";
+  const filtered = limited() ? ` ${fit} of ${data.candidates.length} qualify${limitNote()}.` : "";
   const born = data.candidates.filter((one) => one.generation === state.generation).length;
   const parents = state.generation === null ? 0 : parentsOf(state.generation).length;
   const kept = parents ? ` and their ${parents === 1 ? "parent" : parents + " parents"}` : "";
