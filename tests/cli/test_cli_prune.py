@@ -16,6 +16,7 @@ from deeppruning.cli.commands.prune import prune
 from deeppruning.cli.commands.resume import resume
 from deeppruning.cli.main import cli
 from deeppruning.errors import DeepPruningError, InputError, RunError
+from deeppruning.reporting.data import collect
 
 
 def run(command, *given: object) -> Result:
@@ -50,6 +51,10 @@ def test_prune_prints_lines_and_a_table_of_four(done):
     assert all((out / f"{role}.safetensors").is_file() for role in ("heavy", "knee", "light"))
     config = (out / "config.toml").read_text()
     assert f'spec = "{out.parent}/nets.py:tiny"' in config
+    # The page opens with the same words as the terminal ends with.
+    shown = collect(out)
+    assert f"\n{shown['verdict']}\n" in said and shown["verdict"].startswith("Take ")
+    assert f"export {out} --solution {shown['recommended']} --format onnx" in said
     assert 'data = "digits"' in config and "[finetune]\nepochs = 2\n" in config
 
 
@@ -72,6 +77,8 @@ def test_finetune_any_candidate(done, tmp_path):
     with safe_open(out / "knee.safetensors", framework="pt") as file:
         assert metadata.keys() == file.metadata().keys()
     assert metadata["candidate"] == "3" and metadata["role"] == "candidate-3"
+    assert f"report: {out / 'report.html'}" in said
+    assert '"role":"candidate-3"' in (out / "report.html").read_text()
     with pytest.raises(InputError, match="no candidate 99; they run from 0 to 10"):
         run(finetune, out, "--candidate", 99)
 

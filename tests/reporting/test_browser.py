@@ -1,10 +1,10 @@
 """The page in a real browser: from the disk and live, by mouse and by keyboard, with hostile names."""
 
-import shutil
 import threading
 
 import pytest
 
+from browser_pages import HOSTILE, save_page, slide, text
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render
 from deeppruning.reporting.section import table
@@ -21,53 +21,7 @@ from report_runs import (
     write_comparison,
 )
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-expect = playwright.expect
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-
-FLAGS = [
-    "--no-sandbox",  # containers run as root, where Chromium's sandbox refuses to start
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-HOSTILE = (
-    '</script><script>document.title="caught"</script><img src="http://127.0.0.1:9/x" onerror="alert(1)">'
-)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield started
-        started.close()
-
-
-@pytest.fixture
-def open_page(browser):
-    """Open an address and keep all that goes wrong or over the network beside the page."""
-    contexts = []
-
-    def open_(address, **options):
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.problems, page.requests = [], []
-        page.on("console", lambda message: page.problems.append(message.text))
-        page.on("pageerror", lambda error: page.problems.append(str(error)))
-        page.on("dialog", lambda dialog: (page.problems.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda request: page.requests.append(request.url))
-        page.goto(address)
-        return page
-
-    yield open_
-    for context in contexts:
-        context.close()
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
 
 @pytest.fixture
@@ -78,23 +32,6 @@ def page(open_page, tmp_path):
     yield opened
     assert opened.problems == []
     assert opened.requests == [path.as_uri()]
-
-
-def save_page(run):
-    """The page alone: the plots would take longer than all else here."""
-    path = run / "report.html"
-    path.write_text(render(collect(run)))
-    return path
-
-
-def text(page, selector):
-    return page.locator(selector).inner_text()
-
-
-def slide(page, selector, value):
-    page.locator(selector).evaluate(
-        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }", str(value)
-    )
 
 
 def test_a_section_that_is_a_table_is_shown_as_text(open_page, tmp_path):
@@ -110,7 +47,7 @@ def test_a_section_that_is_a_table_is_shown_as_text(open_page, tmp_path):
 
 
 def test_cards_and_verdict_are_shown(page):
-    assert text(page, "#verdict").startswith("Of 15 candidates the knee saves 58.0 % of the FLOPs")
+    assert text(page, "#verdict").startswith("Take heavy: it saves 10.0 % of the FLOPs for 1.00 points less")
     cards = page.locator("[data-card]")
     assert [cards.nth(place).get_attribute("data-card") for place in range(4)] == [
         "original",
@@ -121,7 +58,8 @@ def test_cards_and_verdict_are_shown(page):
     assert "10.00 %" in cards.nth(2).inner_text()
     assert "58.0 %" in cards.nth(2).inner_text()
     assert page.locator(".point").count() == 15
-    assert text(page, "#details h3") == "Candidate 12"
+    assert text(page, "#details h3") == "Candidate 0"  # the one that is recommended
+    assert page.locator(".card .badge").inner_text() == "recommended"
     assert page.locator("[data-curve]").count() == 6
     assert not page.locator("#rivals-section").is_visible()
 
@@ -169,15 +107,19 @@ def test_filters_dim_what_does_not_qualify(page):
 
 
 def test_the_keyboard_is_enough(page):
+    page.select_option("#candidate", "12")
     page.locator("#axis").focus()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('data-id')") == "12"
     page.keyboard.press("ArrowRight")  # the next in FLOPs
     assert text(page, "#details h3") == "Candidate 11"
+    assert text(page, "#tip").startswith("Candidate 11,")  # the tooltip follows
     page.keyboard.press("End")
     assert text(page, "#details h3") == "Candidate 0"
     assert page.evaluate("document.activeElement.getAttribute('aria-selected')") == "true"
+    assert text(page, "#tip").startswith("Candidate 0,")
     page.locator("#generation").focus()
+    assert not page.locator("#tip").is_visible()
     page.keyboard.press("ArrowLeft")
     assert text(page, "#generation-out") == "2 of 3"
 

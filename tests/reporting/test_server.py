@@ -17,8 +17,9 @@ from click.testing import CliRunner
 from deeppruning.cli.commands.watch import watch
 from deeppruning.errors import InputError, RunError
 from deeppruning.reporting.server import MOST_CONNECTIONS, ReportServer
+from deeppruning.reporting.waiting import wait_for_run
 from deeppruning.runs import RunFolder
-from report_runs import make_run
+from report_runs import config, make_run
 
 
 @pytest.fixture
@@ -179,6 +180,33 @@ def test_bad_input_is_refused_before_anything_is_opened(server, tmp_path):
     with pytest.raises(RunError, match="is not a folder"):
         ReportServer(tmp_path / "missing")
     assert "Example:" in CliRunner().invoke(watch, ["--help"]).output
+
+
+def test_a_run_that_is_being_set_up_is_waited_for(tmp_path):
+    path, said, looks = tmp_path / "run", [], []
+
+    def pause(seconds):
+        looks.append(path.exists())
+        if len(looks) == 2:
+            path.mkdir()
+            (path / "run.lock").touch()
+        if len(looks) == 3:
+            RunFolder.create(path, config()).close()
+
+    wait_for_run(path, said.append, pause)
+    assert looks == [False, False, True]
+    assert said == [f"waiting for a run in {path}: there is none yet (Ctrl-C stops)"]
+    wait_for_run(path, said.append, pause)  # it is there: not a word
+    assert (len(looks), len(said)) == (3, 1)
+    with ReportServer(path) as server:  # without a history yet
+        assert b"no candidate evaluated yet" in server.body("/data.json")[1]
+
+
+def test_what_will_never_be_a_run_is_not_waited_for(tmp_path):
+    (tmp_path / "photo.jpg").touch()
+    for path in (tmp_path, tmp_path / "photo.jpg"):
+        with pytest.raises(RunError, match=r"not empty|is a file"):
+            wait_for_run(path, print, lambda seconds: pytest.fail("it waits"))
 
 
 def test_the_command_serves_until_interrupted(tmp_path):

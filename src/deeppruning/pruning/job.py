@@ -52,6 +52,7 @@ def execute(job: Job, run: RunFolder) -> Result:
     _announce(job, run)
     picks = search(job.context, job.search, run.history, job.backend, job.observer)
     tuned = _finetune(job, run, picks)
+    run.history.set_fact(facts.TEST_IMAGES, job.task.test_images)
     original = _keep_original(run, tuned[ORIGINAL_ID])
     solutions: dict[str, Solution] = {}
     failed: dict[str, str] = {}

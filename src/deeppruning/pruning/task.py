@@ -105,6 +105,11 @@ class Task(ABC):
         """The error on data never trained on, None where there is none."""
         return None
 
+    @property
+    def test_images(self) -> int | None:
+        """How many answers that error is a share of, which tells how sure it is; None: no such share."""
+        return None
+
 
 @dataclass
 class Classification(Task):
@@ -217,6 +222,11 @@ class Classification(Task):
     def test_error(self, model: nn.Module) -> float | None:
         """The error on the test set."""
         return None if self.test is None else evaluate(model, self.test, device=self.device).error
+
+    @property
+    def test_images(self) -> int | None:
+        """The size of the test set."""
+        return None if self.test is None else len(self.test)
 
     def for_search(self) -> "Classification":
         """The same task without what only fine-tuning needs, so that workers are sent the sample alone."""

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deeppruning.errors import RunError
 from deeppruning.roles import KNEE
+from deeppruning.runs.folder import COMPARISON, RunFolder
 
 FOLDER = "compare"  # of a run, where a comparison matched to it is kept
 RESULTS = "results.json"
@@ -33,7 +35,7 @@ OTHER_KIND = "others"
 def read_rivals(folder: Path) -> dict[str, Any] | None:
     """Means by method, the best at the middle target first; None where there are none, or not whole ones."""
     try:
-        return _reduced(json.loads((folder / RESULTS).read_bytes()))
+        return {**_reduced(json.loads((folder / RESULTS).read_bytes())), "finetuned": _finetuned(folder)}
     except (OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
         return None
 
@@ -49,7 +51,35 @@ def kind_of(method: str, written: Any = None) -> str:
     return next((kind for kind, names in KINDS.items() if method in names), OTHER_KIND)
 
 
-def _reduced(table: Mapping[str, Any]) -> dict[str, Any] | None:
+def _finetuned(folder: Path) -> str:
+    """How all networks were fine-tuned, in words from the comparison's own options; empty where unknown."""
+    try:
+        with RunFolder.open(folder, read_only=True, comparison=True) as opened:
+            return finetuning_words(opened.config[COMPARISON])
+    except (RunError, LookupError, TypeError, ValueError):
+        return ""
+
+
+def finetuning_words(options: Mapping[str, Any]) -> str:
+    """The options of fine-tuning that decide most.
+
+    >>> finetuning_words({"finetune": {"epochs": 10, "lr": 0.03, "schedule": "cosine", "distill": 0.9}})
+    '10 epochs, learning rate 0.03 (cosine), distillation 0.9, all training images'
+    """
+    tuning, images, tested = options["finetune"], options.get("images"), options.get("test_images")
+    epochs = int(tuning["epochs"])
+    if epochs == 0:
+        return "no epochs: as cut and refitted"
+    parts = [f"{epochs} epoch{'s' if epochs > 1 else ''}"]
+    parts.append(f"learning rate {tuning['lr']:g} ({tuning['schedule']})")
+    parts += [f"distillation {tuning['distill']:g}"] if tuning.get("distill") else []
+    parts += ["from re-drawn weights"] if tuning.get("from_scratch") else []
+    parts.append(f"{images:,} training images" if images else "all training images")
+    parts += [f"tested on {tested:,} images"] if tested else []
+    return ", ".join(parts)
+
+
+def _reduced(table: Mapping[str, Any]) -> dict[str, Any]:
     full = _number(table["original"]["flops"])
     targets: list[dict[str, Any]] = [
         {"name": _text(target["name"]), "share": _number(target["flops"] / full)}
@@ -62,7 +92,7 @@ def _reduced(table: Mapping[str, Any]) -> dict[str, Any] | None:
         if mean["target"] in names and mean["error_after"] is not None:
             points.setdefault(_text(mean["method"]), {})[mean["target"]] = _point(mean, full)
     if not points:
-        return None
+        raise ValueError("no method has a network")
     kinds = table.get("kinds")
     kinds = kinds if isinstance(kinds, Mapping) else {}
     middle = names.index(KNEE) if KNEE in names else len(names) // 2

@@ -1,11 +1,15 @@
 """Everything the page and the plots show, as one plain dict of JSON values read from a run folder."""
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from deeppruning.reporting.measured import with_evidence
+from deeppruning.reporting.progress import progress
+from deeppruning.reporting.recommendation import recommend
 from deeppruning.reporting.section import Source, collect_sections
 from deeppruning.reporting.words import standing, verdict
+from deeppruning.roles import ORIGINAL
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY, RunFolder
@@ -27,28 +31,44 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
     kept, config = snapshot["facts"], run.config
     search = config.get("search", {})
     about = {
-        "run": shown,
+        "run": Path(shown).resolve().name,
         "title": _title(config),
         "version": run.version,
         "page_version": __version__,
         "selection": search.get("selection", "plus"),
         "evaluations": _evaluations(search),
         "generations": search.get("generations"),
-        "original": kept.get(facts.ORIGINAL_FIGURES.key),
+        "original": with_evidence(ORIGINAL, kept.get(facts.ORIGINAL_FIGURES.key), kept),
+        "test_images": kept.get(facts.TEST_IMAGES.key),
         "config": config,
         "versions": kept.get(facts.VERSIONS.key, {}),
     }
     data = collect_sections(Source(run, kept, snapshot), about)
     waiting = len(snapshot["candidates"]) - len(data["candidates"])
     data |= standing(run.path, data, waiting=waiting, facts=kept)
-    data["verdict"] = verdict(data)
+    data["progress"] = progress(data, snapshot["epochs"])
+    advice = recommend(kept)
+    data["recommended"] = advice.role if advice else None
+    data["verdict"] = advice.text if advice else verdict(data)
     return data
 
 
 def _title(config: Mapping[str, Any]) -> str:
     model, data = (config.get(table, {}) for table in ("model", "data"))
     parts = [model.get("spec") or "A network", data.get("data")]
-    return " on ".join(str(part) for part in parts if part)
+    return " on ".join(_without_folders(str(part)) for part in parts if part)
+
+
+def _without_folders(name: str) -> str:
+    """A file or folder by its own name: where it lies on this machine tells a reader nothing.
+
+    >>> _without_folders("/home/me/nets.py:tiny"), _without_folders("resnet20")
+    ('nets.py:tiny', 'resnet20')
+    """
+    for kind in (PurePosixPath, PureWindowsPath):
+        if kind(name).is_absolute():
+            return kind(name).name or name
+    return name
 
 
 def _evaluations(search: Mapping[str, Any]) -> int | None:

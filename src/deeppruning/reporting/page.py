@@ -17,7 +17,7 @@ from deeppruning.system.atomic import write_atomically
 PAGE = "report.html"
 _TEMPLATES = files("deeppruning.reporting").joinpath("template")
 # Around the scripts of the sections, as one script: the later ones use what the earlier ones define.
-FIRST, LAST = ("dom.js", "space.js"), ("sections.js", "page.js")
+FIRST, LAST = ("dom.js", "limits.js", "space.js"), ("cards.js", "sections.js", "page.js")
 
 
 def write_report(run_dir: Path | str) -> Path:

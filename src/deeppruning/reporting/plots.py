@@ -8,7 +8,7 @@ from deeppruning.reporting.axes import Axis, Frame, draw_frame, number, percent
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.drawing import Drawing
 from deeppruning.reporting.section import SECTIONS
-from deeppruning.roles import COLORS, ORIGINAL, ROLES, SHAPES
+from deeppruning.roles import COLORS, ORIGINAL, ROLES, SHAPES, SOLUTIONS, TARGET
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY
 
@@ -57,9 +57,9 @@ def population(data: Mapping[str, Any]) -> Drawing | None:
     for row in sorted(shown, key=lambda row: row["generation"]):
         drawing.circle(*frame.at(row[axis["key"]], row["error"]), 4, ramp(row["generation"], last), "#ffffff")
     by_id = {row["id"]: row for row in shown}
-    picks = data["picks"][-1] if data["picks"] else {}
+    picks = marked(data)
     spots = [frame.at(row[axis["key"]], row["error"]) for row in shown]
-    for role in ROLES:
+    for role in SOLUTIONS:
         if picks.get(role) in by_id:
             row = by_id[picks[role]]
             x, y = frame.at(row[axis["key"]], row["error"])
@@ -67,8 +67,15 @@ def population(data: Mapping[str, Any]) -> Drawing | None:
             left, top = _free_place(x, y, 7.0 * len(role), spots)
             drawing.text(left, top, role, color=INK)
             spots += [(left + 7.0 * step, top) for step in range(len(role))]
-    _generation_key(drawing, last)
+    _generation_key(drawing, last, (*ROLES, *(role for role in (TARGET,) if role in picks)))
     return drawing
+
+
+def marked(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The candidates that hold roles: the latest picks, and what was chosen for a target afterwards."""
+    latest = data["picks"][-1] if data["picks"] else {}
+    chosen = {entry["role"]: entry.get("id") for entry in data["solutions"] if entry["role"] == TARGET}
+    return {**latest, **chosen}
 
 
 def _front(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -93,7 +100,7 @@ def _free_place(
     return min(tries, key=price)
 
 
-def _generation_key(drawing: Drawing, last: int) -> None:
+def _generation_key(drawing: Drawing, last: int, roles: Sequence[str]) -> None:
     x, y = 70.0, 445.0
     drawing.text(x, y, "generation 1", size=11, color=MUTED)
     steps = min(last, 120)  # no more than there are pixels
@@ -101,9 +108,10 @@ def _generation_key(drawing: Drawing, last: int) -> None:
         generation = 1 + step * (last - 1) // max(1, steps - 1)
         drawing.rectangle(x + 72 + 120 * step / steps, y - 5, 120 / steps, 10, ramp(generation, last))
     drawing.text(x + 198, y, str(last), size=11, color=MUTED)
-    for place, role in enumerate(ROLES):
-        _marker(drawing, role, 400 + 75 * place, y)
-        drawing.text(411 + 75 * place, y, role, size=11, color=MUTED)
+    for place, role in enumerate(roles):
+        left = 625 - 75 * (len(roles) - place)
+        _marker(drawing, role, left, y)
+        drawing.text(left + 11, y, role, size=11, color=MUTED)
 
 
 def _marker(drawing: Drawing, role: str, x: float, y: float) -> None:
@@ -126,7 +134,7 @@ def layers(data: Mapping[str, Any]) -> Drawing | None:
     """Filters kept in each layer that can be cut, one panel for each pick, the original behind."""
     cut = [place for place, layer in enumerate(data["layers"]) if not layer["fixed"]]
     by_id = {row["id"]: row for row in data["candidates"]}
-    picks = [pick for pick in data["solutions"] if pick["role"] in ROLES and pick["id"] in by_id]
+    picks = [pick for pick in data["solutions"] if pick["role"] in SOLUTIONS and pick["id"] in by_id]
     if not cut or not picks:
         return None
     widest = max(data["layers"][place]["width"] for place in cut)

@@ -60,7 +60,7 @@ def in_use(path: Path) -> bool:
 
 
 def verdict(data: Mapping[str, Any]) -> str:
-    """What a decision-maker should take away, in one sentence."""
+    """What there is to say before a network can be recommended, in one sentence."""
     if data["state"] == "empty":
         return "No candidate has been evaluated yet; there will be something to choose from once one is."
     count = len(data["candidates"])
@@ -68,28 +68,12 @@ def verdict(data: Mapping[str, Any]) -> str:
     knee = next((entry for entry in data["solutions"] if entry["role"] == KNEE), None)
     if knee is None or knee["flops_pruned"] is None:
         return f"{tried} evaluated so far; the first picks come at the end of the first generation."
-    saved = f"{_percent(knee['flops_pruned'])} of the FLOPs"
-    if not knee["final"]:
-        error = _error(knee["train_error"], data)
-        lost = ", but its fine-tuning failed" if knee.get("failure") else ""
-        return f"After {tried} the knee saves {saved} at an error of {error} in the search{lost}."
-    before, after = data["original"].get("test_error"), knee["test_error"]
-    if before is None or after is None:
-        error = _error(knee["train_error"], data)
-        return (
-            f"Of {tried} the knee saves {saved} at an error of {error} in the search (there is no test set)."
-        )
-    pair = f"({_error(after, data)} instead of {_error(before, data)})"
-    return f"Of {tried} the knee saves {saved} {_change(after - before, data)} {pair}."
-
-
-def _change(difference: float, data: Mapping[str, Any]) -> str:
-    if not data["error_is_share"]:
-        return "with another test error"
-    points = round(abs(difference) * 100, 2)
-    if points == 0:
-        return "at the same test error"
-    return f"for {points:.2f} points {'more' if difference > 0 else 'less'} test error"
+    error = _error(knee["train_error"], data)
+    lost = ", but its fine-tuning failed" if knee.get("failure") else ""
+    return (
+        f"After {tried} the knee saves {_percent(knee['flops_pruned'])} of the FLOPs at an error of {error} "
+        f"in the search{lost}."
+    )
 
 
 def _error(value: float, data: Mapping[str, Any]) -> str:

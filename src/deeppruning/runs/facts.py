@@ -107,6 +107,11 @@ def _check_numbers(key: str, table: Mapping[str, Any], names: tuple[str, ...]) -
             raise ValueError(f"the fact {key!r} has no number for {name!r}")
 
 
+def _check_images(key: str, value: Any) -> None:
+    if value is not None and (type(value) is not int or value < 1):
+        raise ValueError(f"the fact {key!r} is no number of images")
+
+
 def _check_table(key: str, value: Any) -> None:
     _table(key, value)
 
@@ -137,13 +142,14 @@ GUIDE = Fact[dict[str, Any]]("guide", _check_table)  # orders of filters and uni
 FINISHED = Fact[bool]("finished")
 LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)  # seconds for one input, by role
 BENCH = Fact[dict[str, Any]]("bench")  # what `deeppruning bench` measured
+TEST_IMAGES = Fact["int | None"]("test_images", _check_images)  # that test errors are measured on
 
 _SOLUTION, _DIVERGED = "solution/", "diverged/"
 _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
         OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE,
-        FINISHED, LATENCY, BENCH,
+        FINISHED, LATENCY, BENCH, TEST_IMAGES,
     )
 }  # fmt: skip
 

@@ -17,11 +17,6 @@ from deeppruning.roles import ORIGINAL
 from deeppruning.runs.facts import BENCH
 from deeppruning.runs.folder import RunFolder
 
-ADVICE = (
-    "try `--round-to 8` in a new search (widths that vector units fill), `--objective latency`, "
-    "or a larger batch: a small network spends its time on calls, not on arithmetic"
-)
-
 
 @click.command()
 @run_argument
@@ -59,14 +54,14 @@ def bench(
     )  # fmt: skip
     note = _keep(run, figures)
     if as_json:
-        click.echo(json.dumps({**figures, "advice": ADVICE if figures["warnings"] else None}))
+        click.echo(json.dumps(figures))
         return
     click.echo(tables(figures["networks"]))
     click.echo(_footnote(figures))
     for line in figures["warnings"]:
         click.echo(f"warning: {line}")
-    if figures["warnings"]:
-        click.echo(ADVICE)
+    if figures["advice"]:
+        click.echo(figures["advice"])
     if figures["noisy"]:
         click.echo("note: the spread is large, the machine was busy; measure again when it is idle")
     click.echo(note)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from deeppruning import api
-from deeppruning.cli.display.outcome import read_rows, table
+from deeppruning.cli.display.outcome import read_rows, table, write_report_or_say
 from deeppruning.cli.display.progress import make_progress
 from deeppruning.cli.options.headings import FINETUNING, MACHINE, GroupedCommand, under
 from deeppruning.cli.options.inputs import Inputs
@@ -42,7 +42,8 @@ def finetune(
 ) -> None:  # fmt: skip
     """Fine-tune one candidate of RUN on all training images and save it there as candidate-ID.safetensors.
 
-    By the run's own options, except for those given. Stopped, the same command goes on.
+    By the run's own options, except for those given. Stopped, the same command goes on. At the end the
+    run's report is written anew, with this one on it.
 
     \b
     Example:
@@ -73,5 +74,7 @@ def finetune(
                 observer=progress,
             )
         rows = read_rows(run, (solution.role,))
-        text = f"{table(rows)}\nsaved in {solution.path}"
-        progress.finish([asdict(row) for row in rows], None, text)
+        report = write_report_or_say(run, progress)
+        told = f"\nreport: {report}" if report else ""
+        text = f"{table(rows)}\nsaved in {solution.path}{told}"
+        progress.finish([asdict(row) for row in rows], str(report) if report else None, text)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from deeppruning.reporting.server import LOOPBACK, ReportServer
+from deeppruning.reporting.waiting import wait_for_run
 
 
 @click.command()
@@ -20,13 +21,19 @@ from deeppruning.reporting.server import LOOPBACK, ReportServer
 def watch(run: Path, port: int, host: str, open_page: bool) -> None:
     """Serve the page of RUN and keep it live; the run itself is not disturbed. Ctrl-C stops.
 
-    Only this machine can see the page unless --host says otherwise; there is no password.
+    A run that is still being set up (its network may be in training) is waited for. Only this machine can
+    see the page unless --host says otherwise; there is no password.
 
     \b
     Example:
       deeppruning watch runs/r56
       deeppruning watch runs/r56 --port 8000 --no-open
     """
+    try:
+        wait_for_run(run, click.echo)
+    except KeyboardInterrupt:
+        click.echo("stopped")
+        return
     with ReportServer(run, host, port) as server:
         click.echo(f"{run} is shown at {server.address} (Ctrl-C stops)")
         if host not in LOOPBACK:

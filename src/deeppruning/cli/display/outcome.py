@@ -1,6 +1,5 @@
 """The end of a run on the command line: the four networks side by side, and what can be done next."""
 
-import importlib.util
 import shlex
 import time
 from collections.abc import Mapping
@@ -19,7 +18,9 @@ from deeppruning.cli.main import COMMANDS
 from deeppruning.errors import DeepPruningError
 from deeppruning.objectives.latency import measure_latency
 from deeppruning.pruning.result import Result
-from deeppruning.roles import ORIGINAL, ROLES
+from deeppruning.reporting import write_report
+from deeppruning.reporting.recommendation import Recommendation, recommend
+from deeppruning.roles import KNEE, ORIGINAL, ROLES
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
@@ -46,13 +47,15 @@ class NetworkRow:
 def conclude(run_dir: Path, progress: SearchProgress) -> None:
     """Show a finished run: its table, its report and the commands to try next."""
     rows = read_rows(run_dir)
-    report = _write_report(run_dir, progress)
+    report = write_report_or_say(run_dir, progress)
     entered = sources_line(run_dir)
     lines = [table(rows), *_notes(rows), *([f"entered the archive: {entered}"] if entered else [])]
+    advice = _recommendation(run_dir)
+    lines += [advice.text] if advice else []
     lines.append(f"run folder: {run_dir}")
     if report is not None:
         lines.append(f"report: {report}")
-    lines += [f"next: {command}" for command in _next_commands(run_dir)]
+    lines += [f"next: {command}" for command in _next_commands(run_dir, (advice and advice.role) or KNEE)]
     progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines))
 
 
@@ -134,20 +137,23 @@ def _notes(rows: list[NetworkRow]) -> list[str]:
     return notes + [f"{row.network} failed: {row.failure}" for row in rows if row.failure]
 
 
-def _write_report(run_dir: Path, progress: SearchProgress) -> Path | None:
+def write_report_or_say(run_dir: Path, progress: SearchProgress) -> Path | None:
     """The report's path; a report that cannot be written must not hide what the run came to."""
-    if importlib.util.find_spec("deeppruning.reporting") is None:
-        return None
     try:
-        return Path(importlib.import_module("deeppruning.reporting").write_report(run_dir))
-    except (DeepPruningError, ImportError) as error:
+        return write_report(run_dir)
+    except DeepPruningError as error:
         progress.say(f"no report was written: {error}")
         return None
 
 
-def _next_commands(run_dir: Path) -> list[str]:
+def _recommendation(run_dir: Path) -> Recommendation | None:
+    with RunFolder.open(run_dir, read_only=True) as run:
+        return recommend(run.history.facts())
+
+
+def _next_commands(run_dir: Path, role: str) -> list[str]:
     commands = {
-        "export": f"deeppruning export {shlex.quote(str(run_dir))} --solution knee --format onnx",
+        "export": f"deeppruning export {shlex.quote(str(run_dir))} --solution {role} --format onnx",
         "bench": f"deeppruning bench {shlex.quote(str(run_dir))}",
         "finetune": f"deeppruning finetune {shlex.quote(str(run_dir))} --candidate ID  (any other candidate)",
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 from deeppruning.reporting.plots import finetuning
 from deeppruning.reporting.section import SECTIONS, Section
-from deeppruning.roles import ROLES, candidate_number
+from deeppruning.roles import SOLUTIONS, candidate_number
 
 
 def _curves(
@@ -20,12 +20,12 @@ def _curves(
     for name, rows in by_solution.items():
         id_ = candidate_number(name)
         roles = [entry["role"] for entry in solutions if entry.get("id") == id_ and id_ is not None]
-        picked = [role for role in roles if role in ROLES]
+        picked = [role for role in roles if role in SOLUTIONS]
         # A name with a slash is a second training by other options, saved as the candidate's own.
-        roles = [role for role in roles if role not in ROLES] if "/" in name else picked or roles
+        roles = [role for role in roles if role not in SOLUTIONS] if "/" in name else picked or roles
         curves.append({"id": id_, "name": name, "roles": roles, "epochs": rows})
-    order = {role: place for place, role in enumerate(ROLES)}
-    return sorted(curves, key=lambda curve: min((order.get(role, 3) for role in curve["roles"]), default=3))
+    order = {role: place for place, role in enumerate(SOLUTIONS)}
+    return sorted(curves, key=lambda curve: min((order.get(role, 9) for role in curve["roles"]), default=9))
 
 
 def _finite(value: Any) -> Any:

@@ -5,14 +5,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deeppruning.objectives.latency import Latency
+from deeppruning.reporting.measured import with_evidence
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
-from deeppruning.roles import ROLES
+from deeppruning.roles import SOLUTIONS
 from deeppruning.runs import facts
 
 
 def _collect(source: Source, data: Data) -> Data:
     found = _solutions(source.facts, data["picks"], data)
-    return {"solutions": found, "commands": _commands(source.run.path, source.run.config, found)}
+    by_id = {entry["id"]: entry for entry in reversed(found) if entry.get("id") is not None}
+    return {
+        "solutions": found,
+        "candidates": [_with_figures(row, by_id.get(row["id"], {}), data) for row in data["candidates"]],
+        "commands": _commands(source.run.path, source.run.config, found),
+    }
 
 
 def _solutions(
@@ -22,17 +29,29 @@ def _solutions(
     by_id = {row["id"]: row for row in data["candidates"]}
     latest = picks[-1] if picks else {}
     found = []
-    for role in ROLES:
-        saved = kept.get(facts.solution_fact(role).key)
+    for role in SOLUTIONS:
+        saved = with_evidence(role, kept.get(facts.solution_fact(role).key), kept)
         if saved is not None:
             found.append({"role": role, "final": not saved.get("failure"), **saved})
         elif latest.get(role) in by_id:
             found.append({"role": role, "final": False, **_provisional(by_id[latest[role]], data)})
-    for key, saved in kept.items():
+    for key in kept:
         other = facts.solution_role(key)
-        if other is not None and other not in ROLES:
-            found.append({"role": other, "final": True, **saved})
+        if other is not None and other not in SOLUTIONS:
+            found.append({"role": other, "final": True, **(with_evidence(other, kept[key], kept) or {})})
     return found
+
+
+def _with_figures(
+    row: Mapping[str, Any], saved: Mapping[str, Any], data: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A candidate with what is known of few: its test error and its latency, once it is fine-tuned.
+
+    Where the search measured latencies, all have theirs, and the two kinds are not mixed.
+    """
+    searched = data["axes"][0]["label"] == Latency().title
+    latency = row["cost"] and 1000 * row["cost"] if searched else saved.get("latency_ms")
+    return {**row, "test_error": saved.get("test_error"), "latency_ms": latency}
 
 
 def _provisional(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,15 +17,17 @@ function drawCurves() {
     + (trained ? "Dashed: training error. " : "") + (base === null ? "" : "Grey: the original's test error.");
   const values = rows.flatMap((row) => [row.test_error, row.train_error]).concat([base]).filter((value) => !missing(value));
   const holder = byId("curves");
+  drawScaleTabs(values);
   if (!values.length) return fill(holder, html("p", { class: "muted" }, "No error was measured during fine-tuning."));
   const style = getComputedStyle(holder);
   const width = Math.max(260, holder.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight));
   const height = Math.round(Math.max(260, Math.min(380, width * 0.45)));
   const box = { left: 52, right: width - 76, top: 42, bottom: height - 48 };
-  const y = extent(values, true);
+  const y = page.state.logError ? logExtent(values) : extent(values, true);
   const x = { low: 1, high: Math.max(2, ...rows.map((row) => row.epoch)), whole: true, text: String };
   x.at = scale(x.low, x.high, box.left + 8, box.right);
-  y.at = scale(y.low, y.high, box.bottom, box.top);
+  const level = scale(y.low, y.high, box.bottom, box.top);
+  y.at = y.log ? (value) => scale(Math.log(y.low), Math.log(y.high), box.bottom, box.top)(Math.log(Math.max(value, y.low))) : level;
   y.text = (value) => (data.error_is_share ? Number((value * 100).toPrecision(3)) + " %" : String(Number(value.toPrecision(3))));
   const picture = svg("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": curvesInWords() },
     axes(box, x, y, { x: "Epoch", y: "Error" }));
@@ -35,6 +37,25 @@ function drawCurves() {
   picture.addEventListener("pointermove", (event) => curveTip(event, picture, x));
   picture.addEventListener("pointerleave", () => tip(null));
   fill(holder, picture);
+}
+
+// Errors of a few per mille are one line at the bottom of a linear axis.
+function logExtent(values) {
+  const least = Math.min(...values.filter((value) => value > 0)), most = Math.max(...values);
+  // An error of nought has no logarithm: it lies at the bottom, half of the least that was seen.
+  const low = values.some((value) => value <= 0) ? least / 2 : least / 1.15, high = most * 1.15;
+  const powers = Array.from({ length: 40 }, (_, place) => 10 ** (Math.floor(Math.log10(low)) + place));
+  const inside = (factors) => powers.flatMap((power) => factors.map((factor) => factor * power)).filter((tick) => tick >= low && tick <= high);
+  const fine = inside([1, 2, 3, 5, 7]), usual = inside([1, 2, 5]);
+  return { low, high, log: true, ticks: usual.length > 2 ? usual : fine };
+}
+
+function drawScaleTabs(values) {
+  const can = values.some((value) => value > 0);
+  if (!can) page.state.logError = false;
+  const tab = (on, text) => html("button", { type: "button", "data-key": "scale " + text, "aria-pressed": page.state.logError === on ? "true" : "false",
+    onclick: () => { page.state.logError = on; drawCurves(); } }, text);
+  fill(byId("curves-tabs"), can ? [tab(false, "Linear"), tab(true, "Logarithmic")] : null);
 }
 
 function curveLines(curve, x, y) {

@@ -1,7 +1,8 @@
 // Elements, numbers as people read them, and scales. Text is always set as text, never as markup.
 
 // What draws a section of the page puts itself here: draw, resize if it must be drawn anew for another
-// width, and filled if there is nothing to draw before the first candidate.
+// width, once if it listens to controls of its own, and filled if there is nothing to draw before the
+// first candidate.
 const SECTIONS = [];
 
 const byId = (id) => document.getElementById(id);
@@ -58,7 +59,7 @@ const scale = (low, high, from, to) => (value) => from + ((value - low) / (high 
 // The axes of a chart: grid, ticks and names with units.
 function axes(box, x, y, names) {
   const parts = [];
-  for (const tick of ticks(y.low, y.high, Math.max(3, (box.bottom - box.top) / 52))) {
+  for (const tick of y.ticks || ticks(y.low, y.high, Math.max(3, (box.bottom - box.top) / 52))) {
     parts.push(svg("line", { class: "grid", x1: box.left, x2: box.right, y1: y.at(tick), y2: y.at(tick) }));
     parts.push(svg("text", { x: box.left - 8, y: y.at(tick) + 4, "text-anchor": "end" }, y.text(tick)));
   }
@@ -73,8 +74,10 @@ function axes(box, x, y, names) {
   return parts;
 }
 
+// The roles that candidates may hold, in the order they are shown; no run need have all of them.
+const ROLES = ["heavy", "knee", "light", "target"];
 const SHAPES = {
-  heavy: "M-6-6H6V6H-6Z", knee: "M0-8L8 0L0 8L-8 0Z", light: "M0-8L8 6H-8Z", original: "M-7 0H7M0-7V7",
+  heavy: "M-6-6H6V6H-6Z", knee: "M0-8L8 0L0 8L-8 0Z", light: "M0-8L8 6H-8Z", target: "M-8-6H8L0 8Z", original: "M-7 0H7M0-7V7",
 };
 function marker(role, attributes) {
   const color = `var(--${SHAPES[role] ? role : "accent"})`;
@@ -114,6 +117,16 @@ function tip(lines, x, y) {
   box.style.left = Math.max(4, Math.min(x + 14, window.innerWidth - width - 6)) + "px";
   box.style.top = (y - height - 12 < 4 ? y + 16 : y - height - 12) + "px";
 }
+
+// A text handed to the user as a file, made here: nothing is fetched.
+function saveAs(name, text) {
+  const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+  html("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+const duration = (seconds) => (seconds < 1 ? `${Number(seconds.toPrecision(1))} s` : seconds < 90 ? `${seconds.toFixed(0)} s`
+  : seconds < 5400 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(1)} h`);
 
 function copyLine(text, what) {
   const button = html("button", { type: "button", "data-key": "copy " + text, "aria-label": "Copy: " + text }, "Copy");

@@ -2,7 +2,8 @@
 
 const page = {
   data: JSON.parse(byId("data").textContent),
-  state: { chosen: null, network: "knee", used: null, generation: null, maxError: null, maxFlops: null, axis: null, rival: null },
+  state: { chosen: null, network: null, generation: null, limits: {}, axis: null, rival: null, taking: new Set(), logError: false,
+    table: { filter: "", sort: { name: "Candidate", down: false } } },
   where: new Map(), shown: new Set(), timer: null, etag: null, lost: false,
 };
 const POLL_MS = 2000, PLAY_MS = 900;
@@ -14,6 +15,8 @@ function choose(id, jump = false) {
   drawCandidates();
   drawDetails();
   drawLayers();
+  drawTable();
+  tip(null);  // it told of the one before
   if (jump) byId("choose").scrollIntoView();
 }
 
@@ -34,19 +37,6 @@ function play(on) {
   byId("play").textContent = on ? "Pause" : "Play";
 }
 
-// The limit a slider stands for; at its right end there is none.
-function limitOf(slider, values) {
-  const place = Number(slider.value) / 1000;
-  const low = Math.min(...values), high = Math.max(...values);
-  return place >= 1 ? null : low + place * (high - low);
-}
-
-function placeLimit(slider, limit, values) {
-  const low = Math.min(...values), high = Math.max(...values);
-  const place = limit === null ? 1000 : Math.round(((limit - low) / (high - low || 1)) * 1000);
-  if (document.activeElement !== slider) slider.value = String(Math.max(0, Math.min(1000, place)));
-}
-
 function drawControls() {
   const { data, state } = page;
   const last = lastGeneration();
@@ -57,13 +47,7 @@ function drawControls() {
   byId("generation-out").textContent = state.generation === null ? "all" : `${state.generation} of ${total}`;
   slider.setAttribute("aria-valuetext", state.generation === null ? "all generations" : `generation ${state.generation} of ${total}`);
   byId("all").setAttribute("aria-pressed", state.generation === null ? "true" : "false");
-  const limits = [["max-error", "maxError", "error", errorText], ["max-flops", "maxFlops", "flops", count]];
-  for (const [id, name, key, text] of limits) {
-    const words = state[name] === null ? "any" : text(state[name]);
-    byId(id + "-out").textContent = words;
-    byId(id).setAttribute("aria-valuetext", words);
-    placeLimit(byId(id), state[name], data.candidates.map((one) => one[key]));
-  }
+  drawLimits();
   const list = byId("axis");
   if (list.options.length !== data.axes.length) list.replaceChildren(...data.axes.map((axis) => html("option", { value: axis.key }, axis.label)));
   if (!data.axes.some((axis) => axis.key === state.axis)) state.axis = data.axes[0].key;
@@ -76,7 +60,6 @@ function draw() {
   drawHeader();
   for (const part of document.querySelectorAll(".filled")) part.hidden = empty;
   drawCards();
-  drawCommands();
   drawConfig();
   drawTables();
   for (const one of SECTIONS) if (!one.filled) one.draw();
@@ -98,22 +81,16 @@ function listen() {
     if (page.state.generation === null || page.state.generation >= lastGeneration()) showGeneration(1);
     play(true);
   });
-  for (const [id, name, key] of [["max-error", "maxError", "error"], ["max-flops", "maxFlops", "flops"]]) {
-    byId(id).addEventListener("input", (event) => {
-      page.state[name] = limitOf(event.target, page.data.candidates.map((one) => one[key]));
-      drawControls();
-      drawSpace();
-      drawPopulation();
-      drawDetails();
-    });
-  }
+  listenToLimits(() => { drawControls(); drawSpace(); drawPopulation(); drawDetails(); drawTable(); });
   byId("axis").addEventListener("change", (event) => { page.state.axis = event.target.value; drawSpace(); });
   byId("candidate").addEventListener("change", (event) => { if (event.target.value !== "") choose(Number(event.target.value)); });
   window.addEventListener("beforeprint", () => { byId("all-options").open = true; });
+  for (const one of SECTIONS) if (one.once) one.once();
   let width = window.innerWidth;
   window.addEventListener("resize", () => {
     if (window.innerWidth === width || !page.data.candidates.length) return;
     width = window.innerWidth;
+    tip(null);
     drawSpace();
     for (const one of SECTIONS) if (one.resize) one.resize();
   });
@@ -139,10 +116,12 @@ async function poll() {
   setTimeout(poll, POLL_MS);
 }
 
-// Begin with the knee on show, as soon as there is one.
+// Begin with the recommended one on show, or else the knee, as soon as there is one.
 function start() {
-  const knee = page.data.solutions.find((one) => one.role === "knee");
-  if (page.state.chosen === null && knee && !missing(knee.id)) page.state.chosen = knee.id;
+  const { solutions, recommended } = page.data;
+  const first = solutions.find((one) => one.role === recommended) || solutions.find((one) => one.role === "knee");
+  if (page.state.network === null && first) page.state.network = first.role;
+  if (page.state.chosen === null && first && !missing(first.id)) page.state.chosen = first.id;
 }
 
 start();

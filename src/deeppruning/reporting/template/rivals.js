@@ -12,14 +12,14 @@ function drawRivals() {
   drawRivalChart();
 }
 
-function rivalsInWords({ methods, matched, seeds, targets }) {
+function rivalsInWords({ methods, matched, seeds, targets, finetuned }) {
   const others = methods.length - (matched ? 1 : 0);
   const who = `${others} ${matched ? "other " : ""}method${others === 1 ? " was" : "s were each"} asked for networks of the same FLOPs`;
   const same = matched ? " as this run's picks" : "";
   const many = seeds[0] === seeds[1] ? seeds[1] : `${seeds[0]} to ${seeds[1]}`;
   const plural = seeds[1] === 1 ? "seed" : "seeds";
   const spread = seeds[1] > 1 ? `, of which the mean is shown (± standard deviation)` : "";
-  return `${who}${same} (${targets.map((target) => target.name).join(", ")}); all were fine-tuned alike, with ${many} ${plural}${spread}.`;
+  return `${who}${same} (${targets.map((target) => target.name).join(", ")}); all were fine-tuned alike${finetuned ? ` (${finetuned})` : ""}, with ${many} ${plural}${spread}.`;
 }
 
 // What was chosen stays brought out; what is pointed at or focused comes before it for the while.
@@ -151,9 +151,6 @@ function rivalChartInWords({ methods, targets, middle }) {
   return `Test error against FLOPs, one line for each method; the table below has the figures. At ${targets[middle].name}: `
     + known.map((method) => `${method.label} ${share(method.points[middle].after, 2)}`).join(", ");
 }
-
-const duration = (seconds) => (seconds < 1 ? `${Number(seconds.toPrecision(1))} s` : seconds < 90 ? `${seconds.toFixed(0)} s`
-  : seconds < 5400 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(1)} h`);
 
 function drawRivalTable({ methods, targets, middle }) {
   const group = (text) => html("th", { scope: "colgroup", colspan: 2, class: "number group" }, text);

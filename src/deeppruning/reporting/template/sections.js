@@ -1,9 +1,4 @@
-// Everything of the page that is words and numbers: header, cards, details, tables, commands, options.
-
-const NOTES = {
-  original: "The network as it was given", heavy: "Most accurate in the search", knee: "Best bargain of error and cost",
-  light: "Cheapest to run",
-};
+// Everything of the page that is words and numbers: header, details, tables, options.
 
 function drawHeader() {
   const { data } = page;
@@ -16,37 +11,22 @@ function drawHeader() {
   status.setAttribute("data-state", data.state === "finished" ? "finished" : data.alive && !page.lost ? "running" : "stopped");
   const total = data.evaluations ? ` of ${data.evaluations}` : "";
   byId("run").textContent = `Run ${data.run} · ${data.candidates.length}${total} candidates evaluated`;
+  drawProgress();
 }
 
-function drawCards() {
-  const { data } = page;
-  const original = data.original ? [{ role: "original", ...data.original }] : [];
-  fill(byId("cards"), [...original, ...data.solutions].map(card));
-}
-
-function card(one) {
-  const { data } = page;
-  const isOriginal = one.role === "original";
-  const tested = !missing(one.test_error);
-  const error = tested ? one.test_error : one.train_error;
-  const kind = tested ? (isOriginal ? "test error" : "test error, fine-tuned") : isOriginal ? "error on the sample" : "error in the search";
-  const kept = data.original ? one.flops / data.original.flops : null;
-  const latency = latencyOf(one.role);
-  const rows = [["FLOPs", count(one.flops)],
-    isOriginal || kept === null ? null : ["FLOPs saved", html("span", { class: "saved" }, share(1 - kept))],
-    ["Parameters", count(one.params)], latency === null ? null : ["Latency", latency]];
-  const note = NOTES[one.role] || "Fine-tuned on request";
-  const known = SHAPES[one.role] ? one.role : "other";
-  return html("article", { class: `card role-${known}`, "data-card": one.role },
-    html("h3", {}, icon(one.role), roleLabel(one.role)),
-    html("p", { class: "note" }, note),
-    one.failure ? html("p", { class: "note failure" }, `${isOriginal ? "Its test" : "Fine-tuning"} failed: ${one.failure}`) : null,
-    html("div", { class: "big" }, errorText(error, tested ? 2 : 1), html("small", {}, kind)),
-    kept === null ? null : html("div", { class: "meter", role: "img", "aria-label": `${share(kept)} of the FLOPs left` },
-      html("i", { style: { width: Math.min(100, kept * 100) + "%" } })),
-    html("dl", {}, rows.filter(Boolean).map(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
-    isOriginal || missing(one.id) ? null : html("button", { type: "button", "data-key": "card " + one.role,
-      onclick: () => { page.state.network = one.role; choose(one.id, true); } }, `Show candidate ${one.id}`));
+// How far a run at work is; of one that stopped, how to go on with it.
+function drawProgress() {
+  const { progress, state, alive, commands } = page.data;
+  byId("progress").hidden = !progress;
+  if (progress) {
+    byId("progress-bar").value = progress.done / progress.of;
+    const left = missing(progress.seconds_left) ? "" : `, about ${duration(progress.seconds_left)} left`;
+    const then = progress.what === "candidates" ? " in the search; fine-tuning comes after it" : " until all are fine-tuned";
+    byId("progress-text").textContent = `${progress.done} of ${progress.of} ${progress.what}${left}${left ? then : ""}.`;
+  }
+  const stopped = state !== "finished" && !alive;
+  byId("resume").hidden = !stopped;
+  fill(byId("resume"), stopped ? copyLine(commands.resume, "The run was stopped. Go on with it:") : null);
 }
 
 function drawCandidates() {
@@ -74,6 +54,7 @@ function drawDetails() {
     data.archive ? ["In the archive", archiveText(one)] : null, ["Error in the search", errorText(one.error)],
     missing(one.score) ? null : ["Selected on a score of", String(Number(one.score.toPrecision(4)))],
     tuned ? ["Test error, fine-tuned", errorText(tuned.test_error, 2)] : null,
+    missing(one.latency_ms) ? null : ["Latency", `${milliseconds(one.latency_ms)} ms`],
     ["FLOPs", count(one.flops)],
     data.original ? ["FLOPs saved", share(1 - one.flops / data.original.flops)] : null, ["Parameters", count(one.params)],
     data.axes[0].key === "cost" && !missing(one.cost) ? [data.axes[0].label, String(Number(one.cost.toPrecision(4)))] : null,
@@ -99,40 +80,15 @@ function archiveText(one) {
   return page.data.archive.entered.includes(one.id) ? "replaced since" : "no";
 }
 
-// The median for one input where it was measured: PyTorch's if there, else the first found.
-function latencyOf(role) {
-  const entry = page.data.bench && page.data.bench.networks && page.data.bench.networks[role];
-  const timings = entry && entry.latency_ms ? Object.values(entry.latency_ms).filter((one) => one && Number.isFinite(one.median)) : [];
-  return timings.length ? `${Number(timings[0].median.toPrecision(3))} ms` : null;
-}
-
 // Sections that are a heading, a sentence and a table, whatever they are about.
 function drawTables() {
   const found = page.data.tables || [];
   byId("tables").hidden = !found.length;
   fill(byId("tables"), found.map(({ title, lead, columns, rows }) => html("section", { "aria-label": title },
     html("h2", {}, title), lead ? html("p", { class: "lead" }, lead) : null,
-    html("div", { class: "panel scroll" }, html("table", {},
+    html("div", { class: "panel scroll", tabindex: 0, role: "region", "aria-label": `${title}, table` }, html("table", {},
       html("thead", {}, html("tr", {}, columns.map((name) => html("th", { scope: "col" }, name)))),
       html("tbody", {}, rows.map(([first, ...rest]) => html("tr", {}, html("th", { scope: "row" }, first), rest.map((text) => html("td", {}, text))))))))));
-}
-
-function drawCommands() {
-  const { commands, solutions } = page.data;
-  const roles = solutions.filter((one) => one.final).map((one) => one.role);
-  byId("use-section").hidden = !page.data.candidates.length;
-  if (!roles.length) {
-    return fill(byId("use"), html("p", { class: "muted" }, "The picks can be loaded and exported once they are fine-tuned."),
-      page.data.alive ? null : copyLine(commands.resume, "Go on with the run:"));
-  }
-  const wanted = roles.includes(page.state.used) ? page.state.used : roles.includes("knee") ? "knee" : roles[0];
-  const tabs = roles.map((role) => html("button", { type: "button", "data-key": "use " + role, "aria-pressed": role === wanted ? "true" : "false",
-    onclick: () => { page.state.used = role; drawCommands(); } }, roleLabel(role)));
-  const pick = solutions.find((one) => one.role === wanted);
-  fill(byId("use"), html("div", { class: "tabs", role: "group", "aria-label": "Network to use" }, tabs),
-    copyLine(commands.load[wanted], "Load it in Python (after import deeppruning as dp):"),
-    copyLine(commands.export[wanted], "Export it:"), copyLine(commands.bench, "Measure whether it is faster here:"),
-    missing(pick.id) ? null : copyLine(commands.finetune + pick.id, "Fine-tune it once more, with options of your own:"));
 }
 
 function drawConfig() {

@@ -3,6 +3,11 @@
 // "candidate-17", fine-tuned on request, reads as two words.
 const roleLabel = (role) => (role.charAt(0).toUpperCase() + role.slice(1)).replace(/^Candidate-(?=\d)/, "Candidate ");
 const picksAt = (generation) => page.data.picks.filter((row) => row.generation <= generation).at(-1) || null;
+// Who holds which role after a generation; what was chosen for a target holds its own at the end.
+function heldBy(generation) {
+  const chosen = generation === null || generation >= lastGeneration() ? page.data.solutions.filter((one) => one.role === "target") : [];
+  return { ...picksAt(generation === null ? Infinity : generation), ...Object.fromEntries(chosen.map((one) => [one.role, one.id])) };
+}
 const lastGeneration = () => Math.max(1, ...page.data.candidates.map((one) => one.generation));
 
 // The ids in the archive after a generation, where the search keeps one; all of them stand on the front.
@@ -16,7 +21,7 @@ function parentsOf(generation) {
   if (page.data.archive) return [...new Set(page.data.candidates.filter((one) => one.generation === generation).flatMap((one) => one.parents))];
   const row = page.data.picks.find((one) => one.generation === generation - 1);
   if (!row || page.data.selection === "comma") return [];
-  return [...new Set(["heavy", "knee", "light"].map((role) => row[role]))];
+  return [...new Set(ROLES.map((role) => row[role]).filter((id) => !missing(id)))];
 }
 
 function generationColor(generation) {
@@ -24,11 +29,6 @@ function generationColor(generation) {
   const place = last === 1 ? 4 : ((generation - 1) / (last - 1)) * 4;
   const low = Math.min(3, Math.floor(place));
   return `color-mix(in oklab, var(--g${low + 1}) ${Math.round((place - low) * 100)}%, var(--g${low}))`;
-}
-
-function qualifies(one) {
-  const { maxError, maxFlops } = page.state;
-  return !missing(one.error) && (maxError === null || one.error <= maxError) && (maxFlops === null || one.flops <= maxFlops);
 }
 
 function describe(one) {
@@ -118,7 +118,11 @@ function points(where, held) {
       style: { fill: color }, tabindex: one.id === entry ? 0 : -1, role: "option",
       "aria-selected": one.id === page.state.chosen ? "true" : "false",
       "aria-label": describe(one).join(", ") });
-    circle.addEventListener("focus", () => { if (one.id !== page.state.chosen && circle.matches(":focus-visible")) choose(one.id); });
+    circle.addEventListener("focus", () => {
+      if (one.id !== page.state.chosen && circle.matches(":focus-visible")) choose(one.id);
+      else if (circle.matches(":focus-visible")) tipAt(one.id);
+    });
+    circle.addEventListener("blur", () => tip(null));
     return circle;
   });
 }
@@ -144,9 +148,9 @@ function marks(where, x, y, box) {
     parts.push(svg("line", { class: "cross", x1: chosen.x, x2: chosen.x, y1: chosen.y + 11, y2: box.bottom }));
     parts.push(svg("circle", { class: "ring", cx: chosen.x, cy: chosen.y, r: 11 }));
   }
-  const row = picksAt(state.generation === null ? Infinity : state.generation) || {};
+  const row = heldBy(state.generation);
   const roles = new Map();
-  for (const role of ["heavy", "knee", "light"]) if (where.has(row[role])) roles.set(row[role], [...(roles.get(row[role]) || []), role]);
+  for (const role of ROLES) if (where.has(row[role])) roles.set(row[role], [...(roles.get(row[role]) || []), role]);
   for (const [id, held] of roles) {
     const spot = where.get(id);
     const dim = qualifies(spot.one) ? "" : " dim";
@@ -188,6 +192,14 @@ function nearest(event, picture, reach) {
   return found;
 }
 
+// The tooltip of the chosen point, beside it: by keyboard as by mouse it tells of what is chosen.
+function tipAt(id) {
+  const spot = page.where.get(id), picture = byId("space").querySelector("svg");
+  if (!spot || !picture) return tip(null);
+  const frame = picture.getBoundingClientRect();
+  tip(describe(spot.one), frame.left + spot.x, frame.top + spot.y);
+}
+
 function hover(event, picture) {
   const hit = event.pointerType === "touch" ? null : nearest(event, picture, 16);
   picture.style.cursor = hit ? "pointer" : "";
@@ -208,13 +220,15 @@ function moveByKey(event) {
   const next = open[Math.max(0, Math.min(open.length - 1, goal))].one.id;
   choose(next);
   byId("space").querySelector(`[data-id="${next}"]`).focus();
+  tipAt(next);
 }
 
 function drawLegend() {
   const last = lastGeneration();
   const swatches = Array.from({ length: last }, (_, index) => html("i", { style: { background: generationColor(index + 1) } }));
   const ramp = html("span", {}, "generation 1", html("span", { class: "ramp", "aria-hidden": "true" }, swatches), String(last));
-  const roles = ["heavy", "knee", "light", "original"].map((role) => html("span", {}, icon(role), role));
+  const there = heldBy(null);
+  const roles = [...ROLES.filter((role) => role !== "target" || !missing(there[role])), "original"].map((role) => html("span", {}, icon(role), role));
   fill(byId("legend"), ramp, roles, html("span", {}, svg("svg", { width: 22, height: 8, "aria-hidden": "true" }, svg("path", { class: page.data.archive ? "front archive" : "front", d: "M0 4H22" })),
     page.data.archive ? "best of each bin of cost" : "best trade-offs"));
 }
@@ -222,7 +236,7 @@ function drawLegend() {
 function drawPopulation() {
   const { data, state } = page;
   const fit = data.candidates.filter(qualifies).length;
-  const filtered = state.maxError !== null || state.maxFlops !== null ? ` ${fit} of ${data.candidates.length} qualify.` : "";
+  const filtered = limited() ? ` ${fit} of ${data.candidates.length} qualify${limitNote()}.` : "";
   const born = data.candidates.filter((one) => one.generation === state.generation).length;
   const parents = state.generation === null ? 0 : parentsOf(state.generation).length;
   const kept = parents ? ` and their ${parents === 1 ? "parent" : parents + " parents"}` : "";

@@ -1,0 +1,98 @@
+"""What a choice among the networks of a run rests on: their figures, and what the test set can tell."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deeppruning.reporting.chance import are_alike
+from deeppruning.reporting.measured import latency_ms
+from deeppruning.roles import ORIGINAL, SOLUTIONS, TARGET, candidate_number
+from deeppruning.runs import facts
+
+
+@dataclass(frozen=True)
+class Option:
+    """A network to choose, in the figures that decide."""
+
+    role: str
+    id: int | None
+    test_error: float | None
+    search_error: float | None
+    saved: float  # share of the original's FLOPs
+    latency_ms: float | None = None
+    also: tuple[str, ...] = ()  # other roles that the same candidate holds
+
+    @property
+    def name(self) -> str:
+        """As people read it: "candidate 17"."""
+        return self.role if candidate_number(self.role) is None else self.role.replace("-", " ", 1)
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """All that is known when a choice is made; `images` is the size of the test set, where known."""
+
+    original: Option
+    options: tuple[Option, ...]
+    images: int | None
+    is_share: bool  # errors are shares of images, not figures of the user's own task
+    target_met: bool = True
+    failed: tuple[str, ...] = ()  # picks without a network
+
+    def wrong(self, error: float) -> int | None:
+        """How many of the test images an error is, where errors are such."""
+        return round(error * self.images) if self.images and self.is_share else None
+
+    def no_worse(self, one: Option, other: Option) -> bool:
+        """Whether the test set does not tell that the one errs more."""
+        first, second = one.test_error, other.test_error
+        assert first is not None
+        assert second is not None
+        a, b = self.wrong(first), self.wrong(second)
+        return first <= second or (a is not None and b is not None and are_alike(a, b))
+
+
+def grounds_of(kept: Mapping[str, Any]) -> Grounds:
+    """The grounds that a run's facts give; picks that came to nothing are only named."""
+    figures = {role: found for key, found in kept.items() if (role := facts.solution_role(key)) is not None}
+    order = sorted(figures, key=lambda role: SOLUTIONS.index(role) if role in SOLUTIONS else len(SOLUTIONS))
+    there = [role for role in order if not figures[role].get("failure")]
+    original = _option(ORIGINAL, kept[facts.ORIGINAL_FIGURES.key], kept)
+    options = _merged([_option(role, figures[role], kept) for role in there])
+    errors = [error for one in (original, *options) for error in (one.test_error, one.search_error)]
+    return Grounds(
+        original,
+        options,
+        images=kept.get(facts.TEST_IMAGES.key),
+        is_share=all(0.0 <= error <= 1.0 for error in errors if error is not None),
+        failed=tuple(role for role in order if role not in there),
+        target_met=not figures.get(TARGET, {}).get("missed"),
+    )
+
+
+def _merged(options: Sequence[Option]) -> tuple[Option, ...]:
+    """Each network once: a candidate that holds several roles is one to choose, named by the first."""
+    found: list[Option] = []
+    for one in options:
+        place = next((at for at, old in enumerate(found) if _same(old, one)), None)
+        if place is None:
+            found.append(one)
+        else:
+            found[place] = replace(found[place], also=(*found[place].also, one.role))
+    return tuple(found)
+
+
+def _same(one: Option, other: Option) -> bool:
+    # A candidate fine-tuned once more by other options is another network.
+    return one.id == other.id and one.test_error == other.test_error
+
+
+def _option(role: str, figures: Mapping[str, Any], kept: Mapping[str, Any]) -> Option:
+    return Option(
+        role,
+        figures.get("id"),
+        figures.get("test_error"),
+        figures.get("train_error"),
+        figures.get("flops_pruned", 0.0),
+        latency_ms(kept, role),
+    )

@@ -1,0 +1,60 @@
+// The cards at the top: the original and the networks to choose from, each with the lines that take it.
+
+const NOTES = {
+  original: "The network as it was given", heavy: "Most accurate in the search", knee: "Best bargain of error and cost",
+  light: "Cheapest to run", target: "The best within what was asked for",
+};
+
+function drawCards() {
+  const { data } = page;
+  const original = data.original ? [{ role: "original", ...data.original }] : [];
+  byId("networks").hidden = !original.length && !data.solutions.length;
+  fill(byId("cards"), [...original, ...data.solutions].map(card));
+}
+
+function card(one) {
+  const { data } = page;
+  const isOriginal = one.role === "original";
+  const tested = !missing(one.test_error);
+  const error = tested ? one.test_error : one.train_error;
+  const kept = data.original ? one.flops / data.original.flops : null;
+  const rows = [["FLOPs", count(one.flops)],
+    isOriginal || kept === null ? null : ["FLOPs saved", html("span", { class: "saved" }, share(1 - kept))],
+    ["Parameters", count(one.params)], missing(one.latency_ms) ? null : ["Latency", `${milliseconds(one.latency_ms)} ms`]];
+  const known = SHAPES[one.role] ? one.role : "other";
+  return html("article", { class: `card role-${known}`, "data-card": one.role },
+    html("h3", {}, icon(one.role), roleLabel(one.role), one.role === data.recommended ? html("span", { class: "badge" }, "recommended") : null),
+    html("p", { class: "note" }, NOTES[one.role] || "Fine-tuned on request"),
+    one.failure ? html("p", { class: "note failure" }, `${isOriginal ? "Its test" : "Fine-tuning"} failed: ${one.failure}`) : null,
+    html("div", { class: "big" }, errorText(error, tested ? 2 : 1), html("small", {}, kindOfError(one, isOriginal, tested)), sureness(one)),
+    kept === null ? null : html("div", { class: "meter", role: "img", "aria-label": `${share(kept)} of the FLOPs left` },
+      html("i", { style: { width: Math.min(100, kept * 100) + "%" } })),
+    html("dl", {}, rows.filter(Boolean).map(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
+    isOriginal || missing(one.id) ? null : html("button", { type: "button", "data-key": "card " + one.role,
+      onclick: () => { page.state.network = one.role; choose(one.id, true); } }, `Show candidate ${one.id}`),
+    takeIt(one.role));
+}
+
+const kindOfError = (one, isOriginal, tested) => (tested ? (isOriginal ? "test error" : "test error, fine-tuned")
+  : isOriginal ? "error on the sample" : "error in the search");
+
+// What the test set can tell: wrong answers as a count, and the range that the true error lies in.
+function sureness(one) {
+  if (missing(one.wrong)) return null;
+  const [low, high] = one.interval.map((value) => (value * 100).toFixed(value < 0.0995 ? 1 : 0));
+  return html("small", { class: "sure" }, `${one.wrong} of ${page.data.test_images.toLocaleString("en")} images`,
+    html("br"), `(95\u00a0%: ${low} to ${high}\u00a0%)`);
+}
+
+// Load and export, behind a button of the card; what is open stays so when news come.
+function takeIt(role) {
+  const { commands } = page.data;
+  if (!commands.load[role]) return null;
+  const box = html("details", { class: "take", "data-take": role },
+    html("summary", { "data-key": "take " + role }, "Take it", html("span", { class: "unseen" }, ` (${roleLabel(role)})`)),
+    copyLine(`import deeppruning as dp; ${commands.load[role]}`, "In Python:"),
+    copyLine(commands.export[role], "As a file for other runtimes:"));
+  box.open = page.state.taking.has(role);
+  box.addEventListener("toggle", () => { page.state.taking[box.open ? "add" : "delete"](role); });
+  return box;
+}
