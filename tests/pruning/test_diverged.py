@@ -13,10 +13,10 @@ from torch import nn
 
 import deeppruning as dp
 from deeppruning import api
-from deeppruning.cli.display.outcome import read_rows, table
-from deeppruning.cli.display.progress import JsonProgress, PlainProgress
-from deeppruning.cli.display.records import as_record
 from deeppruning.cli.main import cli
+from deeppruning.display.outcome import read_rows, table
+from deeppruning.display.progress import JsonProgress, PlainProgress
+from deeppruning.display.records import as_record
 from deeppruning.errors import Diverged, RunError
 from deeppruning.exporting import read_network
 from deeppruning.pruning.events import CandidateDone, EpochDone, FinetuneDiverged, Started

@@ -10,11 +10,11 @@ import torch
 
 from deeppruning import api
 from deeppruning.backends import Backend
-from deeppruning.cli.display.outcome import conclude, keep_latencies
-from deeppruning.cli.display.progress import SearchProgress
 from deeppruning.cli.main import INTERRUPTED
 from deeppruning.cli.options.inputs import Loaded
 from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.display.outcome import conclude, keep_latencies
+from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError, RunError
 from deeppruning.pruning.result import Result
 from deeppruning.runs.folder import CONFIG

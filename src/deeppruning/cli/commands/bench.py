@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from deeppruning.cli.display.amounts import amount
+from deeppruning.amounts import amount
 from deeppruning.cli.options.search import run_argument
 from deeppruning.cli.options.trust import trust_options
 from deeppruning.errors import RunError

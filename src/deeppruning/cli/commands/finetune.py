@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from deeppruning import api
-from deeppruning.cli.display.outcome import read_rows, table
-from deeppruning.cli.display.progress import make_progress
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import weights_option
 from deeppruning.cli.options.search import finetune_options, finetune_settings, output_options, run_argument
 from deeppruning.cli.options.trust import Vouched, trust_options
 from deeppruning.cli.running import resumable
 from deeppruning.config import FinetuneConfig
+from deeppruning.display.outcome import read_rows, table
+from deeppruning.display.progress import make_progress
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import choose_device

@@ -12,7 +12,6 @@ import click
 import torch
 
 from deeppruning.cli.commands.train import train
-from deeppruning.cli.display.progress import SearchProgress, make_progress
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.data import data_options, load_from_options
@@ -27,6 +26,7 @@ from deeppruning.cli.options.search import (
 )
 from deeppruning.cli.running import resumable, start
 from deeppruning.config import SearchConfig, TrainConfig
+from deeppruning.display.progress import SearchProgress, make_progress
 from deeppruning.pruning.setup import example_image, prunable_graph
 from deeppruning.runs.folder import refuse_occupied
 from deeppruning.system.allocator import keep_freed_memory

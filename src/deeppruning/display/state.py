@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from statistics import median
 
-from deeppruning.cli.display.amounts import percent
-from deeppruning.cli.display.archive import growth_line, range_of
-from deeppruning.cli.display.scatter import Point
+from deeppruning.amounts import percent
+from deeppruning.display.archive import growth_line, range_of
+from deeppruning.display.scatter import Point
 from deeppruning.pruning.events import (
     CandidateDone,
     EpochDone,

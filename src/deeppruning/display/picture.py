@@ -10,15 +10,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deeppruning.cli.display.amounts import duration, percent
-from deeppruning.cli.display.progress import (
+from deeppruning.amounts import duration, percent
+from deeppruning.display.progress import (
     PlainProgress,
     diverged_line,
     is_troubled,
     saved_line,
     started_line,
 )
-from deeppruning.cli.display.scatter import scatter
+from deeppruning.display.scatter import scatter
 from deeppruning.pruning.events import CandidateDone, Event, FinetuneDiverged, SolutionSaved, Started
 from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS
 

@@ -1,6 +1,5 @@
 """The end of a run on the command line: the four networks side by side, and what can be done next."""
 
-import importlib.util
 import shlex
 import time
 from collections.abc import Mapping
@@ -12,14 +11,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from deeppruning.cli.display.amounts import amount, percent
-from deeppruning.cli.display.archive import sources_line
-from deeppruning.cli.display.progress import SearchProgress
-from deeppruning.cli.main import COMMANDS
+from deeppruning.amounts import amount, percent
+from deeppruning.display.archive import sources_line
+from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError
 from deeppruning.objectives.latency import measure_latency
 from deeppruning.pruning.result import Result
-from deeppruning.roles import ORIGINAL, ROLES
+from deeppruning.reporting import write_report
+from deeppruning.roles import KNEE, ORIGINAL, ROLES
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
@@ -136,22 +135,20 @@ def _notes(rows: list[NetworkRow]) -> list[str]:
 
 def _write_report(run_dir: Path, progress: SearchProgress) -> Path | None:
     """The report's path; a report that cannot be written must not hide what the run came to."""
-    if importlib.util.find_spec("deeppruning.reporting") is None:
-        return None
     try:
-        return Path(importlib.import_module("deeppruning.reporting").write_report(run_dir))
-    except (DeepPruningError, ImportError) as error:
+        return write_report(run_dir)
+    except DeepPruningError as error:
         progress.say(f"no report was written: {error}")
         return None
 
 
 def _next_commands(run_dir: Path) -> list[str]:
-    commands = {
-        "export": f"deeppruning export {shlex.quote(str(run_dir))} --solution knee --format onnx",
-        "bench": f"deeppruning bench {shlex.quote(str(run_dir))}",
-        "finetune": f"deeppruning finetune {shlex.quote(str(run_dir))} --candidate ID  (any other candidate)",
-    }
-    return [text for command, text in commands.items() if command in COMMANDS]
+    run = shlex.quote(str(run_dir))
+    return [
+        f"deeppruning export {run} --solution {KNEE} --format onnx",
+        f"deeppruning bench {run}",
+        f"deeppruning finetune {run} --candidate ID  (any other candidate)",
+    ]
 
 
 def _milliseconds(seconds: float | None) -> str:
