@@ -14,8 +14,9 @@ from deeppruning.cli.options.search import finetune_options, finetune_settings, 
 from deeppruning.cli.options.trust import Vouched, trust_options
 from deeppruning.cli.running import resumable
 from deeppruning.config import FinetuneConfig
-from deeppruning.display.outcome import read_rows, table
+from deeppruning.display.outcome import read_rows
 from deeppruning.display.progress import make_progress
+from deeppruning.pruning.network_table import NetworkTable
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import choose_device
@@ -64,7 +65,8 @@ def finetune(
                 device=device,
                 objective=loaded.objective,
                 observer=progress,
+                progress=False,
             )
         rows = read_rows(run, (solution.role,))
-        text = f"{table(rows)}\nsaved in {solution.path}"
+        text = f"{NetworkTable(rows).text()}\nsaved in {solution.path}"
         progress.finish([asdict(row) for row in rows], None, text)
