@@ -12,13 +12,22 @@ from deeppruning.errors import InputError
 from deeppruning.pruning.setup import Setup
 
 CALLS = {"prune": api.prune, "resume": api.resume, "finetune": api.finetune, "compare": api.compare}
-OF_CODE = {"task", "objective", "backend", "candidate_timeout", "example_input", "observer"}
+OF_CODE = {
+    "task",
+    "objective",
+    "backend",
+    "candidate_timeout",
+    "example_input",
+    "observer",
+    "progress",
+    "report",
+}
 # A comparison judges by classification, at equal FLOPs.
 NOT_TAKEN = {
     "prune": set(),
     "resume": set(),
     "finetune": set(),
-    "compare": {"task", "objective"},
+    "compare": {"task", "objective", "progress", "report"},
 }
 
 

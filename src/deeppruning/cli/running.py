@@ -67,6 +67,8 @@ def start(
             candidate_timeout=run_table.get("candidate_timeout") if backend is None else None,
             objective=loaded.objective,
             observer=progress,
+            progress=False,
+            report=False,  # after the latencies
             tables={**loaded.inputs.tables(), "run": run_table},
         )
     keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))

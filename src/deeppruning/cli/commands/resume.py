@@ -72,6 +72,8 @@ def resume(
                 candidate_timeout=choice.local_timeout(),
                 objective=loaded.objective,
                 observer=progress,
+                progress=False,
+                report=False,  # after the latencies
             )
         keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))
         conclude(run, progress)
