@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import deeppruning as dp
-from deeppruning import api
 from deeppruning.errors import InputError
 from deeppruning.pruning.setup import Setup
 
-CALLS = {"prune": api.prune, "resume": api.resume, "finetune": api.finetune, "compare": api.compare}
+CALLS = {"prune": dp.prune, "resume": dp.resume, "finetune": dp.finetune, "compare": dp.compare}
+AFTERWARDS = {"report": dp.report, "export": dp.export, "bench": dp.bench}
 OF_CODE = {
     "task",
     "objective",
@@ -45,14 +45,15 @@ def test_prune_takes_all_that_a_setup_knows() -> None:
     assert known <= inspect.signature(dp.prune).parameters.keys()
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", CALLS | AFTERWARDS)
 @pytest.mark.parametrize(("given", "meant"), [("worker", "workers"), ("devise", "device"), ("run_dirr", "")])
 def test_a_misspelt_parameter_is_refused_with_the_nearest_one(
     name: str, given: str, meant: str, tmp_path: Path
 ) -> None:
-    known = inspect.signature(CALLS[name]).parameters
+    function = (CALLS | AFTERWARDS)[name]
+    known = inspect.signature(function).parameters
     with pytest.raises(InputError) as caught:
-        CALLS[name](**{given: 1})
+        function(**{given: 1})
     message = str(caught.value)
     assert message.startswith(f"unknown parameter of {name} {given!r}")
     if meant in known:
@@ -66,7 +67,9 @@ def test_what_is_missing_is_still_named_by_python() -> None:
 
 
 def test_public_names_are_listed_and_lead_somewhere() -> None:
-    assert set(dp.__all__) <= set(dir(dp))
+    shown = [name for name in dir(dp) if not name.startswith("_")]
+    assert shown == sorted(name for name in dp.__all__ if not name.startswith("_"))
+    assert {"bench", "export", "finetune", "load", "prune", "report", "resume", "search"} <= set(shown)
     assert [name for name in dp.__all__ if getattr(dp, name, None) is None] == []
     with pytest.raises(AttributeError, match="no attribute 'prun'"):
         dp.prun  # noqa: B018

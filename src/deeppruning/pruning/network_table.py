@@ -4,7 +4,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deeppruning.amounts import amount, percent
+from deeppruning.amounts import aligned, amount, percent
 
 TEST_ERROR, SEARCH_ERROR = "test error", "error in the search"
 
@@ -38,13 +38,7 @@ class NetworkTable:
 
     def text(self) -> str:
         """For a terminal."""
-        columns = self._columns()
-        widths = [max(map(len, column)) for column in columns]
-        lines = []
-        for cells in zip(*columns, strict=True):
-            padded = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-            lines.append("  ".join([cells[0].ljust(widths[0]), *padded]))
-        return "\n".join(lines)
+        return aligned(list(zip(*self._columns(), strict=True)))
 
     def html(self) -> str:
         """For a notebook."""
