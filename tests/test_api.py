@@ -1,6 +1,8 @@
 """The calls from Python: every parameter is named in its signature, a misspelt one is refused by name."""
 
 import inspect
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -64,6 +66,16 @@ def test_a_misspelt_parameter_is_refused_with_the_nearest_one(
 def test_what_is_missing_is_still_named_by_python() -> None:
     with pytest.raises(TypeError, match="run_dir"):
         dp.prune(None)  # type: ignore[call-arg,arg-type]
+
+
+def test_names_and_help_are_shown_without_waiting_for_torch() -> None:
+    program = (
+        "import sys, deeppruning; from deeppruning.cli.main import cli; dir(deeppruning); "
+        "cli(['--help'], standalone_mode=False); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "prune" in done.stdout
 
 
 def test_public_names_are_listed_and_lead_somewhere() -> None:

@@ -130,7 +130,11 @@ def test_a_search_by_inputs_alone_says_where_it_stands(
     heard: list[Event] = []
     options = quick_guided(generations=1, offspring=2)
     inputs = digits()[0].images[:60].float()
-    dp.search(tiny_net(), inputs, search=options, workers=1, observer=heard.append, progress=progress)
+    front = dp.search(tiny_net(), inputs, search=options, workers=1, observer=heard.append, progress=progress)
+    table = [line.split() for line in str(front).splitlines()[1:]]
+    assert [row[0] for row in table] == ["original", *ROLES]
+    assert table[2][-1] == f"{front.knee.params:,}"
+    assert front._repr_html_().count("<tr>") == 5
     assert isinstance(heard[0], Started)
     candidates = [event for event in heard if isinstance(event, CandidateDone)]
     assert len(candidates) == heard[0].evaluations == options.evaluations

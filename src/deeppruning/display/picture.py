@@ -60,9 +60,9 @@ class LiveProgress(PlainProgress):
         self._heard = time.monotonic()
         if isinstance(event, Started):
             self.say(started_line(event))
-            self._live.start()
+            self._live.start(refresh=True)  # or it begins with a picture from before anything was heard
         elif isinstance(event, EpochDone):
-            self._live.start()  # where a candidate is fine-tuned by itself, no search was started
+            self._live.start(refresh=True)  # where a candidate is fine-tuned by itself, no search was started
         elif isinstance(event, SolutionSaved):
             self.say(saved_line(event))
         elif isinstance(event, FinetuneDiverged):
