@@ -110,7 +110,8 @@ def prune(
     config["model"] = {**config.get("model", {}), "fingerprint": hash_network(model)}
     with job.backend, RunFolder.create(run_dir, config) as run, watched(job, progress) as shown:
         result = execute(shown, run)
-    return _presented(result, report=report)
+    _write_page(run_dir, wanted=report)
+    return replace(result, plot=candidates_svg)
 
 
 @refuse_unknown_parameters
@@ -159,7 +160,8 @@ def resume(
         job = setup.job()
         with job.backend, watched(job, progress) as shown:
             result = execute(shown, run)
-    return _presented(result, report=report)
+    _write_page(run_dir, wanted=report)
+    return replace(result, plot=candidates_svg)
 
 
 @refuse_unknown_parameters
@@ -271,8 +273,7 @@ def finetune(
         job = setup.job()
         with job.backend, watched(job, progress) as shown:
             solution = finetune_one(shown, run, candidate, variant="" if same else digest)
-    if report:
-        _write_page(run_dir)
+    _write_page(run_dir, wanted=report)
     return solution
 
 
@@ -349,16 +350,10 @@ def compare(
         return compare_methods(rivalry, run)
 
 
-def _presented(result: Result, *, report: bool) -> Result:
-    """The result, able to draw itself in a notebook, and its page written."""
-    if report:
-        _write_page(result.run_dir)
-    return replace(result, plot=candidates_svg)
-
-
-def _write_page(run_dir: str | Path) -> None:
+def _write_page(run_dir: str | Path, *, wanted: bool) -> None:
     """The page and the plots; if they cannot be written, that must not take away what the run came to."""
     try:
-        write_report(run_dir)
+        if wanted:
+            write_report(run_dir)
     except (DeepPruningError, OSError) as error:
         warnings.warn(f"no report was written: {error}", stacklevel=4)
