@@ -28,6 +28,10 @@ FEWEST_ROUNDS = 7
 SECONDS = 15.0  # after which a measurement of unstated length ends, given its fewest rounds
 NOTABLE = 0.2  # the share of FLOPs saved from which a network is expected to be faster
 NOISY = 0.2  # a spread beyond this share of the median says more of the machine than of the network
+ADVICE = (
+    "try `--round-to 8` in a new search (widths that vector units fill), `--objective latency`, "
+    "or a larger batch: a small network spends its time on calls, not on arithmetic"
+)
 
 Forward = Callable[[], Any]
 
@@ -70,12 +74,14 @@ def bench_run(
         for how, forwards in _measurements(networks, batches, threads, place):
             for name, timing in in_turns(forwards, rounds).items():
                 found[name]["latency_ms"][how] = timing
+    warnings = warnings_for(found)
     return BenchFigures(
         threads=threads,
         device=str(place),
         onnxruntime=any(how.startswith("onnxruntime") for how in found[ORIGINAL]["latency_ms"]),
         networks=found,
-        warnings=warnings_for(found),
+        warnings=warnings,
+        advice=ADVICE if warnings else None,
         noisy=is_noisy(found),
     )
 

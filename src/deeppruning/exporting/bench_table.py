@@ -6,11 +6,6 @@ from typing import Any
 from deeppruning.amounts import aligned, amount
 from deeppruning.roles import ORIGINAL
 
-ADVICE = (
-    "try `--round-to 8` in a new search (widths that vector units fill), `--objective latency`, "
-    "or a larger batch: a small network spends its time on calls, not on arithmetic"
-)
-
 
 class BenchFigures(dict[str, Any]):
     """What was measured, as JSON values; prints as two tables with their warnings."""
@@ -21,8 +16,8 @@ class BenchFigures(dict[str, Any]):
             _footnote(self),
             *(f"warning: {line}" for line in self["warnings"]),
         ]
-        if self["warnings"]:
-            lines.append(ADVICE)
+        if self["advice"]:
+            lines.append(self["advice"])
         if self["noisy"]:
             lines.append("note: the spread is large, the machine was busy; measure again when it is idle")
         return "\n".join(lines)

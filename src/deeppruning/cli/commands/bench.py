@@ -8,7 +8,6 @@ import click
 from deeppruning.cli.options.search import run_argument
 from deeppruning.cli.options.trust import trust_options
 from deeppruning.exporting.bench import ROUNDS, bench_run, keep_figures
-from deeppruning.exporting.bench_table import ADVICE
 from deeppruning.reporting import write_report
 
 
@@ -49,6 +48,6 @@ def bench(
     reason = keep_figures(run, figures)
     note = f"not kept in the run: {reason}" if reason else f"report: {write_report(run)}"
     if as_json:
-        click.echo(json.dumps({**figures, "advice": ADVICE if figures["warnings"] else None}))
+        click.echo(json.dumps(figures))
     else:
         click.echo(f"{figures}\n{note}")

@@ -66,6 +66,7 @@ def finetune(
                 objective=loaded.objective,
                 observer=progress,
                 progress=False,
+                report=False,
             )
         rows = read_rows(run, (solution.role,))
         text = f"{NetworkTable(rows).text()}\nsaved in {solution.path}"
