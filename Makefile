@@ -19,11 +19,12 @@ test: $(READY) browser
 test-all: $(READY) browser
 	$(MAKE) --no-print-directory -j 2 lint suite-all
 
+# Three at a time on two cores: every few tests wait for a process or a cluster to start.
 suite: $(READY)
-	$(BIN)/pytest -n 2 --dist worksteal -q
+	$(BIN)/pytest -n 3 --dist worksteal -q
 
 suite-all: $(READY)
-	$(BIN)/pytest -n 2 --dist worksteal -q -m 'slow or not slow'
+	$(BIN)/pytest -n 3 --dist worksteal -q -m 'slow or not slow'
 
 # The page is tested in a real browser where there is one; a build machine may install it by itself.
 browser:
@@ -38,17 +39,19 @@ lint: $(READY)
 
 setup: $(READY)
 
-$(BASE): pyproject.toml constraints.txt
+$(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "DeepPruningES needs Python 3.10 or newer; set PYTHON=python3.x")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV)
+
+$(BASE): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e .
 	touch $@
 
-$(READY): $(BASE)
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev,ray]' || \
 	  { $(PIP) -e '.[dev]' && echo "no Ray for this Python: the cluster tests will be skipped"; }
 	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true  # on all cores, which pip does on one
-	touch $@
+	touch $(BASE) $@
 
 clean:
 	rm -rf $(VENV)

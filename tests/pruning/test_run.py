@@ -99,9 +99,9 @@ def test_comma_picks_from_the_last_offspring_only(tmp_path: Path) -> None:
 
 
 def test_result_does_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
-    for workers in (1, 3):
+    for workers in (1, 2):
         run_tiny(tmp_path / str(workers), workers=workers)
-    assert outcome(tmp_path / "1") == outcome(tmp_path / "3")
+    assert outcome(tmp_path / "1") == outcome(tmp_path / "2")
 
 
 def test_killed_worker_is_replaced_and_its_candidate_retried(tmp_path: Path) -> None:

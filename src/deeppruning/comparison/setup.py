@@ -27,6 +27,7 @@ from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
 from deeppruning.runs.records import Evaluation
+from deeppruning.system.commands import command
 
 FLOPS = OBJECTIVES["flops"]
 
@@ -71,7 +72,7 @@ class Match:
             if picks.keys() != set(ROLES):
                 raise RunError(
                     f"the search in {path} is not over, so it has no picks to match; "
-                    f"finish it with `deeppruning resume {path}`"
+                    f"finish it with `{command('resume', path)}`"
                 )
             with readable_errors(run.history.path):  # rows or facts that are not there
                 return cls(

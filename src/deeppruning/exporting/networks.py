@@ -20,6 +20,7 @@ from deeppruning.pruning.solution import load, read_solution, rebuild
 from deeppruning.roles import NETWORKS, ORIGINAL, ROLES, candidate_number
 from deeppruning.runs.facts import solution_fact
 from deeppruning.runs.folder import HISTORY, RunFolder
+from deeppruning.system.commands import command
 from deeppruning.system.device import precision_of
 from deeppruning.training.weights import load_weights, parse_normalization
 
@@ -114,7 +115,7 @@ def _find(run: RunFolder, name: str) -> Path:
     if number is not None:
         raise InputError(
             f"{name} of {run.path} is not fine-tuned yet; "
-            f"do that with `deeppruning finetune {run.path} --candidate {number}`"
+            f"do that with `{command('finetune', run.path, '--candidate', number)}`"
         )
     failure = failure_of(run.path, name)
     if failure:
@@ -124,7 +125,7 @@ def _find(run: RunFolder, name: str) -> Path:
         )
     if name in NETWORKS:
         raise RunError(
-            f"{run.path} has not saved its {name} network yet; go on with `deeppruning resume {run.path}`"
+            f"{run.path} has not saved its {name} network yet; go on with `{command('resume', run.path)}`"
         )
     raise unknown("solution", name, (ORIGINAL, *saved))
 

@@ -24,6 +24,7 @@ from deeppruning.roles import ORIGINAL, candidate_name
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.records import Candidate
+from deeppruning.system.commands import command
 from deeppruning.system.threads import torch_threads
 from deeppruning.system.versions import computed_by
 from deeppruning.training.tensors import hash_tensors
@@ -83,7 +84,7 @@ def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> So
     candidate = candidates[id_]
     if candidate.evaluation is None:
         raise InputError(
-            f"candidate {id_} has not been evaluated yet; go on with `deeppruning resume {run.path}`"
+            f"candidate {id_} has not been evaluated yet; go on with `{command('resume', run.path)}`"
         )
     if candidate.train_error is None:
         raise InputError(

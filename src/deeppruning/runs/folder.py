@@ -22,6 +22,7 @@ from deeppruning.runs.lock import RunLock
 from deeppruning.runs.tables import LARGEST, check_tables
 from deeppruning.runs.trust import refuse_foreign_code, sign
 from deeppruning.system.atomic import write_atomically
+from deeppruning.system.commands import command
 from deeppruning.version import __version__
 
 if sys.version_info >= (3, 11):
@@ -128,7 +129,7 @@ def refuse_occupied(path: Path) -> None:
         return
     if (path / CONFIG).exists():
         raise RunError(
-            f"{path} already holds a run; continue it with `deeppruning resume {path}` "
+            f"{path} already holds a run; continue it with `{command('resume', path)}` "
             "or choose another folder"
         )
     strangers = sorted(entry.name for entry in path.iterdir() if not _is_leftover(entry.name))
