@@ -23,7 +23,6 @@ from safetensors.torch import save, save_file
 import deeppruning as dp
 from deeppruning.cli.commands.prune import prune
 from deeppruning.cli.commands.resume import is_finished
-from deeppruning.cli.display.outcome import read_rows
 from deeppruning.cli.options.config_file import read_options
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.trust import Vouched
@@ -37,6 +36,7 @@ from deeppruning.data.folders import load_folder
 from deeppruning.data.idx import read_idx
 from deeppruning.data.named_files import archive_reader, folder_reader
 from deeppruning.data.npz import load_npz
+from deeppruning.display.outcome import read_rows
 from deeppruning.exporting import read_network
 from deeppruning.pruning.finetuning import Finetuning
 from deeppruning.pruning.states import read_state, write_state

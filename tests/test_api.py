@@ -1,24 +1,35 @@
 """The calls from Python: every parameter is named in its signature, a misspelt one is refused by name."""
 
 import inspect
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import deeppruning as dp
-from deeppruning import api
 from deeppruning.errors import InputError
 from deeppruning.pruning.setup import Setup
 
-CALLS = {"prune": api.prune, "resume": api.resume, "finetune": api.finetune, "compare": api.compare}
-OF_CODE = {"task", "objective", "backend", "candidate_timeout", "example_input", "observer"}
+CALLS = {"prune": dp.prune, "resume": dp.resume, "finetune": dp.finetune, "compare": dp.compare}
+AFTERWARDS = {"report": dp.report, "export": dp.export, "bench": dp.bench}
+OF_CODE = {
+    "task",
+    "objective",
+    "backend",
+    "candidate_timeout",
+    "example_input",
+    "observer",
+    "progress",
+    "report",
+}
 # A comparison judges by classification, at equal FLOPs.
 NOT_TAKEN = {
     "prune": set(),
     "resume": set(),
     "finetune": set(),
-    "compare": {"task", "objective"},
+    "compare": {"task", "objective", "progress", "report"},
 }
 
 
@@ -36,14 +47,15 @@ def test_prune_takes_all_that_a_setup_knows() -> None:
     assert known <= inspect.signature(dp.prune).parameters.keys()
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", CALLS | AFTERWARDS)
 @pytest.mark.parametrize(("given", "meant"), [("worker", "workers"), ("devise", "device"), ("run_dirr", "")])
 def test_a_misspelt_parameter_is_refused_with_the_nearest_one(
     name: str, given: str, meant: str, tmp_path: Path
 ) -> None:
-    known = inspect.signature(CALLS[name]).parameters
+    function = (CALLS | AFTERWARDS)[name]
+    known = inspect.signature(function).parameters
     with pytest.raises(InputError) as caught:
-        CALLS[name](**{given: 1})
+        function(**{given: 1})
     message = str(caught.value)
     assert message.startswith(f"unknown parameter of {name} {given!r}")
     if meant in known:
@@ -56,8 +68,20 @@ def test_what_is_missing_is_still_named_by_python() -> None:
         dp.prune(None)  # type: ignore[call-arg,arg-type]
 
 
+def test_names_and_help_are_shown_without_waiting_for_torch() -> None:
+    program = (
+        "import sys, deeppruning; from deeppruning.cli.main import cli; dir(deeppruning); "
+        "cli(['--help'], standalone_mode=False); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "prune" in done.stdout
+
+
 def test_public_names_are_listed_and_lead_somewhere() -> None:
-    assert set(dp.__all__) <= set(dir(dp))
+    shown = [name for name in dir(dp) if not name.startswith("_")]
+    assert shown == sorted(name for name in dp.__all__ if not name.startswith("_"))
+    assert {"bench", "export", "finetune", "load", "prune", "report", "resume", "search"} <= set(shown)
     assert [name for name in dp.__all__ if getattr(dp, name, None) is None] == []
     with pytest.raises(AttributeError, match="no attribute 'prun'"):
         dp.prun  # noqa: B018

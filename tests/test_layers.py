@@ -13,14 +13,15 @@ LAYERS = {
     "": [
         {"version", "errors"},
         {"registry"},
-        {"genome", "roles", "config", "system"},
+        {"genome", "roles", "amounts", "config", "system"},
         {"graph", "models", "data", "evolution", "backends"},
         {"training", "runs", "refitting"},
         {"importance", "objectives"},
         {"pruning"},
         {"comparison"},
         {"reporting", "exporting"},
-        {"api"},
+        {"display"},
+        {"api", "finished"},
         {"cli"},
         {"__main__"},
     ],
@@ -46,14 +47,7 @@ LAYERS = {
         {"rivalry"},
         {"setup"},
     ],
-    "cli": [
-        {"completion"},
-        {"main"},
-        {"display", "options"},
-        {"running"},
-        {"commands"},
-        {"completion_table"},
-    ],
+    "cli": [{"completion"}, {"main"}, {"options"}, {"running"}, {"commands"}, {"completion_table"}],
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem != "__init__")
 

@@ -12,6 +12,7 @@ from deeppruning.version import __version__
 
 if TYPE_CHECKING:
     from deeppruning.api import compare as compare
+    from deeppruning.api import finetune as finetune
     from deeppruning.api import prune as prune
     from deeppruning.api import resume as resume
     from deeppruning.api import search as search
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from deeppruning.config import FinetuneConfig as FinetuneConfig
     from deeppruning.config import SearchConfig as SearchConfig
     from deeppruning.config import TrainConfig as TrainConfig
+    from deeppruning.finished import bench as bench
+    from deeppruning.finished import export as export
+    from deeppruning.finished import report as report
     from deeppruning.graph import ChannelGraph as ChannelGraph
     from deeppruning.pruning.solution import load as load
     from deeppruning.pruning.task import Task as Task
@@ -32,10 +36,14 @@ _HOMES = {
     "SearchConfig": "deeppruning.config",
     "Task": "deeppruning.pruning.task",
     "TrainConfig": "deeppruning.config",
+    "bench": "deeppruning.finished",
     "compare": "deeppruning.api",
+    "export": "deeppruning.finished",
+    "finetune": "deeppruning.api",
     "load": "deeppruning.pruning.solution",
     "prune": "deeppruning.api",
     "refit": "deeppruning.refitting",
+    "report": "deeppruning.finished",
     "resume": "deeppruning.api",
     "search": "deeppruning.api",
 }
@@ -48,10 +56,14 @@ __all__ = [
     "Task",
     "TrainConfig",
     "__version__",
+    "bench",
     "compare",
+    "export",
+    "finetune",
     "load",
     "prune",
     "refit",
+    "report",
     "resume",
     "search",
 ]
@@ -64,5 +76,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, also those not imported yet: for tab completion."""
-    return sorted({*globals(), *__all__})
+    """The public names, also those not imported yet, and none of what this file needs: for tab completion."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -7,6 +7,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from deeppruning.comparison import USUAL, Comparison, compare_methods, usable_me
 from deeppruning.comparison.events import RivalObserver
 from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
-from deeppruning.errors import InputError, refuse_unknown_parameters
+from deeppruning.display.watching import watched
+from deeppruning.errors import DeepPruningError, InputError, refuse_unknown_parameters
 from deeppruning.objectives import Objective
 from deeppruning.pruning.evaluations import EVALUATIONS
-from deeppruning.pruning.events import Observer, ignore
+from deeppruning.pruning.events import Observer, Started, ignore
 from deeppruning.pruning.front import Front
 from deeppruning.pruning.job import check_same_network, execute, finetune_one, hash_network
 from deeppruning.pruning.result import Result
@@ -32,6 +34,8 @@ from deeppruning.pruning.solution import Solution
 from deeppruning.pruning.task import Task
 from deeppruning.pruning.unlabelled import Unlabelled, gather_inputs
 from deeppruning.refitting.calls import as_call, part_of
+from deeppruning.reporting import write_report
+from deeppruning.reporting.notebook import candidates_svg
 from deeppruning.runs import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.runs.leftovers import scratch_folder
@@ -54,6 +58,8 @@ def prune(
     objective: Objective | str | Callable[[nn.Module], float] | None = None,
     example_input: Any = None,
     observer: Observer = ignore,
+    progress: bool | None = None,
+    report: bool = True,
     tables: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Result:
     """Search for thin versions of `model` and fine-tune the three picks; the model itself stays as it is.
@@ -63,7 +69,9 @@ def prune(
     your own way to train and judge, in place of train, test and finetune; it needs `example_input`.
     `objective` is a function of the thin network in place of FLOPs, `backend` a RayBackend for a cluster,
     `candidate_timeout` the seconds until a worker counts as hung ("auto": 20 times the median so far;
-    "off"). `observer` is told of all that happens. `tables` are further tables for the run's config.toml.
+    "off"). `observer` is told of all that happens. `progress` is shown in terminals and notebooks unless it
+    is False, elsewhere only if it is True; `report` writes the run's page and plots at the end.
+    `tables` are further tables for the run's config.toml.
     """
     setup = Setup(
         model=model,
@@ -102,8 +110,10 @@ def prune(
         **{name: dict(table) for name, table in (tables or {}).items()},
     }
     config["model"] = {**config.get("model", {}), "fingerprint": hash_network(model)}
-    with job.backend, RunFolder.create(run_dir, config) as run:
-        return execute(job, run)
+    with job.backend, RunFolder.create(run_dir, config) as run, watched(job, progress) as shown:
+        result = execute(shown, run)
+    _write_page(run_dir, wanted=report)
+    return replace(result, plot=candidates_svg)
 
 
 @refuse_unknown_parameters
@@ -121,10 +131,13 @@ def resume(
     objective: Objective | str | Callable[[nn.Module], float] | None = None,
     example_input: Any = None,
     observer: Observer = ignore,
+    progress: bool | None = None,
+    report: bool = True,
 ) -> Result:
     """Go on with a run that was stopped, to the very result it would have had.
 
-    The options come from its folder; model, data and whatever else is code must be given again.
+    The options come from its folder; model, data and whatever else is code must be given again. `progress`
+    and `report` as in `prune`.
     """
     with RunFolder.open(run_dir) as run:
         check_same_network(run, model)
@@ -147,8 +160,10 @@ def resume(
             observer=observer,
         )
         job = setup.job()
-        with job.backend:
-            return execute(job, run)
+        with job.backend, watched(job, progress) as shown:
+            result = execute(shown, run)
+    _write_page(run_dir, wanted=report)
+    return replace(result, plot=candidates_svg)
 
 
 @refuse_unknown_parameters
@@ -163,6 +178,7 @@ def search(
     candidate_timeout: Timeout | None = None,
     objective: Objective | str | Callable[[nn.Module], float] | None = None,
     observer: Observer = ignore,
+    progress: bool | None = None,
 ) -> Front:
     """Search for thin versions of `model` by inputs alone: no labels, no training, nothing on disk.
 
@@ -193,12 +209,18 @@ def search(
     )
     job = setup.job()
     setup.check_patterns(job.context.graph)
-    with job.backend, scratch_folder() as folder, History(folder / "history.sqlite") as history:
-        picks = run_search(job.context, options, history, job.backend, observer)
-        candidates = history.candidates()
     graph = job.context.graph
     full = graph.full_genome()
-    return Front(candidates, picks, job.context, graph.flops(full), graph.params(full))
+    costs = graph.flops(full), graph.params(full)
+    with ExitStack() as stack:
+        stack.enter_context(job.backend)
+        folder = stack.enter_context(scratch_folder())
+        history = stack.enter_context(History(folder / "history.sqlite"))
+        tell = stack.enter_context(watched(job, progress)).observer
+        tell(Started(str(folder), graph.num_genes, options.generations, options.evaluations, 0, None, *costs))
+        picks = run_search(job.context, options, history, job.backend, tell)
+        candidates = history.candidates()
+    return Front(candidates, picks, job.context, *costs)
 
 
 @refuse_unknown_parameters
@@ -218,10 +240,13 @@ def finetune(
     objective: Objective | str | Callable[[nn.Module], float] | None = None,
     example_input: Any = None,
     observer: Observer = ignore,
+    progress: bool | None = None,
+    report: bool = True,
 ) -> Solution:
     """Fine-tune any candidate of a run, by its id, and save it in the run folder as candidate-ID.
 
     By the run's own options unless others are given; a call that was stopped goes on where it was.
+    `progress` and `report` as in `prune`. For example: `dp.finetune("runs/mine", 57, model, train, test)`.
     """
     with RunFolder.open(run_dir) as run:
         check_same_network(run, model)
@@ -247,7 +272,11 @@ def finetune(
         described = json.dumps([chosen.to_table(), cores], sort_keys=True)
         digest = hashlib.sha256(described.encode()).hexdigest()[:8]
         same = (chosen, cores) == (usual, search.threads)
-        return finetune_one(setup.job(), run, candidate, variant="" if same else digest)
+        job = setup.job()
+        with job.backend, watched(job, progress) as shown:
+            solution = finetune_one(shown, run, candidate, variant="" if same else digest)
+    _write_page(run_dir, wanted=report)
+    return solution
 
 
 @refuse_unknown_parameters
@@ -326,3 +355,12 @@ def compare(
     }
     with rivalry.backend, open_comparison(folder, config) as run:
         return compare_methods(rivalry, run)
+
+
+def _write_page(run_dir: str | Path, *, wanted: bool) -> None:
+    """The page and the plots; if they cannot be written, that must not take away what the run came to."""
+    try:
+        if wanted:
+            write_report(run_dir)
+    except (DeepPruningError, OSError) as error:
+        warnings.warn(f"no report was written: {error}", stacklevel=4)

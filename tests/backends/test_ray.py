@@ -20,7 +20,7 @@ from deeppruning.backends.ray import nodes as ray_nodes
 from deeppruning.backends.ray.nodes import Share
 from deeppruning.cli.commands.prune import prune as cli_prune
 from deeppruning.cli.commands.resume import resume as cli_resume
-from deeppruning.cli.display.progress import PlainProgress
+from deeppruning.display.progress import PlainProgress
 from deeppruning.errors import InputError
 from deeppruning.pruning.events import CandidateDone, GenerationDone
 from processes import alive, eventually

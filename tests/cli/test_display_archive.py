@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from deeppruning.cli.display import archive
-from deeppruning.cli.display.archive import growth_line, range_of, sources_line
-from deeppruning.cli.display.picture import LiveProgress
-from deeppruning.cli.display.progress import PlainProgress
-from deeppruning.cli.display.records import as_record
+from deeppruning.display import archive
+from deeppruning.display.archive import growth_line, range_of, sources_line
+from deeppruning.display.picture import LiveProgress
+from deeppruning.display.progress import PlainProgress
+from deeppruning.display.records import as_record
 from deeppruning.pruning.events import CandidateDone, GenerationDone, Started
 from deeppruning.runs import Candidate, RunFolder
 from deeppruning.runs.archive_replay import CostRange, Told, cost_range, replay, sources

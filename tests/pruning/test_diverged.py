@@ -13,13 +13,14 @@ from torch import nn
 
 import deeppruning as dp
 from deeppruning import api
-from deeppruning.cli.display.outcome import read_rows, table
-from deeppruning.cli.display.progress import JsonProgress, PlainProgress
-from deeppruning.cli.display.records import as_record
 from deeppruning.cli.main import cli
+from deeppruning.display.outcome import read_rows
+from deeppruning.display.progress import JsonProgress, PlainProgress
+from deeppruning.display.records import as_record
 from deeppruning.errors import Diverged, RunError
 from deeppruning.exporting import read_network
 from deeppruning.pruning.events import CandidateDone, EpochDone, FinetuneDiverged, Started
+from deeppruning.pruning.network_table import NetworkTable
 from deeppruning.pruning.task import Task
 from deeppruning.reporting.data import collect
 from deeppruning.runs import Candidate, Evaluation, RunFolder, Status
@@ -126,7 +127,7 @@ def test_a_pick_that_always_diverges_has_failed_and_the_others_are_saved(tmp_pat
     assert task.calls.read_text() == called, "nothing is trained again"
     rows = {row.network: row for row in read_rows(tmp_path / "run")}
     assert rows["light"].failure == result.failed["light"]
-    lines = table(list(rows.values())).splitlines()
+    lines = NetworkTable(list(rows.values())).text().splitlines()
     assert [line.split()[1] for line in lines if line.startswith("light")] == ["failed"]
     shown = {one["role"]: one for one in collect(tmp_path / "run")["solutions"]}
     assert {role: one["final"] for role, one in shown.items()} == {

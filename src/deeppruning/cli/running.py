@@ -10,12 +10,12 @@ import torch
 
 from deeppruning import api
 from deeppruning.backends import Backend
-from deeppruning.cli.display.outcome import conclude, keep_latencies
-from deeppruning.cli.display.progress import SearchProgress
 from deeppruning.cli.main import INTERRUPTED
 from deeppruning.cli.options.backend import BackendChoice
 from deeppruning.cli.options.inputs import Inputs, Loaded
 from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.display.outcome import conclude, keep_latencies
+from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError, RunError
 from deeppruning.pruning.result import Result
 from deeppruning.pruning.setup import Setup, settle_sample
@@ -100,6 +100,8 @@ def start(
             candidate_timeout=run_table.get("candidate_timeout") if backend is None else None,
             objective=loaded.objective,
             observer=progress,
+            progress=False,
+            report=False,  # after the latencies
             tables={**loaded.inputs.tables(), "run": run_table},
         )
     keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))

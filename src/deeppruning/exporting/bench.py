@@ -1,6 +1,5 @@
 """Whether the thin networks of a run are really faster: all of them measured in turns, side by side."""
 
-import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -11,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from deeppruning.errors import GraphError, InputError
+from deeppruning.errors import GraphError, InputError, RunError
+from deeppruning.exporting.bench_table import BenchFigures
 from deeppruning.exporting.memory import peak_memory
 from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
 from deeppruning.exporting.onnx_file import export_onnx, has_onnx, open_session, run_session
 from deeppruning.roles import ORIGINAL, ROLES
-from deeppruning.runs.facts import ORIGINAL_FIGURES, solution_fact
+from deeppruning.runs.facts import BENCH, ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.system.device import choose_device
@@ -44,14 +44,15 @@ def bench_run(
     threads: int = 1,
     device: str = "cpu",
     model: nn.Module | None = None,
+    example_input: Tensor | None = None,
     spec: str | None = None,
     trust_run: bool = False,
-) -> dict[str, Any]:
+) -> BenchFigures:
     """Size, memory and latency of the original and the three picks, as JSON values.
 
     `rounds` forward passes of each network in turn; by default up to 50, fewer where they are slow.
-    onnxruntime is measured on the processor, where it is installed. `model`, `spec` and
-    `trust_run` as in `read_network`.
+    onnxruntime is measured on the processor, where it is installed. `model`, `example_input`,
+    `spec` and `trust_run` as in `read_network`.
     """
     batches = tuple(batches)
     if not batches or min(batches) < 1 or threads < 1 or (rounds is not None and rounds < 1):
@@ -61,7 +62,9 @@ def bench_run(
     place = choose_device(device)
     names = (ORIGINAL, *(role for role in ROLES if not failure_of(run_dir, role)))
     networks = {
-        name: read_network(run_dir, name, model=copy.deepcopy(model), spec=spec, trust_run=trust_run)
+        name: read_network(
+            run_dir, name, model=model, example_input=example_input, spec=spec, trust_run=trust_run
+        )
         for name in names
     }
     with RunFolder.open(run_dir, read_only=True) as run:
@@ -72,15 +75,25 @@ def bench_run(
             for name, timing in in_turns(forwards, rounds).items():
                 found[name]["latency_ms"][how] = timing
     warnings = warnings_for(found)
-    return {
-        "threads": threads,
-        "device": str(place),
-        "onnxruntime": any(how.startswith("onnxruntime") for how in found[ORIGINAL]["latency_ms"]),
-        "networks": found,
-        "warnings": warnings,
-        "advice": ADVICE if warnings else None,
-        "noisy": is_noisy(found),
-    }
+    return BenchFigures(
+        threads=threads,
+        device=str(place),
+        onnxruntime=any(how.startswith("onnxruntime") for how in found[ORIGINAL]["latency_ms"]),
+        networks=found,
+        warnings=warnings,
+        advice=ADVICE if warnings else None,
+        noisy=is_noisy(found),
+    )
+
+
+def keep_figures(run_dir: str | Path, figures: BenchFigures) -> str:
+    """Put the figures into the run; gives the reason if they cannot be, for a run at work is left alone."""
+    try:
+        with RunFolder.open(run_dir) as opened:
+            opened.history.set_fact(BENCH, dict(figures))
+    except RunError as error:
+        return str(error)
+    return ""
 
 
 def in_turns(forwards: Mapping[str, Forward], rounds: int | None = None) -> dict[str, dict[str, float]]:

@@ -1,5 +1,6 @@
 """The networks of a run by name (the original, the picks, any fine-tuned candidate), ready to be used."""
 
+import copy
 import json
 import math
 from collections.abc import Mapping
@@ -35,13 +36,16 @@ class RunNetwork:
     model: nn.Module
     metadata: Mapping[str, str]
     file: Path
+    example_input: Tensor | None = None  # where the user gave one
 
     def example(self, batch: int = 1) -> Tensor:
-        """A batch of inputs of the right shape, all zero."""
+        """A batch of inputs of the right shape, all zero unless one was given."""
+        if self.example_input is not None:
+            return self.example_input[:1].expand(batch, *self.example_input.shape[1:]).clone()
         if "image_shape" not in self.metadata:
             raise InputError(
                 f"{self.file} does not record the shape of its inputs (its task was your own); "
-                "export it from Python: deeppruning.exporting.export_onnx(model, example_input, path)"
+                "give one from Python: dp.export(run, name, example_input=x), dp.bench(run, example_input=x)"
             )
         shape = read_image_shape(self.file, self.metadata)
         return torch.zeros(batch, *shape, dtype=precision_of(self.model))
@@ -60,15 +64,17 @@ def read_network(
     name: str,
     *,
     model: nn.Module | None = None,
+    example_input: Tensor | None = None,
     weights: Path | None = None,
     spec: str | None = None,
     trust_run: bool = False,
 ) -> RunNetwork:
-    """The network of this name; `model` is an instance of the original's class.
+    """The network of this name; `model` is an instance of the original's class, which stays as it is.
 
     Without it, a network of the zoo is rebuilt by itself and a class of the user's own by the spec the
     run was started with, or by `spec` in its place: the run's own spec names code, which is run only if
     this user made the run, or with `trust_run`. `weights` stand in for the run's copy of the original's.
+    `example_input`, a batch, is needed where a task of the user's own left no shape of its inputs.
     """
     if weights is not None and name != ORIGINAL:
         raise InputError(f"weights are given for the original only, {name} has its own in the run")
@@ -78,11 +84,13 @@ def read_network(
         metadata = read_solution(described)[0]
         base = model if model is not None else _rebuild(run, described, metadata, spec, trust_run)
         if name != ORIGINAL:
-            return RunNetwork(name, load(file, base), metadata, file)
+            return RunNetwork(name, load(file, base), metadata, file, example_input)
+        base = copy.deepcopy(base)
         load_weights(base, weights or file)
         check_same_network(run, base)
         kept = {key: metadata[key] for key in _OF_THE_DATA if key in metadata}
-        return RunNetwork(name, base.eval(), {"role": ORIGINAL, **kept}, weights or file)
+        about = {"role": ORIGINAL, **kept}
+        return RunNetwork(name, base.eval(), about, weights or file, example_input)
 
 
 def read_image_shape(file: Path, metadata: Mapping[str, str]) -> tuple[int, int, int]:
@@ -165,5 +173,5 @@ def _rebuild(
         raise WeightsError(f"{file}: its architecture cannot be rebuilt ({error})") from error
     raise RunError(
         f"{run.path} was started from Python with a network that is not in the zoo; go on there, "
-        "with an instance of its class: deeppruning.exporting.read_network(run, name, model=model)"
+        "with an instance of its class: dp.export(run, name, model=model), dp.bench(run, model=model)"
     )

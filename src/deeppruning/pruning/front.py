@@ -12,6 +12,8 @@ from deeppruning.errors import InputError
 from deeppruning.evolution.selection import Picks
 from deeppruning.genome import Genome
 from deeppruning.pruning.candidate import Context, refit_if_asked
+from deeppruning.pruning.network_table import SEARCH_ERROR, NetworkRow, NetworkTable
+from deeppruning.roles import ORIGINAL, ROLES
 from deeppruning.runs.records import Candidate
 
 
@@ -63,6 +65,21 @@ class Front:
     context: Context = field(repr=False)
     original_flops: int
     original_params: int
+
+    def __repr__(self) -> str:
+        return self._table().text()
+
+    def _repr_html_(self) -> str:
+        return self._table().html()
+
+    def _table(self) -> NetworkTable:
+        """The original, from which nothing has drifted, and the picks."""
+        rows = [NetworkRow(ORIGINAL, None, 0.0, self.original_flops, 0.0, self.original_params)]
+        for role, one in sorted(self.picks.items(), key=lambda pick: ROLES.index(pick[0])):
+            saved = 1.0 - one.flops / self.original_flops
+            rows.append(NetworkRow(role, one.id, one.train_error, one.flops, saved, one.params))
+        share = all(row.test_error is None or row.test_error <= 1.0 for row in rows)
+        return NetworkTable(rows, SEARCH_ERROR, share)
 
     @property
     def knee(self) -> ThinNetwork:

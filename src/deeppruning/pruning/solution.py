@@ -41,6 +41,11 @@ class Solution:
     path: Path
     lr_factor: float = 1.0  # below 1 where fine-tuning diverged and started again at so much of the rate
 
+    def __repr__(self) -> str:  # without the network itself, which would fill pages
+        error = "" if self.test_error is None else f", test error {self.test_error:.4g}"
+        cost = f"{self.flops:,} FLOPs (-{100 * self.flops_pruned:.1f} %), {self.params:,} parameters"
+        return f"Solution({self.role}, candidate {self.id}{error}, {cost}, {str(self.path)!r})"
+
 
 def save_solution(solution: Solution, graph: ChannelGraph, description: Mapping[str, str]) -> None:
     """Write the solution whole or not at all; the same solution gives the same bytes.

@@ -117,9 +117,8 @@ class Drawing:
                 _paint_words(image, part, factor)
             else:
                 _paint_shape(pen, part, factor)
-        small = (round(self.width * dots_per_pixel), round(self.height * dots_per_pixel))
         buffer = io.BytesIO()
-        image.resize(small, Image.Resampling.BOX).save(buffer, "PNG", optimize=True)
+        image.reduce(SAMPLES).save(buffer, "PNG")
         return buffer.getvalue()
 
 

@@ -1,21 +1,14 @@
 """`deeppruning bench`: the networks of a run measured side by side, to see whether they are really faster."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
-from deeppruning.cli.display.amounts import amount
 from deeppruning.cli.options.search import run_argument
 from deeppruning.cli.options.trust import trust_options
-from deeppruning.errors import RunError
-from deeppruning.exporting.bench import ROUNDS, bench_run
+from deeppruning.exporting.bench import ROUNDS, bench_run, keep_figures
 from deeppruning.reporting import write_report
-from deeppruning.roles import ORIGINAL
-from deeppruning.runs.facts import BENCH
-from deeppruning.runs.folder import RunFolder
 
 
 @click.command()
@@ -52,65 +45,9 @@ def bench(
         run, batches=dict.fromkeys(batches), rounds=runs, threads=threads, device=device,
         spec=named_model, trust_run=trust_run,
     )  # fmt: skip
-    note = _keep(run, figures)
+    reason = keep_figures(run, figures)
+    note = f"not kept in the run: {reason}" if reason else f"report: {write_report(run)}"
     if as_json:
         click.echo(json.dumps(figures))
-        return
-    click.echo(tables(figures["networks"]))
-    click.echo(_footnote(figures))
-    for line in figures["warnings"]:
-        click.echo(f"warning: {line}")
-    if figures["advice"]:
-        click.echo(figures["advice"])
-    if figures["noisy"]:
-        click.echo("note: the spread is large, the machine was busy; measure again when it is idle")
-    click.echo(note)
-
-
-def tables(networks: Mapping[str, Mapping[str, Any]]) -> str:
-    """Two tables with a row for each network: what it takes, and how long it takes."""
-    original = networks[ORIGINAL]
-    kinds = list(original["latency_ms"])
-    sizes = [["network", "parameters", "FLOPs", "file", "peak memory"]]
-    times = [["latency, ms", *kinds]]
-    for name, one in networks.items():
-        counts = [
-            amount(one[key], like=original[key]) for key in ("flops", "file_bytes", "peak_memory_bytes")
-        ]
-        sizes.append([name, f"{one['params']:,}", counts[0], f"{counts[1]}B", f"{counts[2]}B"])
-        timings = [one["latency_ms"][kind] for kind in kinds]
-        times.append([name, *(f"{timing['median']:.3g} ± {timing['spread']:.1g}" for timing in timings)])
-    return f"{_aligned(sizes)}\n\n{_aligned(times)}"
-
-
-def _aligned(rows: list[list[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *cells in rows:
-        padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *padded]))
-    return "\n".join(lines)
-
-
-def _footnote(figures: Mapping[str, Any]) -> str:
-    where = f"{figures['threads']} thread(s)" if figures["device"] == "cpu" else figures["device"]
-    missing = (
-        ""
-        if figures["onnxruntime"]
-        else "; onnxruntime not measured: needs the packages onnx and onnxruntime, the processor and a "
-        "network that can be exported"
-    )
-    return (
-        f"(latency: median and half the quartile distance, {where}, networks in turns; peak memory: weights "
-        f"and activations alive at once for one input, counted{missing})"
-    )
-
-
-def _keep(run: Path, figures: Mapping[str, Any]) -> str:
-    """Put the figures into the run and its report; a run at work is left alone."""
-    try:
-        with RunFolder.open(run) as opened:
-            opened.history.set_fact(BENCH, dict(figures))
-    except RunError as error:
-        return f"not kept in the run: {error}"
-    return f"report: {write_report(run)}"
+    else:
+        click.echo(f"{figures}\n{note}")

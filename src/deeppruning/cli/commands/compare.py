@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from deeppruning import api
-from deeppruning.cli.display.amounts import duration
-from deeppruning.cli.display.progress import diverged_line
+from deeppruning.amounts import duration
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.data import data_options
@@ -27,6 +26,7 @@ from deeppruning.cli.options.search import (
 from deeppruning.cli.running import resumable
 from deeppruning.comparison import METHODS, USUAL, Comparison, MethodDone, usable_methods
 from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.display.progress import diverged_line
 from deeppruning.errors import InputError
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
 from deeppruning.pruning.setup import settle_sample

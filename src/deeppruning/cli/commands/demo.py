@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from deeppruning.cli.commands.prune import train_first
-from deeppruning.cli.display.progress import make_progress
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.running import resumable, start
 from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.display.progress import make_progress
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import available_threads
 

@@ -7,11 +7,9 @@ import click
 from deeppruning.cli.options.model import weights_option
 from deeppruning.cli.options.search import run_argument
 from deeppruning.cli.options.trust import trust_options
-from deeppruning.errors import InputError
-from deeppruning.exporting import FORMATS, Export, read_network
+from deeppruning.exporting import FORMATS, export_network
 from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.roles import KNEE
-from deeppruning.runs.folder import CONFIG, HISTORY
 
 _ABOUT = [format_.about for format_ in FORMATS.values()]
 
@@ -64,32 +62,8 @@ def export(
       deeppruning export runs/r56 --solution knee --format onnx
       deeppruning export runs/r56 --solution light --normalize --out light.onnx
     """
-    chosen = FORMATS.find(format_)
-    chosen.check(normalize=normalize)
-    network = read_network(run, solution, weights=weights, spec=named_model, trust_run=trust_run)
-    target = _target(run, out or run / "export" / f"{solution}{chosen.suffix}")
-    wanted = Export(
-        model=network.model,
-        example=network.example,
-        normalization=network.normalization() if normalize else None,
-        tolerance=tolerance,
-        metadata=network.metadata,
-    )
-    difference = chosen.write(wanted, target)
-    click.echo(f"{target}  ({chosen.detail or chosen.name}, {target.stat().st_size:,} bytes)")
-    click.echo(f"largest difference from PyTorch: {difference:.1e}")
-
-
-def _target(run: Path, path: Path) -> Path:
-    """The file to write, its folder made; what the run itself keeps is never overwritten."""
-    resolved = path.resolve()
-    inside = resolved.parent in (run.resolve(), (run / "finetune").resolve())
-    if inside and (resolved.suffix == ".safetensors" or resolved.name in (CONFIG, HISTORY)):
-        raise InputError(f"{path} belongs to the run itself; choose another file for --out")
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; name the file to write in it")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path.parent} cannot be made ({error.strerror}); choose another --out") from error
-    return path
+    written = export_network(
+        run, solution, format_=format_, out=out, normalize=normalize, tolerance=tolerance, weights=weights,
+        spec=named_model, trust_run=trust_run,
+    )  # fmt: skip
+    click.echo(str(written))

@@ -8,8 +8,6 @@ from typing import Any
 import click
 
 from deeppruning import api
-from deeppruning.cli.display.outcome import read_rows, table, write_report_or_say
-from deeppruning.cli.display.progress import make_progress
 from deeppruning.cli.options.headings import FINETUNING, MACHINE, GroupedCommand, under
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import weights_option
@@ -17,6 +15,9 @@ from deeppruning.cli.options.search import finetune_options, finetune_settings, 
 from deeppruning.cli.options.trust import Vouched, trust_options
 from deeppruning.cli.running import resumable
 from deeppruning.config import FinetuneConfig
+from deeppruning.display.outcome import read_rows, write_report_or_say
+from deeppruning.display.progress import make_progress
+from deeppruning.pruning.network_table import NetworkTable
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import choose_device
@@ -72,9 +73,11 @@ def finetune(
                 device=device,
                 objective=loaded.objective,
                 observer=progress,
+                progress=False,
+                report=False,
             )
         rows = read_rows(run, (solution.role,))
         report = write_report_or_say(run, progress)
         told = f"\nreport: {report}" if report else ""
-        text = f"{table(rows)}\nsaved in {solution.path}{told}"
+        text = f"{NetworkTable(rows).text()}\nsaved in {solution.path}{told}"
         progress.finish([asdict(row) for row in rows], str(report) if report else None, text)

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import click
 
 from deeppruning.cli.commands.train import train
-from deeppruning.cli.display.progress import SearchProgress, make_progress
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.data import data_options
@@ -26,8 +24,10 @@ from deeppruning.cli.options.search import (
 )
 from deeppruning.cli.running import check_untrained, resumable, start
 from deeppruning.config import TrainConfig
+from deeppruning.display.progress import SearchProgress, make_progress
 from deeppruning.runs.folder import refuse_occupied
 from deeppruning.system.allocator import keep_freed_memory
+from deeppruning.system.commands import command
 from deeppruning.training.folder import TrainFolder
 
 
@@ -92,7 +92,7 @@ def prune(
     out = out or Path("runs") / _plain(f"{model}-{data}-pruned")
     refuse_occupied(out)
     given = {key: settings[key] for key in ("data_dir", "download", "image_size", "mean", "std")}
-    again = f"deeppruning resume {shlex.quote(str(out))}"
+    again = command("resume", out)
     with resumable(out, again), entered(choice, backend, search.threads) as progress.state.workers:
         if weights is None:
             progress.say("no --weights given, so there is no trained network yet")

@@ -8,8 +8,6 @@ import click
 import torch
 
 from deeppruning import api
-from deeppruning.cli.display.outcome import conclude, keep_latencies
-from deeppruning.cli.display.progress import make_progress
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.headings import GroupedCommand
 from deeppruning.cli.options.inputs import Inputs
@@ -17,6 +15,8 @@ from deeppruning.cli.options.model import weights_option
 from deeppruning.cli.options.search import output_options, run_argument
 from deeppruning.cli.options.trust import Vouched, trust_options
 from deeppruning.cli.running import resumable
+from deeppruning.display.outcome import conclude, keep_latencies
+from deeppruning.display.progress import make_progress
 from deeppruning.roles import ROLES
 from deeppruning.runs.facts import FINISHED, solution_fact
 from deeppruning.runs.folder import HISTORY, RunFolder
@@ -73,6 +73,8 @@ def resume(
                 candidate_timeout=choice.local_timeout(),
                 objective=loaded.objective,
                 observer=progress,
+                progress=False,
+                report=False,  # after the latencies
             )
         keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))
         conclude(run, progress)

@@ -10,7 +10,6 @@ import click
 import torch
 from torch import nn
 
-from deeppruning.cli.display.training import TrainingProgress
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.data import data_options, load_from_options
 from deeppruning.cli.options.headings import MACHINE, OUTPUT, TRAINING, GroupedCommand, under
@@ -19,6 +18,7 @@ from deeppruning.cli.options.normalization import with_right_normalization
 from deeppruning.config import SCHEDULES, TrainConfig
 from deeppruning.data.images import ImageSet
 from deeppruning.data.splits import DataSplits
+from deeppruning.display.training import TrainingProgress
 from deeppruning.runs.leftovers import remove_leftovers
 from deeppruning.runs.lock import RunLock
 from deeppruning.system.allocator import keep_freed_memory

@@ -11,7 +11,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from deeppruning.cli.display.amounts import amount
+from deeppruning.amounts import amount
 
 
 @dataclass(frozen=True)

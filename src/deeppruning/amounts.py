@@ -1,4 +1,6 @@
-"""Large counts and times written for people."""
+"""Large counts, times and tables of them, written for people."""
+
+from collections.abc import Sequence
 
 _UNITS = (("G", 1e9), ("M", 1e6), ("k", 1e3))
 
@@ -36,3 +38,18 @@ def percent(share: float | None, digits: int = 2) -> str:
     ('6.64 %', '50.0 %', '')
     """
     return "" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of a table as lines, the first column to the left and the others to the right.
+
+    >>> print(aligned([["network", "FLOPs"], ["thin", "1.20 M"]]))
+    network   FLOPs
+    thin     1.20 M
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *cells in rows:
+        padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *padded]))
+    return "\n".join(lines)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from statistics import median
 
-from deeppruning.cli.display.amounts import percent
-from deeppruning.cli.display.archive import growth_line, range_of
-from deeppruning.cli.display.scatter import Point
+from deeppruning.amounts import percent
+from deeppruning.display.archive import growth_line, range_of
+from deeppruning.display.scatter import Point
 from deeppruning.pruning.events import (
     CandidateDone,
     EpochDone,
@@ -74,6 +74,18 @@ class SearchState:
     def total(self) -> int:
         """Candidates of the whole run."""
         return self.started.evaluations if self.started is not None else 0
+
+    def headline(self) -> tuple[str, int, int]:
+        """What is being done, how much of it is done, and out of how much."""
+        tuning = list(self.epochs.values())
+        if tuning:
+            done, total = sum(one.report.epoch for one in tuning), sum(one.epochs for one in tuning)
+            return f"fine-tuning  epoch {done}/{total}", done, total
+        if self.done == self.total and self.total:
+            return "search done", self.done, self.total
+        generations = self.started.generations if self.started is not None else 0
+        what = f"generation {self.generation}/{generations}  candidate {self.done}/{self.total}"
+        return what, self.done, self.total
 
     def seconds_left(self) -> float | None:
         """Until the search is over, or the fine-tuning once it has begun; None while there is no telling."""

@@ -1,9 +1,8 @@
 """The end of a run on the command line: the four networks side by side, and what can be done next."""
 
-import shlex
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from deeppruning.cli.display.amounts import amount, percent
-from deeppruning.cli.display.archive import sources_line
-from deeppruning.cli.display.progress import SearchProgress
-from deeppruning.cli.main import COMMANDS
+from deeppruning.display.archive import sources_line
+from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError
 from deeppruning.objectives.latency import measure_latency
+from deeppruning.pruning.network_table import NetworkRow, NetworkTable
 from deeppruning.pruning.result import Result
 from deeppruning.reporting import write_report
 from deeppruning.reporting.recommendation import Recommendation, recommend
@@ -24,24 +22,11 @@ from deeppruning.roles import KNEE, ORIGINAL, ROLES
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
+from deeppruning.system.commands import command
 from deeppruning.system.device import precision_of
 from deeppruning.system.threads import torch_threads
 
 _SLOW_SECONDS = 0.5  # a forward pass beyond this is not measured: the table must come at once
-
-
-@dataclass(frozen=True)
-class NetworkRow:
-    """One network of the final table."""
-
-    network: str
-    candidate: int | None
-    test_error: float | None
-    flops: int
-    flops_pruned: float
-    params: int
-    latency_seconds: float | None = None
-    failure: str = ""  # why there is no such network
 
 
 def conclude(run_dir: Path, progress: SearchProgress) -> None:
@@ -49,13 +34,17 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     rows = read_rows(run_dir)
     report = write_report_or_say(run_dir, progress)
     entered = sources_line(run_dir)
-    lines = [table(rows), *_notes(rows), *([f"entered the archive: {entered}"] if entered else [])]
+    lines = [
+        NetworkTable(rows).text(),
+        *_notes(rows),
+        *([f"entered the archive: {entered}"] if entered else []),
+    ]
     advice = _recommendation(run_dir)
     lines += [advice.text] if advice else []
     lines.append(f"run folder: {run_dir}")
     if report is not None:
         lines.append(f"report: {report}")
-    lines += [f"next: {command}" for command in _next_commands(run_dir, (advice and advice.role) or KNEE)]
+    lines += [f"next: {text}" for text in _next_commands(run_dir, (advice and advice.role) or KNEE)]
     progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines))
 
 
@@ -78,34 +67,6 @@ def _rows(kept: Mapping[str, Any], roles: tuple[str, ...]) -> list[NetworkRow]:
         numbers = (found["test_error"], found["flops"], found["flops_pruned"], found["params"])
         rows.append(NetworkRow(role, found["id"], *numbers, latency.get(role), found.get("failure", "")))
     return rows
-
-
-def table(rows: list[NetworkRow]) -> str:
-    """The rows as text; a column that lacks a number is left out.
-
-    >>> print(table([NetworkRow("original", None, 0.0664, 125_000_000, 0.0, 850_000)]))
-    network   test error     FLOPs  FLOPs saved  parameters
-    original      6.64 %  125.00 M            -     850,000
-    """
-    measured = any(row.latency_seconds is not None for row in rows)
-    columns: list[list[str]] = [
-        ["network", *(row.network for row in rows)],
-        ["test error", *("failed" if row.failure else percent(row.test_error) for row in rows)],
-        ["FLOPs", *(amount(row.flops, like=rows[0].flops) for row in rows)],
-        ["FLOPs saved", *("-" if row.candidate is None else percent(row.flops_pruned, 1) for row in rows)],
-        ["parameters", *(f"{row.params:,}" for row in rows)],
-        [
-            "latency",
-            *("-" if row.failure and measured else _milliseconds(row.latency_seconds) for row in rows),
-        ],
-    ]
-    columns = [column for column in columns if all(column[1:])]
-    widths = [max(map(len, column)) for column in columns]
-    lines = []
-    for cells in zip(*columns, strict=True):
-        padded = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-        lines.append("  ".join([cells[0].ljust(widths[0]), *padded]))
-    return "\n".join(lines)
 
 
 def keep_latencies(result: Result, original: nn.Module, example: torch.Tensor) -> None:
@@ -152,13 +113,8 @@ def _recommendation(run_dir: Path) -> Recommendation | None:
 
 
 def _next_commands(run_dir: Path, role: str) -> list[str]:
-    commands = {
-        "export": f"deeppruning export {shlex.quote(str(run_dir))} --solution {role} --format onnx",
-        "bench": f"deeppruning bench {shlex.quote(str(run_dir))}",
-        "finetune": f"deeppruning finetune {shlex.quote(str(run_dir))} --candidate ID  (any other candidate)",
-    }
-    return [text for command, text in commands.items() if command in COMMANDS]
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{1000 * seconds:.2f} ms"
+    return [
+        command("export", run_dir, "--solution", role, "--format", "onnx"),
+        command("bench", run_dir),
+        f"{command('finetune', run_dir)} --candidate ID  (any other candidate)",
+    ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from deeppruning.cli.display.amounts import percent
+from deeppruning.amounts import percent
 from deeppruning.errors import RunError
 from deeppruning.runs.archive_replay import CostRange, Replay, Told, cost_range, replay, sources
 from deeppruning.runs.folder import RunFolder

@@ -16,9 +16,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from deeppruning.cli.display.amounts import amount, duration
-from deeppruning.cli.display.records import as_record
-from deeppruning.cli.display.state import SearchState, node_of
+from deeppruning.amounts import amount, duration
+from deeppruning.display.records import as_record
+from deeppruning.display.state import SearchState, node_of
 from deeppruning.pruning.events import (
     CandidateDone,
     EpochDone,
@@ -153,7 +153,7 @@ def make_progress(*, quiet: bool, as_json: bool) -> SearchProgress:
         return SearchProgress()
     console = Console()
     if console.is_terminal and not console.is_dumb_terminal:
-        from deeppruning.cli.display.picture import LiveProgress
+        from deeppruning.display.picture import LiveProgress
 
         return LiveProgress(console)
     # Whoever reads a pipe or a log wants the lines as they come.

@@ -10,16 +10,23 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deeppruning.cli.display.amounts import duration, percent
-from deeppruning.cli.display.progress import (
+from deeppruning.amounts import duration, percent
+from deeppruning.display.progress import (
     PlainProgress,
     diverged_line,
     is_troubled,
     saved_line,
     started_line,
 )
-from deeppruning.cli.display.scatter import scatter
-from deeppruning.pruning.events import CandidateDone, Event, FinetuneDiverged, SolutionSaved, Started
+from deeppruning.display.scatter import scatter
+from deeppruning.pruning.events import (
+    CandidateDone,
+    EpochDone,
+    Event,
+    FinetuneDiverged,
+    SolutionSaved,
+    Started,
+)
 from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS
 
 _PLOT_COLUMNS, _PLOT_ROWS = 60, 12
@@ -53,7 +60,9 @@ class LiveProgress(PlainProgress):
         self._heard = time.monotonic()
         if isinstance(event, Started):
             self.say(started_line(event))
-            self._live.start()
+            self._live.start(refresh=True)  # or it begins with a picture from before anything was heard
+        elif isinstance(event, EpochDone):
+            self._live.start(refresh=True)  # where a candidate is fine-tuned by itself, no search was started
         elif isinstance(event, SolutionSaved):
             self.say(saved_line(event))
         elif isinstance(event, FinetuneDiverged):
@@ -80,15 +89,7 @@ class LiveProgress(PlainProgress):
 
     def _headline(self) -> RenderableType:
         state = self.state
-        tuning = list(state.epochs.values())
-        done, total = state.done, state.total
-        generations = state.started.generations if state.started is not None else 0
-        what = f"generation {state.generation}/{generations}  candidate {done}/{total}"
-        if tuning:
-            done, total = sum(one.report.epoch for one in tuning), sum(one.epochs for one in tuning)
-            what = f"fine-tuning  epoch {done}/{total}"
-        elif done == total and total:
-            what = "search done, fine-tuning begins"
+        what, done, total = state.headline()
         left = state.seconds_left()
         since = time.monotonic() - self._heard
         eta = "" if left is None else f"{duration(max(0.0, left - since))} left"

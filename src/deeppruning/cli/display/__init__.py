@@ -1,1 +1,0 @@
-"""What a search, a training and their outcomes look like in a terminal."""

@@ -1,0 +1,78 @@
+"""Networks side by side, a row each: as text for a terminal, as HTML for a notebook."""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deeppruning.amounts import aligned, amount, percent
+
+TEST_ERROR, SEARCH_ERROR = "test error", "error in the search"
+
+
+@dataclass(frozen=True)
+class NetworkRow:
+    """One network of the table."""
+
+    network: str
+    candidate: int | None
+    test_error: float | None
+    flops: int
+    flops_pruned: float
+    params: int
+    latency_seconds: float | None = None
+    failure: str = ""  # why there is no such network
+
+
+@dataclass(frozen=True)
+class NetworkTable:
+    """The rows; a column that lacks a number is left out.
+
+    >>> print(NetworkTable([NetworkRow("original", None, 0.0664, 125_000_000, 0.0, 850_000)]).text())
+    network   test error     FLOPs  FLOPs saved  parameters
+    original      6.64 %  125.00 M            -     850,000
+    """
+
+    rows: Sequence[NetworkRow]
+    error: str = TEST_ERROR  # which one is shown
+    share: bool = True  # whether it is a share of 1, shown in percent
+
+    def text(self) -> str:
+        """For a terminal."""
+        return aligned(list(zip(*self._columns(), strict=True)))
+
+    def html(self) -> str:
+        """For a notebook."""
+        heads, *lines = zip(*self._columns(), strict=True)
+        head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
+        body = [
+            (first, "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)) for first, *cells in lines
+        ]
+        rows = "".join(f"<tr><th>{html.escape(first)}</th>{cells}</tr>" for first, cells in body)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+    def _columns(self) -> list[list[str]]:
+        rows = self.rows
+        measured = any(row.latency_seconds is not None for row in rows)
+        columns: list[list[str]] = [
+            ["network", *(row.network for row in rows)],
+            [self.error, *("failed" if row.failure else self._error(row) for row in rows)],
+            ["FLOPs", *(amount(row.flops, like=rows[0].flops) for row in rows)],
+            [
+                "FLOPs saved",
+                *("-" if row.candidate is None else percent(row.flops_pruned, 1) for row in rows),
+            ],
+            ["parameters", *(f"{row.params:,}" for row in rows)],
+            [
+                "latency",
+                *("-" if row.failure and measured else _milliseconds(row.latency_seconds) for row in rows),
+            ],
+        ]
+        return [column for column in columns if all(column[1:])]
+
+    def _error(self, row: NetworkRow) -> str:
+        error = row.test_error
+        return percent(error) if self.share or error is None else f"{error:.4g}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1000 * seconds:.2f} ms"

@@ -1,0 +1,19 @@
+"""The live picture on a terminal begins with what is being done, a fine-tuning by itself included."""
+
+import io
+
+from rich.console import Console
+
+from deeppruning.display.picture import LiveProgress
+from deeppruning.pruning.events import EpochDone
+from deeppruning.training.reports import EpochReport
+
+
+def test_a_fine_tuning_without_a_search_is_shown() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    report = EpochReport(1, 0.5, 0.2, 0.1, 0.1, 250.0, 4.0)
+    with LiveProgress(console) as progress:
+        progress(EpochDone(3, ("candidate-3",), 2, report))
+    drawn = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "fine-tuning  epoch 1/2" in drawn
+    assert "generation" not in drawn
