@@ -1,6 +1,5 @@
 """`deeppruning demo`: the whole way in a few minutes, on data that comes with the package."""
 
-import shlex
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ from deeppruning.cli.running import resumable, start
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.progress import make_progress
 from deeppruning.system.allocator import keep_freed_memory
+from deeppruning.system.commands import command
 from deeppruning.system.device import available_threads
 
 MODEL, DATA = "resnet20", "digits"
@@ -45,7 +45,7 @@ def demo(context: click.Context, out: Path, workers: int | None, quiet: bool) ->
     workers = workers or available_threads()
     progress = make_progress(quiet=quiet, as_json=False)
     progress.state.workers = workers
-    with resumable(out, f"deeppruning resume {shlex.quote(str(out))}"):
+    with resumable(out, command("resume", out)):
         # One thread, as in the search: the same numbers on every machine.
         weights = train_first(
             context, out, progress, quiet=quiet, as_json=False, model=MODEL, model_options={}, data=DATA,

@@ -1,6 +1,5 @@
 """`deeppruning finetune`: fine-tune any candidate of a run, because a user is not limited to the three."""
 
-import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from deeppruning.display.progress import make_progress
 from deeppruning.pruning.network_table import NetworkTable
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
+from deeppruning.system.commands import command
 from deeppruning.system.device import choose_device
 
 
@@ -58,7 +58,7 @@ def finetune(
     options = replace(FinetuneConfig.from_table(config["finetune"]), **finetune_settings(settings))
     choose_device(device or config["run"]["device"])
     progress = make_progress(quiet=quiet, as_json=as_json)
-    again = f"deeppruning finetune {shlex.quote(str(run))} --candidate {candidate} (and the same options)"
+    again = f"{command('finetune', run, '--candidate', candidate)} (and the same options)"
     with resumable(run, again):
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:

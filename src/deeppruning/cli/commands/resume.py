@@ -1,6 +1,5 @@
 """`deeppruning resume`: go on with a run that was stopped, to the very result it would have had."""
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from deeppruning.roles import ROLES
 from deeppruning.runs.facts import FINISHED, solution_fact
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.system.allocator import keep_freed_memory
+from deeppruning.system.commands import command
 
 
 @click.command(cls=GroupedCommand)
@@ -58,7 +58,7 @@ def resume(
     RunFolder.open(run).close()  # a run that another process works on must be told before data is read
     threads = int(config["search"]["threads"])
     backend = choice.make(threads, device or config["run"]["device"], progress.say)
-    again = f"deeppruning resume {shlex.quote(str(run))}"
+    again = command("resume", run)
     with resumable(run, again), entered(choice, backend, threads) as progress.state.workers:
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:

@@ -1,6 +1,5 @@
 """The picks and whatever else was fine-tuned, and the lines to copy that use them."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from deeppruning.reporting.measured import with_evidence
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
 from deeppruning.roles import SOLUTIONS
 from deeppruning.runs import facts
+from deeppruning.system.commands import command
 
 
 def _collect(source: Source, data: Data) -> Data:
@@ -71,18 +71,15 @@ def _commands(
     path: Path, config: Mapping[str, Any], solutions: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Lines to copy: they name the run as it was named when the page was made."""
-    run = shlex.quote(str(path))
     spec = str(config.get("model", {}).get("spec", ":"))
     own = ", model" if ":" in spec else ""  # a class of the user's own must be handed to `load`
     finals = [entry["role"] for entry in solutions if entry["final"]]
     return {
-        "finetune": f"deeppruning finetune {run} --candidate ",
-        "resume": f"deeppruning resume {run}",
-        "bench": f"deeppruning bench {run}",
+        "finetune": f"{command('finetune', path, '--candidate')} ",
+        "resume": command("resume", path),
+        "bench": command("bench", path),
         "load": {role: f"model = dp.load({str(path / f'{role}.safetensors')!r}{own})" for role in finals},
-        "export": {
-            role: f"deeppruning export {run} --solution {shlex.quote(role)} --format onnx" for role in finals
-        },
+        "export": {role: command("export", path, "--solution", role, "--format", "onnx") for role in finals},
     }
 
 
