@@ -13,7 +13,7 @@ LAYERS = {
     "": [
         {"version", "errors"},
         {"registry"},
-        {"genome", "roles", "config", "system"},
+        {"genome", "roles", "limits", "config", "system"},
         {"graph", "models", "data", "evolution", "backends"},
         {"training", "runs", "refitting"},
         {"importance", "objectives"},
