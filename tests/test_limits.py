@@ -83,7 +83,7 @@ def test_nonsense_is_told_with_what_to_write(text, told):
 
 @pytest.mark.parametrize("value", [True, None, [0.4], math.nan, -0.4])
 def test_values_that_are_no_limits_are_refused(value):
-    with pytest.raises(InputError, match="target flops|target 'flops"):
+    with pytest.raises(InputError, match=r"target (flops|'flops)"):
         Limits.of({"flops": value})
 
 

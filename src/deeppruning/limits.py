@@ -16,7 +16,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any
 
 from deeppruning.errors import InputError, unknown
@@ -132,9 +131,13 @@ class Limits:
 def _text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value.strip()
-    if isinstance(value, bool) or not isinstance(value, Real):
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
         raise InputError(f"target {name} must be a number or a text such as {_example(name)}, got {value!r}")
-    return repr(int(value)) if float(value).is_integer() else repr(float(value))
+    return repr(int(number)) if number.is_integer() else repr(number)
 
 
 def _read(name: str, text: str) -> tuple[str, float]:

@@ -124,7 +124,7 @@ class ChannelGraph:
         return int(counts[0]) if single else counts
 
     def size(self, genome: Any) -> Any:
-        """Bytes of the thin network's weights in a file, parameters and buffers; an array for a population."""
+        """Bytes of its parameters and buffers in a file; an array for a population."""
         population, single = self._population(genome)
         counts = self._plan.size(self._repair(population))
         return int(counts[0]) if single else counts

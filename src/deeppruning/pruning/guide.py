@@ -16,6 +16,7 @@ from deeppruning.errors import Diverged, InputError
 from deeppruning.evolution.balance import LEVELS
 from deeppruning.evolution.space import Space
 from deeppruning.graph import ChannelGraph
+from deeppruning.limits import COUNTED
 from deeppruning.importance import CRITERIA, Evidence
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.drift import drift
@@ -63,7 +64,7 @@ class Guide:
             graph.num_genes,
             [group.genes for group in graph.groups if group.prunable],
             scores=self.scores,
-            price=graph.params if objective == "params" else graph.flops,
+            price=getattr(graph, objective if objective in COUNTED else COUNTED[0]),
             repair=graph.repair,
             units=self.units,
             multiple=multiple,

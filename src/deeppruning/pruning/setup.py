@@ -21,6 +21,7 @@ from deeppruning.data.sample import balanced_sample
 from deeppruning.data.splits import check_fits, check_pixels
 from deeppruning.errors import DataError, InputError, unknown
 from deeppruning.graph import ChannelGraph
+from deeppruning.limits import COUNTED
 from deeppruning.models.registry import architecture_of
 from deeppruning.objectives import Objective, as_objective
 from deeppruning.pruning.candidate import Context
@@ -188,8 +189,8 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
     )
     if graph.num_genes == 0:
         raise InputError(f"nothing of this network can be pruned:\n{graph}")
-    if search.strategy == "guided" and search.objective in ("flops", "params"):
-        price = graph.flops if search.objective == "flops" else graph.params
+    if search.strategy == "guided" and search.objective in COUNTED:
+        price = getattr(graph, search.objective)
         least = price(~graph.full_genome()) / price(graph.full_genome())
         if search.high <= least:
             raise InputError(

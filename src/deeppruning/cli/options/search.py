@@ -25,6 +25,7 @@ _SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
     ("low", float, None, "Guided: share of the original's cost at which the search begins.", False),
     ("high", float, None, "Guided: share of the original's cost at which it ends.", False),
     ("bins", int, None, "Guided: steps of cost, of each of which the best candidate is kept.", False),
+    ("focus", float, None, "Guided: share of the cost at which half of the effort goes; --target sets it.", False),
     ("mutation", float, None, "Paper: chance of each bit to flip.", True),
     ("selection", str, "plus|comma", "Paper: whether the three parents compete with their offspring.", True),
     ("parents", int, None, "Paper: how many of the three are recombined for one offspring (rho).", True),
@@ -180,7 +181,8 @@ def _option(
 
 def _values(presets: Mapping[str, Any], field: str) -> tuple[Any, ...]:
     """The value of a field in each preset, ours first."""
-    return tuple(getattr(config, field) for config in presets.values())
+    found = (getattr(config, field) for config in presets.values())
+    return tuple("none" if value is None else value for value in found)
 
 
 def _dashed(name: str) -> str:
