@@ -1,4 +1,4 @@
-"""The whole job from Python: `prune` starts it, `resume` goes on with it, `finetune` takes another pick.
+"""The whole job from Python: `prune` starts it, `resume` goes on, `finetune` and `pick` take another network.
 
 `compare` asks other methods for networks of the same size.
 """
@@ -20,11 +20,13 @@ from deeppruning.comparison.events import RivalObserver
 from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError, refuse_unknown_parameters
+from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
+from deeppruning.pruning.aiming import aimed, with_objective
 from deeppruning.pruning.evaluations import EVALUATIONS
 from deeppruning.pruning.events import Observer, ignore
 from deeppruning.pruning.front import Front
-from deeppruning.pruning.job import check_same_network, execute, finetune_one, hash_network
+from deeppruning.pruning.job import check_same_network, execute, finetune_one, hash_network, pick_one
 from deeppruning.pruning.result import Result
 from deeppruning.pruning.runner import search as run_search
 from deeppruning.pruning.setup import Setup
@@ -55,6 +57,7 @@ def prune(
     example_input: Any = None,
     observer: Observer = ignore,
     tables: Mapping[str, Mapping[str, Any]] | None = None,
+    target: Limits | Mapping[str, Any] | str | None = None,
 ) -> Result:
     """Search for thin versions of `model` and fine-tune the three picks; the model itself stays as it is.
 
@@ -64,12 +67,16 @@ def prune(
     `objective` is a function of the thin network in place of FLOPs, `backend` a RayBackend for a cluster,
     `candidate_timeout` the seconds until a worker counts as hung ("auto": 20 times the median so far;
     "off"). `observer` is told of all that happens. `tables` are further tables for the run's config.toml.
+
+    `target` are limits, {"flops": 0.4} or {"size": "1MB", "latency": "5ms", "error": "+1%"}: the search
+    spends its effort near them, and result.target is the network that meets them (see docs/targets.md).
     """
+    limits = Limits.of(target)
     setup = Setup(
         model=model,
         train=train,
         test=test,
-        search=search or SearchConfig(),
+        search=with_objective(search or SearchConfig(), limits if objective is None else Limits()),
         finetune=finetune,
         workers=workers,
         device=device,
@@ -79,8 +86,9 @@ def prune(
         objective=objective,
         example_input=example_input,
         observer=observer,
+        target=limits,
     )
-    job = setup.job()
+    job = aimed(setup.job())
     setup.check_patterns(job.context.graph)
     if tables is None and setup.search.idle():  # the command line says so itself
         warnings.warn(
@@ -90,8 +98,9 @@ def prune(
         )
     timeout = setup.candidate_timeout
     config = {
-        "search": setup.search.to_table(),
+        "search": job.search.to_table(),
         "finetune": setup.tuning.to_table(),
+        **({"target": limits.to_table()} if limits else {}),
         "run": {
             "workers": setup.worker_count,
             "device": device,
@@ -143,6 +152,7 @@ def resume(
             objective=objective,
             example_input=example_input,
             observer=observer,
+            target=Limits.of(run.config.get("target")),
         )
         job = setup.job()
         with job.backend:
@@ -246,6 +256,52 @@ def finetune(
         digest = hashlib.sha256(described.encode()).hexdigest()[:8]
         same = (chosen, cores) == (usual, search.threads)
         return finetune_one(setup.job(), run, candidate, variant="" if same else digest)
+
+
+@refuse_unknown_parameters
+def pick(
+    run_dir: str | Path,
+    target: Limits | Mapping[str, Any] | str,
+    model: nn.Module,
+    train: Any = None,
+    test: Any = None,
+    *,
+    replace: bool = False,
+    device: str | None = None,
+    backend: Backend | None = None,
+    candidate_timeout: Timeout | None = None,
+    task: Task | None = None,
+    objective: Objective | str | Callable[[nn.Module], float] | None = None,
+    example_input: Any = None,
+    observer: Observer = ignore,
+) -> Solution:
+    """Choose the candidate of a finished run that meets limits, fine-tune it as the run did, save it.
+
+    Where the error is limited, it is checked on a tenth of the training images, without which it is trained.
+    """
+    limits = Limits.of(target)
+    with RunFolder.open(run_dir) as run:
+        check_same_network(run, model)
+        by_run = Limits.of(run.config.get("target")).bounds_error
+        setup = Setup(
+            model=model,
+            train=train,
+            test=test,
+            search=SearchConfig.of_run(run.config["search"]),
+            finetune=None if task else FinetuneConfig.from_table(run.config["finetune"]),
+            workers=1,
+            device=device or run.config["run"]["device"],
+            backend=backend,
+            candidate_timeout=candidate_timeout,
+            task=task,
+            objective=objective,
+            example_input=example_input,
+            observer=observer,
+            target=limits,
+            sets_aside=by_run or limits.bounds_error,
+        )
+        variant = "set-aside" if limits.bounds_error and not by_run else ""
+        return pick_one(setup.job(), run, limits, variant=variant, replace=replace)
 
 
 @refuse_unknown_parameters

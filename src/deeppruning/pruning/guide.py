@@ -16,8 +16,8 @@ from deeppruning.errors import Diverged, InputError
 from deeppruning.evolution.balance import LEVELS
 from deeppruning.evolution.space import Space
 from deeppruning.graph import ChannelGraph
-from deeppruning.limits import COUNTED
 from deeppruning.importance import CRITERIA, Evidence
+from deeppruning.limits import COUNTED
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.drift import drift
 from deeppruning.pruning.task import Classification

@@ -17,11 +17,11 @@ from deeppruning.backends.registry import Wanted
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.convert import as_image_set
 from deeppruning.data.images import ImageSet, measure_normalization
-from deeppruning.data.sample import balanced_sample
+from deeppruning.data.sample import balanced_sample, hold_out
 from deeppruning.data.splits import check_fits, check_pixels
 from deeppruning.errors import DataError, InputError, unknown
 from deeppruning.graph import ChannelGraph
-from deeppruning.limits import COUNTED
+from deeppruning.limits import COUNTED, Limits
 from deeppruning.models.registry import architecture_of
 from deeppruning.objectives import Objective, as_objective
 from deeppruning.pruning.candidate import Context
@@ -33,6 +33,8 @@ from deeppruning.pruning.unlabelled import Unlabelled
 from deeppruning.refitting.reference import FEWEST
 from deeppruning.system.device import default_workers, precision_of
 from deeppruning.training.finite import learnt, listed, not_finite
+
+SET_ASIDE = 0.1  # of the training images, where the error is limited
 
 
 @dataclass(kw_only=True)
@@ -52,6 +54,10 @@ class Setup:
     objective: Objective | str | Callable[[nn.Module], float] | None = None
     example_input: Any = None
     observer: Observer = ignore
+    target: Limits = field(default_factory=Limits)
+    sets_aside: bool | None = (
+        None  # a part of the training data; by default where the target limits the error
+    )
 
     @property
     def tuning(self) -> FinetuneConfig:
@@ -104,6 +110,7 @@ class Setup:
             backend=backend,
             description=self._describe(task),
             observer=self.observer,
+            target=self.target,
         )
 
     def check_patterns(self, graph: ChannelGraph) -> None:
@@ -122,11 +129,20 @@ class Setup:
                 f"a task of your own has its own data and fine-tuning: {' and '.join(ignored)} would be "
                 "ignored; leave that out, or the task"
             )
+        unaware = self.task is not None and type(self.task).validation_error is Task.validation_error
+        if unaware and self.target.bounds_error:
+            raise InputError(
+                f"the target limits the error ({self.target}), which is checked on data that is not trained "
+                f"on: give {type(self.task).__name__} a method validation_error(model), or limit a cost"
+            )
 
     def _classification(self, device: str) -> Classification:
         if self.train is None:
             raise InputError("training data is needed: pass train, or a task of your own with example_input")
         train, test = _image_sets(self.train, self.test)
+        validation = None
+        if self.target.bounds_error if self.sets_aside is None else self.sets_aside:
+            train, validation = hold_out(train, SET_ASIDE, self.search.seed)
         size = min(self.search.sample, len(train))
         return Classification(
             sample=balanced_sample(train, size, self.search.seed),
@@ -134,6 +150,7 @@ class Setup:
             device=device,
             train=train,
             test=test,
+            validation=validation,
             tuning=self.tuning,
             teacher=self.model,
         )

@@ -17,9 +17,17 @@ from deeppruning.cli.display.progress import (
     is_troubled,
     saved_line,
     started_line,
+    target_line,
 )
 from deeppruning.cli.display.scatter import scatter
-from deeppruning.pruning.events import CandidateDone, Event, FinetuneDiverged, SolutionSaved, Started
+from deeppruning.pruning.events import (
+    CandidateDone,
+    Event,
+    FinetuneDiverged,
+    SolutionSaved,
+    Started,
+    TargetSettled,
+)
 from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS
 
 _PLOT_COLUMNS, _PLOT_ROWS = 60, 12
@@ -58,6 +66,8 @@ class LiveProgress(PlainProgress):
             self.say(saved_line(event))
         elif isinstance(event, FinetuneDiverged):
             self.say(diverged_line(event))
+        elif isinstance(event, TargetSettled):
+            self.say(target_line(event))
         elif isinstance(event, CandidateDone) and is_troubled(event):
             self.say(self._candidate_line(event))
 

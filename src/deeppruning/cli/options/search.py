@@ -25,7 +25,7 @@ _SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
     ("low", float, None, "Guided: share of the original's cost at which the search begins.", False),
     ("high", float, None, "Guided: share of the original's cost at which it ends.", False),
     ("bins", int, None, "Guided: steps of cost, of each of which the best candidate is kept.", False),
-    ("focus", float, None, "Guided: share of the cost at which half of the effort goes; --target sets it.", False),
+    ("focus", float, None, "Guided: share of the cost that gets half the effort; --target sets it.", False),
     ("mutation", float, None, "Paper: chance of each bit to flip.", True),
     ("selection", str, "plus|comma", "Paper: whether the three parents compete with their offspring.", True),
     ("parents", int, None, "Paper: how many of the three are recombined for one offspring (rho).", True),
