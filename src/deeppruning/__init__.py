@@ -12,6 +12,7 @@ from deeppruning.version import __version__
 
 if TYPE_CHECKING:
     from deeppruning.api import compare as compare
+    from deeppruning.api import pick as pick
     from deeppruning.api import prune as prune
     from deeppruning.api import resume as resume
     from deeppruning.api import search as search
@@ -34,6 +35,7 @@ _HOMES = {
     "TrainConfig": "deeppruning.config",
     "compare": "deeppruning.api",
     "load": "deeppruning.pruning.solution",
+    "pick": "deeppruning.api",
     "prune": "deeppruning.api",
     "refit": "deeppruning.refitting",
     "resume": "deeppruning.api",
@@ -50,6 +52,7 @@ __all__ = [
     "__version__",
     "compare",
     "load",
+    "pick",
     "prune",
     "refit",
     "resume",

@@ -16,6 +16,7 @@ from deeppruning.cli.main import INTERRUPTED
 from deeppruning.cli.options.inputs import Loaded
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import DeepPruningError, RunError
+from deeppruning.limits import Limits
 from deeppruning.pruning.result import Result
 from deeppruning.runs.folder import CONFIG
 
@@ -50,6 +51,7 @@ def start(
     run_table: dict[str, Any],
     *,
     backend: Backend | None = None,
+    target: Limits | None = None,
 ) -> Result:
     """Begin a run in a new folder and see it through; `run_table` says where it runs, for its config."""
     progress.say(loaded.normalization_line)
@@ -67,6 +69,7 @@ def start(
             candidate_timeout=run_table.get("candidate_timeout") if backend is None else None,
             objective=loaded.objective,
             observer=progress,
+            target=target,
             tables={**loaded.inputs.tables(), "run": run_table},
         )
     keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))

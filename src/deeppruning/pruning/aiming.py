@@ -41,7 +41,8 @@ def aimed(job: Job) -> Job:
     if job.search.strategy != "guided" or job.target.objective is None:
         return job
     focus = find_focus(job.context, job.search, job.target)
-    if job.search.focus is not None or not LEAST <= focus <= MOST:
+    known = job.search.focus is not None and math.isclose(focus, job.search.focus, rel_tol=1e-9)
+    if known or not LEAST <= focus <= MOST:
         return job
     return replace(job, search=with_focus(job.search, focus))
 

@@ -19,7 +19,7 @@ from deeppruning.cli.main import COMMANDS
 from deeppruning.errors import DeepPruningError
 from deeppruning.objectives.latency import measure_latency
 from deeppruning.pruning.result import Result
-from deeppruning.roles import ORIGINAL, ROLES
+from deeppruning.roles import ORIGINAL, ROLES, TARGET
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
@@ -48,7 +48,8 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     rows = read_rows(run_dir)
     report = _write_report(run_dir, progress)
     entered = sources_line(run_dir)
-    lines = [table(rows), *_notes(rows), *([f"entered the archive: {entered}"] if entered else [])]
+    lines = [table(rows), *_notes(rows), *target_note(run_dir)]
+    lines += [f"entered the archive: {entered}"] if entered else []
     lines.append(f"run folder: {run_dir}")
     if report is not None:
         lines.append(f"report: {report}")
@@ -56,15 +57,24 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines))
 
 
-def read_rows(run_dir: Path, roles: tuple[str, ...] = ROLES) -> list[NetworkRow]:
-    """The original and these solutions of a run, from its history."""
+def read_rows(run_dir: Path, roles: tuple[str, ...] | None = None) -> list[NetworkRow]:
+    """The original and these solutions of a run, by default the picks and its target, from its history."""
     with RunFolder.open(run_dir, read_only=True) as run:
         kept = run.history.facts()
         with readable_errors(run.history.path):  # facts that are not there
             return _rows(kept, roles)
 
 
-def _rows(kept: Mapping[str, Any], roles: tuple[str, ...]) -> list[NetworkRow]:
+def target_note(run_dir: Path) -> list[str]:
+    """What became of the limits that were asked for, where there were any, as a line."""
+    with RunFolder.open(run_dir, read_only=True) as run:
+        known = run.history.get_fact(facts.TARGET)
+    return [] if known is None else [f"target {known['asked']}: {known['note']}"]
+
+
+def _rows(kept: Mapping[str, Any], roles: tuple[str, ...] | None) -> list[NetworkRow]:
+    targeted = facts.solution_fact(TARGET).key in kept
+    roles = roles or (*ROLES, *((TARGET,) if targeted else ()))
     original, latency = kept[facts.ORIGINAL_FIGURES.key], kept.get(facts.LATENCY.key, {})
     rows = [
         NetworkRow(ORIGINAL, None, original.get("test_error"), original["flops"], 0.0, original["params"],
@@ -149,6 +159,7 @@ def _next_commands(run_dir: Path) -> list[str]:
     commands = {
         "export": f"deeppruning export {shlex.quote(str(run_dir))} --solution knee --format onnx",
         "bench": f"deeppruning bench {shlex.quote(str(run_dir))}",
+        "pick": f"deeppruning pick {shlex.quote(str(run_dir))} --target flops=40%  (or another limit)",
         "finetune": f"deeppruning finetune {shlex.quote(str(run_dir))} --candidate ID  (any other candidate)",
     }
     return [text for command, text in commands.items() if command in COMMANDS]

@@ -31,7 +31,7 @@ def _solutions(
     for key, saved in kept.items():
         other = facts.solution_role(key)
         if other is not None and other not in ROLES:
-            found.append({"role": other, "final": True, **saved})
+            found.append({"role": other, "final": not saved.get("failure"), **saved})
     return found
 
 
