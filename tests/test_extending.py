@@ -230,6 +230,5 @@ from deeppruning.registry import EVALUATIONS, OBJECTIVES
 print(*OBJECTIVES, *EVALUATIONS)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout.split() == ["flops", "params", "latency", "refit", "finetune", "recalibrate"], (
-        done.stderr
-    )
+    names = ["flops", "params", "size", "latency", "refit", "finetune", "recalibrate"]
+    assert done.stdout.split() == names, done.stderr

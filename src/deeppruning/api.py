@@ -251,6 +251,7 @@ def finetune(
             objective=objective,
             example_input=example_input,
             observer=observer,
+            target=Limits.of(run.config.get("target")),
         )
         described = json.dumps([chosen.to_table(), cores], sort_keys=True)
         digest = hashlib.sha256(described.encode()).hexdigest()[:8]
@@ -282,7 +283,7 @@ def pick(
     limits = Limits.of(target)
     with RunFolder.open(run_dir) as run:
         check_same_network(run, model)
-        by_run = Limits.of(run.config.get("target")).bounds_error
+        own = Limits.of(run.config.get("target"))
         setup = Setup(
             model=model,
             train=train,
@@ -297,10 +298,9 @@ def pick(
             objective=objective,
             example_input=example_input,
             observer=observer,
-            target=limits,
-            sets_aside=by_run or limits.bounds_error,
+            target=limits if limits.bounds_error else own,  # images that the run has set aside stay so
         )
-        variant = "set-aside" if limits.bounds_error and not by_run else ""
+        variant = "set-aside" if limits.bounds_error and not own.bounds_error else ""
         return pick_one(setup.job(), run, limits, variant=variant, replace=replace)
 
 

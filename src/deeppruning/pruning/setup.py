@@ -55,9 +55,6 @@ class Setup:
     example_input: Any = None
     observer: Observer = ignore
     target: Limits = field(default_factory=Limits)
-    sets_aside: bool | None = (
-        None  # a part of the training data; by default where the target limits the error
-    )
 
     @property
     def tuning(self) -> FinetuneConfig:
@@ -141,7 +138,7 @@ class Setup:
             raise InputError("training data is needed: pass train, or a task of your own with example_input")
         train, test = _image_sets(self.train, self.test)
         validation = None
-        if self.target.bounds_error if self.sets_aside is None else self.sets_aside:
+        if self.target.bounds_error:
             train, validation = hold_out(train, SET_ASIDE, self.search.seed)
         size = min(self.search.sample, len(train))
         return Classification(
