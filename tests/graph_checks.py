@@ -60,6 +60,7 @@ def check_cut(graph: ChannelGraph, model: nn.Module, example: Any, genome: np.nd
     assert proof.difference <= proof.tolerance <= 1e-3
     thin = graph.prune(genome)
     assert graph.params(genome) == sum(p.numel() for p in thin.parameters())
+    assert graph.size(genome) == sum(t.nbytes for t in thin.state_dict().values())
     assert graph.flops(genome) * batch_of(example) == counted(thin, example)
     assert [n for n, _ in thin.named_parameters()] == [n for n, _ in model.named_parameters()]
     assert list(thin.state_dict()) == list(model.state_dict())

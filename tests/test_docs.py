@@ -21,7 +21,10 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("name", ["prune", "train", "export", "bench", "finetune", "resume", "compare"])
+LISTED = ("prune", "train", "export", "bench", "pick", "finetune", "resume", "compare")
+
+
+@pytest.mark.parametrize("name", LISTED)
 def test_every_option_is_listed(name: str) -> None:
     command = getattr(importlib.import_module(f"deeppruning.cli.commands.{name}"), name)
     text = (ROOT / "docs" / "options.md").read_text()

@@ -184,7 +184,7 @@ def test_a_class_defined_anew_takes_its_old_place(example: dict[str, Any]) -> No
 def test_misspelt_names_are_refused_as_before(options: dict[str, str]) -> None:
     kind, given = next(iter(options.items()))
     nearest = {"objective": "flops", "evaluation": "recalibrate"}[kind]
-    known = {"objective": "flops, latency, params", "evaluation": "finetune, recalibrate, refit"}[kind]
+    known = {"objective": "flops, latency, params, size", "evaluation": "finetune, recalibrate, refit"}[kind]
     with pytest.raises(InputError) as refused:
         dp.SearchConfig(**options)
     assert str(refused.value) == f"unknown {kind} {given!r}; did you mean {nearest}? Known: {known}"
@@ -230,6 +230,5 @@ from deeppruning.registry import EVALUATIONS, OBJECTIVES
 print(*OBJECTIVES, *EVALUATIONS)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout.split() == ["flops", "params", "latency", "refit", "finetune", "recalibrate"], (
-        done.stderr
-    )
+    names = ["flops", "params", "size", "latency", "refit", "finetune", "recalibrate"]
+    assert done.stdout.split() == names, done.stderr

@@ -13,7 +13,7 @@ LAYERS = {
     "": [
         {"version", "errors"},
         {"registry"},
-        {"genome", "roles", "amounts", "config", "system"},
+        {"genome", "roles", "limits", "amounts", "config", "system"},
         {"graph", "models", "data", "evolution", "backends"},
         {"training", "runs", "refitting"},
         {"importance", "objectives"},

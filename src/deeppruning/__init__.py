@@ -13,6 +13,7 @@ from deeppruning.version import __version__
 if TYPE_CHECKING:
     from deeppruning.api import compare as compare
     from deeppruning.api import finetune as finetune
+    from deeppruning.api import pick as pick
     from deeppruning.api import prune as prune
     from deeppruning.api import resume as resume
     from deeppruning.api import search as search
@@ -41,6 +42,7 @@ _HOMES = {
     "export": "deeppruning.finished",
     "finetune": "deeppruning.api",
     "load": "deeppruning.pruning.solution",
+    "pick": "deeppruning.api",
     "prune": "deeppruning.api",
     "refit": "deeppruning.refitting",
     "report": "deeppruning.finished",
@@ -61,6 +63,7 @@ __all__ = [
     "export",
     "finetune",
     "load",
+    "pick",
     "prune",
     "refit",
     "report",

@@ -1,4 +1,4 @@
-"""The whole job from Python: `prune` starts it, `resume` goes on with it, `finetune` takes another pick.
+"""The whole job from Python: `prune` starts it, `resume` goes on, `finetune` and `pick` take another network.
 
 `compare` asks other methods for networks of the same size.
 """
@@ -22,11 +22,13 @@ from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.display.watching import watched
 from deeppruning.errors import DeepPruningError, InputError, refuse_unknown_parameters
+from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
+from deeppruning.pruning.aiming import aimed, with_objective
 from deeppruning.pruning.evaluations import EVALUATIONS
 from deeppruning.pruning.events import Observer, Started, ignore
 from deeppruning.pruning.front import Front
-from deeppruning.pruning.job import check_same_network, execute, finetune_one, hash_network
+from deeppruning.pruning.job import check_same_network, execute, finetune_one, hash_network, pick_one
 from deeppruning.pruning.result import Result
 from deeppruning.pruning.runner import search as run_search
 from deeppruning.pruning.setup import Setup
@@ -61,6 +63,7 @@ def prune(
     progress: bool | None = None,
     report: bool = True,
     tables: Mapping[str, Mapping[str, Any]] | None = None,
+    target: Limits | Mapping[str, Any] | str | None = None,
 ) -> Result:
     """Search for thin versions of `model` and fine-tune the three picks; the model itself stays as it is.
 
@@ -72,12 +75,16 @@ def prune(
     "off"). `observer` is told of all that happens. `progress` is shown in terminals and notebooks unless it
     is False, elsewhere only if it is True; `report` writes the run's page and plots at the end.
     `tables` are further tables for the run's config.toml.
+
+    `target` are limits, {"flops": 0.4} or {"size": "1MB", "latency": "5ms", "error": "+1%"}: the search
+    spends its effort near them, and result.target is the network that meets them (see docs/targets.md).
     """
+    limits = Limits.of(target)
     setup = Setup(
         model=model,
         train=train,
         test=test,
-        search=search or SearchConfig(),
+        search=with_objective(search or SearchConfig(), limits if objective is None else Limits()),
         finetune=finetune,
         workers=workers,
         device=device,
@@ -87,8 +94,9 @@ def prune(
         objective=objective,
         example_input=example_input,
         observer=observer,
+        target=limits,
     )
-    job = setup.job()
+    job = aimed(setup.job())
     setup.check_patterns(job.context.graph)
     if setup.sample_note:
         warnings.warn(setup.sample_note, stacklevel=3)
@@ -100,8 +108,9 @@ def prune(
         )
     timeout = setup.candidate_timeout
     config = {
-        "search": setup.search.to_table(),
+        "search": job.search.to_table(),
         "finetune": setup.tuning.to_table(),
+        **({"target": limits.to_table()} if limits else {}),
         "run": {
             "workers": setup.worker_count,
             "device": device,
@@ -158,6 +167,7 @@ def resume(
             objective=objective,
             example_input=example_input,
             observer=observer,
+            target=Limits.of(run.config.get("target")),
         )
         job = setup.job()
         with job.backend, watched(job, progress) as shown:
@@ -268,6 +278,7 @@ def finetune(
             objective=objective,
             example_input=example_input,
             observer=observer,
+            target=Limits.of(run.config.get("target")),
         )
         described = json.dumps([chosen.to_table(), cores], sort_keys=True)
         digest = hashlib.sha256(described.encode()).hexdigest()[:8]
@@ -275,6 +286,57 @@ def finetune(
         job = setup.job()
         with job.backend, watched(job, progress) as shown:
             solution = finetune_one(shown, run, candidate, variant="" if same else digest)
+    _write_page(run_dir, wanted=report)
+    return solution
+
+
+@refuse_unknown_parameters
+def pick(
+    run_dir: str | Path,
+    target: Limits | Mapping[str, Any] | str,
+    model: nn.Module,
+    train: Any = None,
+    test: Any = None,
+    *,
+    replace: bool = False,
+    device: str | None = None,
+    backend: Backend | None = None,
+    candidate_timeout: Timeout | None = None,
+    task: Task | None = None,
+    objective: Objective | str | Callable[[nn.Module], float] | None = None,
+    example_input: Any = None,
+    observer: Observer = ignore,
+    progress: bool | None = None,
+    report: bool = True,
+) -> Solution:
+    """Choose the candidate of a finished run that meets limits, fine-tune it as the run did, save it.
+
+    Where the error is limited, it is checked on a tenth of the training images, without which it is trained.
+    """
+    limits = Limits.of(target)
+    with RunFolder.open(run_dir) as run:
+        check_same_network(run, model)
+        own = Limits.of(run.config.get("target"))
+        setup = Setup(
+            model=model,
+            train=train,
+            test=test,
+            search=SearchConfig.of_run(run.config["search"]),
+            finetune=None if task else FinetuneConfig.from_table(run.config["finetune"]),
+            workers=1,
+            device=device or run.config["run"]["device"],
+            backend=backend,
+            candidate_timeout=candidate_timeout,
+            task=task,
+            objective=objective,
+            example_input=example_input,
+            observer=observer,
+            target=limits if limits.bounds_error else own,  # images that the run has set aside stay so
+        )
+        variant = "set-aside" if limits.bounds_error and not own.bounds_error else ""
+        job = setup.job()
+        with job.backend, watched(job, progress) as shown:
+            solution = pick_one(shown, run, limits, variant=variant, replace=replace)
     _write_page(run_dir, wanted=report)
     return solution
 

@@ -133,7 +133,8 @@ _PAPER_FINETUNE: dict[str, Any] = {"epochs": 50, "lr": 0.01, "schedule": "consta
 class SearchConfig(_Checked):
     """The search and how one candidate is evaluated; `SearchConfig.paper()` is the paper's.
 
-    "guided" varies widths and orders and keeps the best at every cost; it looks at `low`, `high` and `bins`.
+    "guided" varies widths and orders and keeps the best at every cost; it looks at `low`, `high`, `bins`
+    and `focus`.
     "paper" flips bits; it looks at `mutation`, `selection` and `parents`. Options whose names start with
     eval are those of the evaluation "finetune".
 
@@ -150,6 +151,7 @@ class SearchConfig(_Checked):
     low: float = 0.15  # range of cost that is searched, as shares of the original's
     high: float = 0.85
     bins: int = 16  # of cost, of each of which the best is kept
+    focus: float | None = None  # share of the original's cost at which half of the effort goes; see `limits`
     mutation: float = 0.1
     selection: str = "plus"
     parents: int = 1  # rho: how many of the three are recombined for one offspring
@@ -190,6 +192,8 @@ class SearchConfig(_Checked):
         if self.low >= self.high:
             raise InputError(f"low must lie below high, got {self.low} and {self.high}")
         _whole("bins", self.bins, 1, 10_000)
+        if self.focus is not None:
+            _within("focus", self.focus, 0.001, 1.0)
         _within("mutation", self.mutation, 0.0, 1.0)
         _one_of("selection", self.selection, ("plus", "comma"))
         if self.selection == "comma" and self.offspring < 3:
@@ -223,7 +227,8 @@ class SearchConfig(_Checked):
         >>> SearchConfig(mutation=0.2).idle(), SearchConfig.paper(mutation=0.2).idle()
         (['mutation'], [])
         """
-        unseen = ["low", "high", "bins"] if self.strategy == "paper" else ["mutation", "selection", "parents"]
+        guided, paper = ["low", "high", "bins", "focus"], ["mutation", "selection", "parents"]
+        unseen = guided if self.strategy == "paper" else paper
         if self.evaluation in ("refit", "recalibrate"):
             unseen += [field.name for field in fields(self) if field.name.startswith("eval_")]
         usual = {field.name: field.default for field in fields(self)}

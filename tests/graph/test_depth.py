@@ -68,6 +68,7 @@ def check_emptied(graph: ChannelGraph, model: nn.Module, example: Any, genome: n
     assert proof.difference <= proof.tolerance <= 1e-3
     thin = graph.prune(genome)
     assert graph.params(genome) == sum(p.numel() for p in thin.parameters())
+    assert graph.size(genome) == sum(t.nbytes for t in thin.state_dict().values())
     assert graph.flops(genome) * batch_of(example) == counted(thin, example)
     assert depends_on_input(thin, example)
     layers = {name for name, _ in model.named_modules(remove_duplicate=False)}

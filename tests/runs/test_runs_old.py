@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import deeppruning as dp
+from deeppruning.api import pick
 from deeppruning.reporting import write_report
-from deeppruning.runs import RunFolder
+from deeppruning.runs import RunFolder, facts
 from search_helpers import TinyNet, digits, outcome, tiny_net
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "run-format-1"
@@ -50,3 +51,11 @@ def test_resuming_leaves_it_as_it_was(old_run: Path) -> None:
     result = dp.resume(old_run, tiny_net(), train, test, workers=1)
     assert result.knee.flops == json.loads((old_run / "expected.json").read_text())["knee_flops"]
     assert outcome(old_run)["candidates"] == before["candidates"]
+
+
+def test_a_target_is_picked_from_it(old_run: Path) -> None:
+    train, test = digits()
+    with RunFolder.open(old_run) as run:
+        original = run.history.get_fact(facts.ORIGINAL_FIGURES)
+    found = pick(old_run, {"flops": 0.8}, tiny_net(), train, test)
+    assert found.path == old_run / "target.safetensors" and found.flops <= 0.8 * original["flops"]

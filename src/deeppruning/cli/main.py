@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "evaluate": "Print the test error of a network.",
     "prune": "Search for thin versions of a network and fine-tune the three best.",
     "resume": "Go on with a run that was stopped.",
+    "pick": "Choose the candidate of a run that meets limits, without searching again.",
     "finetune": "Fine-tune any candidate of a run.",
     "report": "Write the page of a run, to choose on, and its plots.",
     "watch": "Serve the page of a run and keep it live.",

@@ -17,6 +17,7 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.outcome import conclude, keep_latencies
 from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError, RunError
+from deeppruning.limits import Limits
 from deeppruning.pruning.result import Result
 from deeppruning.pruning.setup import Setup, settle_sample
 from deeppruning.runs.folder import CONFIG
@@ -80,6 +81,7 @@ def start(
     run_table: dict[str, Any],
     *,
     backend: Backend | None = None,
+    target: Limits | None = None,
 ) -> Result:
     """Begin a run in a new folder and see it through; `run_table` says where it runs, for its config."""
     progress.say(loaded.normalization_line)
@@ -102,6 +104,7 @@ def start(
             observer=progress,
             progress=False,
             report=False,  # after the latencies
+            target=target,
             tables={**loaded.inputs.tables(), "run": run_table},
         )
     keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))

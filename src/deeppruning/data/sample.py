@@ -68,6 +68,27 @@ def _available(data: ImageSet) -> torch.Tensor:
     return torch.bincount(data.labels, minlength=data.num_classes)
 
 
+def hold_out(data: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet]:
+    """What stays, and a share of every class that is set aside, at least one image of each; by chance.
+
+    >>> data = ImageSet(torch.zeros(6, 1, 2, 2), torch.tensor([0, 0, 0, 1, 1, 1]), ("a", "b"))
+    >>> [part.labels.tolist() for part in hold_out(data, 0.1, seed=0)]
+    [[0, 0, 1, 1], [0, 1]]
+    """
+    generator = torch.Generator().manual_seed(seed)
+    aside = torch.zeros(len(data), dtype=torch.bool)
+    for index in range(data.num_classes):
+        members = (data.labels == index).nonzero().flatten()
+        if len(members) < 2:
+            raise InputError(
+                f"an error limit is checked on images that are set aside, at least one of each class; class "
+                f"{data.classes[index]!r} has {len(members)}: give every class at least two"
+            )
+        count = max(1, round(share * len(members)))
+        aside[members[torch.randperm(len(members), generator=generator)[:count]]] = True
+    return data.subset((~aside).nonzero().flatten()), data.subset(aside.nonzero().flatten())
+
+
 def split_balanced(data: ImageSet, first: int) -> tuple[ImageSet, ImageSet]:
     """Two parts without an image in common, the first of `first` images, with the classes spread over both.
 

@@ -17,6 +17,7 @@ from deeppruning.display.progress import (
     is_troubled,
     saved_line,
     started_line,
+    target_line,
 )
 from deeppruning.display.scatter import scatter
 from deeppruning.pruning.events import (
@@ -26,6 +27,7 @@ from deeppruning.pruning.events import (
     FinetuneDiverged,
     SolutionSaved,
     Started,
+    TargetSettled,
 )
 from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS
 
@@ -67,6 +69,8 @@ class LiveProgress(PlainProgress):
             self.say(saved_line(event))
         elif isinstance(event, FinetuneDiverged):
             self.say(diverged_line(event))
+        elif isinstance(event, TargetSettled):
+            self.say(target_line(event))
         elif isinstance(event, CandidateDone) and is_troubled(event):
             self.say(self._candidate_line(event))
 

@@ -2,7 +2,7 @@
 
 With --json every line on the output is one object with the key `event`; errors are shares (0..1):
 `training`, `trained` (only without --weights), `started`, `candidate`, `generation`, `epoch`, `diverged`,
-`solution`, `finished`. A candidate that diverged or failed has null for its error and cost.
+`solution`, `target`, `finished`. A candidate that diverged or failed has null for its error and cost.
 The keys are the fields of the events in deeppruning.pruning.events, those of a candidate, a solution
 or an epoch report beside them; `finished` has `networks`, the rows of the final table, and `report`.
 """
@@ -27,6 +27,7 @@ from deeppruning.pruning.events import (
     GenerationDone,
     SolutionSaved,
     Started,
+    TargetSettled,
 )
 from deeppruning.runs.records import Status
 
@@ -94,6 +95,8 @@ class PlainProgress(SearchProgress):
             return epoch_line(event)
         if isinstance(event, FinetuneDiverged):
             return diverged_line(event)
+        if isinstance(event, TargetSettled):
+            return target_line(event)
         return saved_line(event)
 
     def _candidate_line(self, event: CandidateDone) -> str:
@@ -186,6 +189,11 @@ def epoch_line(event: EpochDone) -> str:
 def saved_line(event: SolutionSaved) -> str:
     """Where a network is to be found."""
     return f"saved {event.solution.role} in {event.solution.path}"
+
+
+def target_line(event: TargetSettled) -> str:
+    """What became of the limits that were asked for."""
+    return f"target {event.asked}: {event.note}"
 
 
 def diverged_line(event: FinetuneDiverged) -> str:

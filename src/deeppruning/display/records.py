@@ -11,6 +11,7 @@ from deeppruning.pruning.events import (
     GenerationDone,
     SolutionSaved,
     Started,
+    TargetSettled,
 )
 
 _SOLUTION = ("role", "id", "path", "train_error", "test_error", "flops", "flops_pruned", "params")
@@ -28,6 +29,8 @@ def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:
     if isinstance(event, SolutionSaved):
         values = {name: getattr(event.solution, name) for name in _SOLUTION}
         return "solution", {**values, "path": str(event.solution.path)}
+    if isinstance(event, TargetSettled):
+        return "target", asdict(event)
     return "started" if isinstance(event, Started) else "diverged", asdict(event)
 
 

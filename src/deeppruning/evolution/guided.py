@@ -14,7 +14,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from deeppruning.evolution.archive import Archive
 from deeppruning.evolution.chances import Chances
 from deeppruning.evolution.generations import Batch, Generations, Individual, Origin
 from deeppruning.evolution.operators import OPERATORS, Variation
-from deeppruning.evolution.seeds import seeds
+from deeppruning.evolution.seeds import Seed, seeds
 from deeppruning.evolution.selection import Picks, select
 from deeppruning.evolution.space import Space
 from deeppruning.evolution.steering import Steering
@@ -34,6 +35,8 @@ from deeppruning.roles import ORIGINAL
 SEEDED = 0.5  # at most this part of all evaluations goes to seeds
 REACH = 2  # bins from which a parent may come
 TRIES = 20  # to find a genome that has not been there yet
+FOCUSED = 0.5  # of seeds and offspring are made for the focus, where there is one
+NEAR = 0.9  # of the focus, from which on a cost that has to be measured is near it
 ALIKE = 0.01  # costs that differ by less count as equal when the light pick is taken
 
 
@@ -47,6 +50,9 @@ class GuidedStrategy(Generations):
     of the paper, over the archive, by error and cost.
 
     `losses` are what a scan found for each group, for balanced seeds (see `balance`).
+
+    `focus` is a share of the original's cost: half of the seeds and of the offspring are made to cost just
+    that. `limits` is the space under the price that is to be 1 there, where several limits are to be kept.
 
     The random numbers of a generation depend on `seed` and the generation alone, so telling the same
     objectives again leads through the same genomes: that is how a run is resumed.
@@ -62,6 +68,8 @@ class GuidedStrategy(Generations):
         high: float = 0.85,
         bins: int = 16,
         losses: Sequence[Sequence[float]] = (),
+        focus: float | None = None,
+        limits: Space | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(offspring=offspring, generations=generations, seed=seed)
@@ -75,6 +83,10 @@ class GuidedStrategy(Generations):
         self._orders = Chances(space.orders)
         wanted = [self.archive.top(number) for number in range(self.archive.bins)]
         self._seeds = seeds(space, wanted, losses)
+        self._focus, self._limits = focus, limits
+        if focus is not None:
+            both = zip_longest(self._focused_seeds(focus, losses), self._seeds)
+            self._seeds = (seed for seed in chain.from_iterable(both) if seed is not None)
 
     @property
     def population(self) -> tuple[Individual, ...]:
@@ -169,7 +181,8 @@ class GuidedStrategy(Generations):
         return genome, origin
 
     def _vary(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
-        number = int(rng.integers(self.archive.bins))
+        focused = self._focus is not None and rng.random() < FOCUSED
+        number = self._focused_bin() if focused else int(rng.integers(self.archive.bins))
         near = self.archive.near(number, REACH)
         order = self._orders.draw(rng)
         if not near:  # nothing has been evaluated yet: the first generation is larger than there are seeds
@@ -182,17 +195,45 @@ class GuidedStrategy(Generations):
             varied = OPERATORS[name](Variation(self.space, parent.genome, other.genome, order, rng))
             if varied is not None:
                 break
-        wanted = self._price_for(parent, number)
         parents = (parent.id, other.id) if name == "cross" else (parent.id,)
-        return self.space.fit(varied, wanted, order), Origin(name, parents, order)
+        if focused:
+            child = self._fit_to_focus(varied, parent, order)
+        else:
+            child = self.space.fit(varied, self._price_for(parent, number), order)
+        return child, Origin(name, parents, order)
+
+    def _focused_bin(self) -> int:
+        assert self._focus is not None
+        within = min(max(self._focus, self.archive.low), self.archive.high)
+        number = self.archive.bin(within)
+        assert number is not None
+        return number
+
+    def _fit_to_focus(self, varied: Genome, parent: Individual, order: str) -> Genome:
+        """The genome at the focus and within all limits, as near to them as filters can be counted out."""
+        assert self._focus is not None
+        if not self._steering.exact or self._limits is None:
+            price = self._price_at(parent, low=NEAR * self._focus, top=self._focus)
+            child = self.space.fill(self.space.fit(varied, price, order), price, order)
+            if self._limits is None or self._limits.price(child[None])[0] <= 1.0:
+                return child
+        return self._limits.fill(self._limits.fit(varied, 1.0, order), 1.0, order)
+
+    def _focused_seeds(self, focus: float, losses: Sequence[Sequence[float]]) -> Iterator[Seed]:
+        space, price = (self.space, focus * self._whole()) if self._limits is None else (self._limits, 1.0)
+        whole = float(space.price(space.full()[None])[0])
+        for seed in seeds(space, [price / whole], losses):
+            yield Seed(space.fill(seed.genome, price, space.orders[0]), seed.operator)
 
     def _price_for(self, parent: Individual, number: int) -> float:
         """What a child of this parent is to be priced at, to cost what belongs to a bin."""
+        low = self.archive.top(number - 1) if number else self.archive.low
+        return self._price_at(parent, low=low, top=self.archive.top(number))
+
+    def _price_at(self, parent: Individual, *, low: float, top: float) -> float:
         assert self._original_cost is not None
         price = float(self.space.price(parent.genome[None])[0])
-        low = self.archive.top(number - 1) if number else self.archive.low
-        cost = parent.cost / self._original_cost
-        return self._steering.price(price, cost, low=low, top=self.archive.top(number))
+        return self._steering.price(price, parent.cost / self._original_cost, low=low, top=top)
 
     def _randomly(self, rng: np.random.Generator) -> Genome:
         genome = self.space.full()

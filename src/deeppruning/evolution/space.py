@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from deeppruning.genome import Genome, Population
 Numbers = NDArray[np.int64]
 STEPS = 16  # factors that are tried at once when widths are scaled to a price
 ROUNDS = 3
+CLOSE = 0.998  # of a price: no filters are added beyond it
 
 
 class Space:
@@ -61,6 +63,12 @@ class Space:
             name: [genes[np.argsort(-values[genes], kind="stable")] for genes in self.groups]
             for name, values in self.scores.items()
         }
+
+    def priced(self, price: Callable[[Population], NDArray[np.float64]]) -> Space:
+        """The same space under another price."""
+        twin = copy.copy(self)
+        twin._price = price
+        return twin
 
     @property
     def orders(self) -> list[str]:
@@ -146,6 +154,27 @@ class Space:
                 break
             high = factors[last + 1]
         return best
+
+    def fill(self, genome: Genome, price: float, order: str) -> Genome:
+        """The genome with filters added to one group or another, the costliest that there is room for first.
+
+        Widths that are scaled alike leave room below a price where groups are narrow.
+        """
+        while (spent := float(self.price(genome[None])[0])) < CLOSE * price:
+            widths = self.widths(genome)
+            wider = [
+                self.resize(genome, int(group), min(widths[group] + self.multiple, self.sizes[group]), order)
+                for group in np.flatnonzero((widths > 0) & (widths < self.sizes))
+            ]
+            if not wider:
+                break
+            tried = np.asarray(self._repair(np.array(wider)))
+            prices = self.price(tried)
+            fitting = np.where((prices > spent) & (prices <= price), prices, -np.inf)
+            if not np.isfinite(fitting.max()):
+                break
+            genome = tried[int(fitting.argmax())]
+        return genome
 
     def uniform(self, price: float, order: str, without: Sequence[int] = ()) -> Genome:
         """The same share of every group, chosen by an order, some units left out, at most at this price."""

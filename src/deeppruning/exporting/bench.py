@@ -15,7 +15,7 @@ from deeppruning.exporting.bench_table import BenchFigures
 from deeppruning.exporting.memory import peak_memory
 from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
 from deeppruning.exporting.onnx_file import export_onnx, has_onnx, open_session, run_session
-from deeppruning.roles import ORIGINAL, ROLES
+from deeppruning.roles import ORIGINAL, ROLES, TARGET
 from deeppruning.runs.facts import BENCH, ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.leftovers import scratch_folder
@@ -60,7 +60,9 @@ def bench_run(
             f"batches, rounds and threads must be at least 1, got {batches}, {rounds} and {threads}"
         )
     place = choose_device(device)
-    names = (ORIGINAL, *(role for role in ROLES if not failure_of(run_dir, role)))
+    with RunFolder.open(run_dir, read_only=True) as run:
+        roles = (*ROLES, TARGET) if run.solution(TARGET).is_file() else ROLES
+    names = (ORIGINAL, *(role for role in roles if not failure_of(run_dir, role)))
     networks = {
         name: read_network(
             run_dir, name, model=model, example_input=example_input, spec=spec, trust_run=trust_run

@@ -17,7 +17,7 @@ from deeppruning.models.resolve import make_importable
 from deeppruning.pruning.finetuning import FOLDER
 from deeppruning.pruning.job import check_same_network
 from deeppruning.pruning.solution import load, read_solution, rebuild
-from deeppruning.roles import NETWORKS, ORIGINAL, ROLES, candidate_number
+from deeppruning.roles import NETWORKS, ORIGINAL, SOLUTIONS, TARGET, candidate_number
 from deeppruning.runs.facts import solution_fact
 from deeppruning.runs.folder import HISTORY, RunFolder
 from deeppruning.system.commands import command
@@ -127,6 +127,10 @@ def _find(run: RunFolder, name: str) -> Path:
         raise RunError(
             f"{run.path} has not saved its {name} network yet; go on with `{command('resume', run.path)}`"
         )
+    if name == TARGET:
+        raise RunError(
+            f"{run.path} has no target network; choose one: `deeppruning pick {run.path} --target flops=40%`"
+        )
     raise unknown("solution", name, (ORIGINAL, *saved))
 
 
@@ -143,7 +147,7 @@ def _saved(run: RunFolder) -> list[str]:
     others = sorted(
         path.stem for path in run.path.glob("*.safetensors") if candidate_number(path.stem) is not None
     )
-    return [role for role in (*ROLES, *others) if run.solution(role).is_file()]
+    return [role for role in (*SOLUTIONS, *others) if run.solution(role).is_file()]
 
 
 def _rebuild(

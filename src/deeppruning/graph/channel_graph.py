@@ -1,6 +1,7 @@
 """`ChannelGraph`: the public face of the channel graph."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ class ChannelGraph:
             tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear, depth
         )
         self._built = build_best(model, self._args, self._kwargs, options)
-        self._plan = self._built.plan
+        self._plan = replace(self._built.plan, stored=_stored(model))
         if not self._plan.layers:
             raise GraphError(
                 f"{type(model).__name__} runs no convolution on this input: there are no filters to remove"
@@ -120,6 +121,12 @@ class ChannelGraph:
         """Parameters; an array for a population."""
         population, single = self._population(genome)
         counts = self._plan.params(self._repair(population))
+        return int(counts[0]) if single else counts
+
+    def size(self, genome: Any) -> Any:
+        """Bytes of its parameters and buffers in a file; an array for a population."""
+        population, single = self._population(genome)
+        counts = self._plan.size(self._repair(population))
         return int(counts[0]) if single else counts
 
     def widths(self, genome: Any) -> dict[str, tuple[int, int]]:
@@ -192,3 +199,19 @@ def _as_call(example_input: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         "example_input must be a tensor, a tuple of arguments or a dict of keyword arguments, "
         f"got {type(example_input).__name__}"
     )
+
+
+def _stored(model: nn.Module) -> dict[str, int]:
+    """Tensors that a file of weights holds, by their first names -> bytes of each element.
+
+    What has several names is written under each of them.
+    """
+    first: dict[int, str] = {}
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        first.setdefault(id(tensor), name)
+    found: dict[str, int] = {}
+    for tensor in model.state_dict(keep_vars=True).values():
+        if id(tensor) in first:
+            name = first[id(tensor)]
+            found[name] = found.get(name, 0) + tensor.element_size()
+    return found

@@ -7,7 +7,7 @@ position the gene that decides it, or -1 where it always stays. Equal strips are
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,9 @@ class Plan:
     min_channels: int
     round_to: int
     depth: Depth | None = None  # which sets of filters may go altogether
+    # What a file of weights holds -> bytes of each element under all its names; the network's own precision,
+    # which is not that of the copies a plan is made from.
+    stored: dict[str, int] = field(default_factory=dict)
 
     def recipe(self, genome: Bits) -> Recipe:
         """The cut that a (repaired) genome stands for."""
@@ -100,8 +103,12 @@ class Plan:
         return self._tally(population)
 
     @cached_property
-    def _prices(self) -> tuple[Price, Price]:
-        return self._price(self.uses), self._price(dict.fromkeys(self.trainable, 1))
+    def _prices(self) -> tuple[Price, Price, Price]:
+        return (
+            self._price(self.uses),
+            self._price(dict.fromkeys(self.trainable, 1)),
+            self._price(self.stored),
+        )
 
     def _price(self, uses: dict[str, int]) -> Price:
         return Price.of(uses, self.shapes, self.parameters, single=len(self.strips))
@@ -126,6 +133,17 @@ class Plan:
                 total[rows] += self._filters(layer, population[rows])
         return np.asarray(np.rint(total), dtype=np.int64)
 
+    def size(self, population: Bits) -> NDArray[np.int64]:
+        """Bytes of the weights of each (repaired) genome in a file: parameters and buffers."""
+        widths = self.widths(population)
+        total = self._prices[2].total(widths)
+        for rows, forms in self._by_forms(population):
+            gone = {name: each for name, each in self.stored.items() if _is_gone(name, forms)}
+            total[rows] -= self._price(gone).total(widths[rows])
+            for layer in forms.biased:
+                total[rows] += self.stored[f"{layer}.weight"] * self._filters(layer, population[rows])
+        return np.asarray(np.rint(total), dtype=np.int64)
+
     def _by_forms(self, population: Bits) -> Iterator[tuple[NDArray[np.int64], Forms]]:
         """The genomes that lose the same branches, together, with what stands in for these."""
         if self.depth is None:
@@ -143,3 +161,9 @@ class Plan:
             if known.name == layer:
                 return Tally(self.num_genes, [known.genes])(population)[:, 0]
         return np.full(len(population), float(self.shapes[f"{layer}.weight"][0]))
+
+
+def _is_gone(name: str, forms: Forms) -> bool:
+    """Whether a parameter or buffer is that of a submodule for which something stands in that has none."""
+    module, _, own = name.rpartition(".")
+    return module in forms.hollow or (module in forms.answers and own != "bias")

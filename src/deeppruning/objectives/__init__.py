@@ -10,7 +10,7 @@ from deeppruning.objectives.base import (
 )
 from deeppruning.registry import OBJECTIVES
 
-ORDER = ("flops", "params", "latency")
+ORDER = ("flops", "params", "size", "latency")
 
 __all__ = [
     "OBJECTIVES",

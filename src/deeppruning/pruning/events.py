@@ -68,7 +68,18 @@ class SolutionSaved:
     solution: Solution
 
 
-Event = Started | CandidateDone | GenerationDone | EpochDone | FinetuneDiverged | SolutionSaved
+@dataclass(frozen=True)
+class TargetSettled:
+    """The limits that were asked for are met, or not: then it says how near the nearest candidate comes."""
+
+    asked: str
+    met: bool
+    note: str
+
+
+Event = (
+    Started | CandidateDone | GenerationDone | EpochDone | FinetuneDiverged | SolutionSaved | TargetSettled
+)
 Observer = Callable[[Event], None]
 
 

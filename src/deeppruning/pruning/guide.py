@@ -17,6 +17,7 @@ from deeppruning.evolution.balance import LEVELS
 from deeppruning.evolution.space import Space
 from deeppruning.graph import ChannelGraph
 from deeppruning.importance import CRITERIA, Evidence
+from deeppruning.limits import COUNTED
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.drift import drift
 from deeppruning.pruning.task import Classification
@@ -63,7 +64,7 @@ class Guide:
             graph.num_genes,
             [group.genes for group in graph.groups if group.prunable],
             scores=self.scores,
-            price=graph.params if objective == "params" else graph.flops,
+            price=getattr(graph, objective if objective in COUNTED else COUNTED[0]),
             repair=graph.repair,
             units=self.units,
             multiple=multiple,

@@ -21,7 +21,7 @@ from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.threads import torch_threads
 
-DECIDING = ("search", "finetune", "model", "data", "objective")  # tables of config.toml
+DECIDING = ("search", "finetune", "target", "model", "data", "objective")  # tables of config.toml
 # Where things lie and how the network is made: what comes of them is checked by itself.
 PLACES = {"model": ("weights", "spec", "options"), "data": ("data_dir",)}
 SPECS = {"data": "data", "objective": "spec"}

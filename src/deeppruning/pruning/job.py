@@ -1,26 +1,27 @@
-"""The whole job, step by step: measure the original, search, fine-tune the three, save them."""
+"""The whole job, step by step: measure the original, search, fine-tune three and the target, save them."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from torch import nn
 
 from deeppruning.backends.base import Backend
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import Diverged, InputError, RunError
-from deeppruning.evolution.selection import Picks
-from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
+from deeppruning.limits import Limits
 from deeppruning.pruning.candidate import Context
-from deeppruning.pruning.events import Observer, SolutionSaved, Started, ignore
-from deeppruning.pruning.finetuning import ORIGINAL_ID, Finetuning, Finished, Tuned
+from deeppruning.pruning.events import Observer, Started, ignore
+from deeppruning.pruning.finetuning import ORIGINAL_ID, Finished, Tuned
+from deeppruning.pruning.finishing import finetuning_of, keep_failed, save
 from deeppruning.pruning.identity import check_example, check_inputs, check_options, keep_options, original
 from deeppruning.pruning.result import Original, Result
 from deeppruning.pruning.runner import search
-from deeppruning.pruning.solution import Solution, save_solution
-from deeppruning.pruning.task import Classification, Task
-from deeppruning.roles import ORIGINAL, candidate_name
+from deeppruning.pruning.solution import Solution
+from deeppruning.pruning.targeting import Targeting, read_target
+from deeppruning.pruning.task import Task
+from deeppruning.roles import ORIGINAL, TARGET, candidate_name
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.records import Candidate
@@ -42,6 +43,7 @@ class Job:
     backend: Backend
     description: Mapping[str, str] = field(default_factory=dict)  # what is written beside a solution
     observer: Observer = ignore
+    target: Limits = field(default_factory=Limits)
 
 
 def execute(job: Job, run: RunFolder) -> Result:
@@ -50,8 +52,11 @@ def execute(job: Job, run: RunFolder) -> Result:
     check_inputs(job.context, run, job.search.threads)
     _check_same_task(job, run)
     _announce(job, run)
-    picks = search(job.context, job.search, run.history, job.backend, job.observer)
-    tuned = _finetune(job, run, picks)
+    picks = search(job.context, job.search, run.history, job.backend, job.observer, job.target)
+    targeting, target = Targeting(job, run, job.target), read_target(job, run)
+    choice = targeting.by_cost() if target is None else None
+    chosen = {TARGET: choice.candidate} if choice is not None and choice.met else {}
+    tuned = _finetune(job, run, {**dict(picks.items()), **chosen})
     run.history.set_fact(facts.TEST_IMAGES, job.task.test_images)
     original = _keep_original(run, tuned[ORIGINAL_ID])
     solutions: dict[str, Solution] = {}
@@ -59,11 +64,17 @@ def execute(job: Job, run: RunFolder) -> Result:
     for role, pick in picks.items():
         found = tuned[pick.id]
         if isinstance(found, Tuned):
-            solutions[role] = _save(job, run, role, pick, found)
+            solutions[role] = save(job, run, role, pick, found)
         else:
             failed[role] = str(found)
-            _keep_failed(job, run, role, pick, str(found))
+            keep_failed(job, run, role, pick, str(found))
     _refuse_unfinished(tuned)
+    if target is None and job.target:
+        target = targeting.conclude(choice, tuned)
+    if isinstance(target, Solution):
+        solutions[TARGET] = target
+    elif target is not None:
+        failed[TARGET] = target
     run.history.set_fact(facts.FINISHED, True)
     return Result(
         original=original,
@@ -71,7 +82,38 @@ def execute(job: Job, run: RunFolder) -> Result:
         failed=failed,
         candidates=[one for one in run.history.candidates() if one.evaluation is not None],
         run_dir=run.path,
+        yardstick=targeting.yardstick,
     )
+
+
+def pick_one(
+    job: Job, run: RunFolder, limits: Limits, *, variant: str = "", replace: bool = False
+) -> Solution:
+    """Choose among the candidates of a finished run, fine-tune the one that meets limits, save it as target.
+
+    Raises Unmet, and leaves the run as it is, where none meets them.
+    """
+    check_options(run)
+    check_example(job.context, run)
+    if not limits:
+        raise InputError("say what the network may cost or err: for example flops=40%")
+    if not run.history.get_fact(facts.FINISHED):
+        raise RunError(f"{run.path} is not finished; go on with `deeppruning resume {run.path}`, then pick")
+    known = run.history.get_fact(facts.TARGET)
+    if known is not None and known["id"] is not None and known["asked"] != str(limits) and not replace:
+        raise RunError(
+            f"{run.path} has a target already, {known['asked']}; replace it with --replace (in Python: "
+            "replace=True)"
+        )
+    targeting = Targeting(job, run, limits, variant)
+    choice = targeting.by_cost()
+    if choice is not None:
+        trained = targeting.finetune([choice.candidate]) if choice.met else {}
+        return targeting.settle(choice, trained.get(choice.candidate.id))
+    # The run's own picks tell of an error if they were trained without the images that it is checked on.
+    picks = run.history.picks()
+    ids = set() if variant else set(picks[max(picks)].values())
+    return targeting.by_error(targeting.finetune(one for one in run.history.candidates() if one.id in ids))
 
 
 def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> Solution:
@@ -93,12 +135,12 @@ def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> So
         )
     role = candidate_name(id_)
     genomes, roles = {id_: candidate.genome}, {id_: (role,)}
-    found = _finetuning(job, run, variant).finish(job.backend, genomes, roles)[id_]
+    found = finetuning_of(job, run, variant).finish(job.backend, genomes, roles)[id_]
     if not isinstance(found, Tuned):
         diverged = isinstance(found, Diverged)
         advice = "; try other options, for example a lower learning rate" if diverged else ""
         raise RunError(f"fine-tuning of candidate {id_} failed: {found}{advice}")
-    return _save(job, run, role, candidate, found)
+    return save(job, run, role, candidate, found)
 
 
 def hash_network(model: nn.Module) -> str:
@@ -168,12 +210,6 @@ def _untrained_error(job: Job) -> float | None:
     raise InputError(f"the network to be pruned is of no use on the data candidates are judged on: {reason}")
 
 
-def _finetuning(job: Job, run: RunFolder, variant: str = "") -> Finetuning:
-    # A task of the user's own is not trained by our options, so its seed is the run's.
-    seed = job.finetune.seed if isinstance(job.task, Classification) else job.context.seed
-    return Finetuning(run, replace(job.context, task=job.task), job.observer, seed, variant)
-
-
 def _branches(graph: ChannelGraph) -> dict[str, list[list[int]]]:
     """Layer -> sets of genes without any one of which it is gone, with the branch it stands in."""
     layers = graph.layer_genes()
@@ -185,13 +221,14 @@ def _branches(graph: ChannelGraph) -> dict[str, list[list[int]]]:
     return found
 
 
-def _finetune(job: Job, run: RunFolder, picks: Picks[Candidate]) -> dict[int, Finished]:
+def _finetune(job: Job, run: RunFolder, picks: Mapping[str, Candidate]) -> dict[int, Finished]:
     """Each picked candidate once, whatever roles it holds, and the original for comparison."""
-    genomes = {pick.id: pick.genome for pick in picks} | {ORIGINAL_ID: job.context.graph.full_genome()}
+    genomes = {pick.id: pick.genome for pick in picks.values()}
+    genomes[ORIGINAL_ID] = job.context.graph.full_genome()
     roles: dict[int, tuple[str, ...]] = {ORIGINAL_ID: (ORIGINAL,)}
     for role, pick in picks.items():
         roles[pick.id] = (*roles.get(pick.id, ()), role)
-    return _finetuning(job, run).finish(job.backend, genomes, roles)
+    return finetuning_of(job, run).finish(job.backend, genomes, roles)
 
 
 def _keep_original(run: RunFolder, tuned: Finished) -> Original:
@@ -213,60 +250,3 @@ def _refuse_unfinished(tuned: Mapping[int, Finished]) -> None:
     if broken:
         told = "\n".join(f"candidate {id_}: {one}" for id_, one in broken.items())
         raise RunError(f"fine-tuning failed; the rest is saved, resume the run to try again\n{told}")
-
-
-def _keep_failed(job: Job, run: RunFolder, role: str, pick: Candidate, reason: str) -> None:
-    """A pick that came to nothing, as whoever shows the run finds it: figures of the search, and why."""
-    figures: facts.SolutionFigures = {
-        "id": pick.id,
-        "train_error": pick.train_error,
-        "test_error": None,
-        **_costs(job, pick.genome),
-        "failure": (reason.strip().splitlines() or [""])[-1],
-    }
-    run.history.set_fact(facts.solution_fact(role), figures)
-
-
-def _costs(job: Job, genome: Genome) -> facts.SolutionFigures:
-    """What a thin network costs, and how wide its layers are."""
-    graph = job.context.graph
-    flops = graph.flops(genome)
-    return {
-        "flops": flops,
-        "flops_pruned": 1.0 - flops / graph.flops(graph.full_genome()),
-        "params": graph.params(genome),
-        "widths": {layer: kept for layer, (kept, _) in graph.widths(genome).items()},
-    }
-
-
-def _save(job: Job, run: RunFolder, role: str, candidate: Candidate, tuned: Tuned) -> Solution:
-    assert candidate.train_error is not None  # without one it is neither picked nor fine-tuned
-    graph = job.context.graph
-    model = graph.prune(candidate.genome)
-    model.load_state_dict(tuned.weights)
-    costs = _costs(job, candidate.genome)
-    solution = Solution(
-        role=role,
-        id=candidate.id,
-        model=model.eval(),
-        genome=candidate.genome,
-        train_error=candidate.train_error,
-        test_error=tuned.test_error,
-        flops=costs["flops"],
-        flops_pruned=costs["flops_pruned"],
-        params=costs["params"],
-        path=run.solution(role),
-        lr_factor=tuned.lr_factor,
-    )
-    save_solution(solution, graph, job.description)
-    figures: facts.SolutionFigures = {
-        "id": solution.id,
-        "train_error": solution.train_error,
-        "test_error": solution.test_error,
-        **costs,
-    }
-    if solution.lr_factor != 1.0:
-        figures["lr_factor"] = solution.lr_factor
-    run.history.set_fact(facts.solution_fact(role), figures)
-    job.observer(SolutionSaved(solution))
-    return solution

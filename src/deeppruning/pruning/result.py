@@ -4,11 +4,15 @@ import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from deeppruning.errors import RunError
+from deeppruning.errors import InputError, RunError
+from deeppruning.limits import Limits
+from deeppruning.pruning.candidate import refit_if_asked
+from deeppruning.pruning.choice import Choice, Yardstick, choose, describe
 from deeppruning.pruning.network_table import SEARCH_ERROR, TEST_ERROR, NetworkRow, NetworkTable
 from deeppruning.pruning.solution import Solution
-from deeppruning.roles import HEAVY, KNEE, LIGHT, ORIGINAL, ROLES
+from deeppruning.roles import HEAVY, KNEE, LIGHT, ORIGINAL, SOLUTIONS, TARGET, candidate_name
 from deeppruning.runs.records import Candidate
 
 
@@ -25,7 +29,7 @@ class Original:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The outcome of a run; four networks to choose from, and all that was tried on the way.
+    """The outcome of a run; the networks to choose from, and all that was tried on the way.
 
     It prints as a table of them, and shows one in a notebook, above a plot of all candidates.
     A pick whose fine-tuning diverged at every rate is in `failed`, with the reason, and to ask for it is
@@ -37,6 +41,7 @@ class Result:
     failed: Mapping[str, str]  # role -> why there is no such solution
     candidates: list[Candidate] = field(repr=False)
     run_dir: Path
+    yardstick: Yardstick | None = field(default=None, repr=False)  # what `best` tells costs by
     plot: Callable[[Path], str] | None = None  # draws the candidates of a run as SVG, for a notebook
 
     def __repr__(self) -> str:
@@ -63,9 +68,60 @@ class Result:
         return self._pick(LIGHT)
 
     @property
+    def target(self) -> Solution:
+        """The one that meets the limits that were asked for."""
+        if TARGET in self.picks:
+            return self.picks[TARGET]
+        why = self.failed.get(TARGET) or (
+            'no limits were given; prune(..., target={"flops": 0.4}) does so, `best` and `deeppruning pick` '
+            "choose afterwards"
+        )
+        raise RunError(f"{self.run_dir} has no target network: {why}")
+
+    @property
     def solutions(self) -> tuple[Solution, ...]:
-        """Heavy, knee, light, as far as they are there: from the most accurate to the cheapest."""
-        return tuple(self.picks[role] for role in ROLES if role in self.picks)
+        """Heavy, knee, light, from the most accurate to the cheapest, and the target; as far as there are."""
+        return tuple(self.picks[role] for role in SOLUTIONS if role in self.picks)
+
+    def best(self, **limits: Any) -> Solution:
+        """The best of all candidates within limits: best(flops=0.4), best(size="1MB", latency="5ms").
+
+        One that is not among the solutions comes refitted, as fine-tuning would begin with it: neither
+        trained nor saved, without a test error. `deeppruning pick` fine-tunes it and saves it.
+        """
+        wanted = Limits.of(limits)
+        if not wanted or wanted.bounds_error:
+            raise InputError(
+                "best chooses by cost: flops, params, size or latency. An error is limited by "
+                "prune(..., target=...) or `deeppruning pick`, which train without the images they check on"
+            )
+        assert self.yardstick is not None
+        choice = choose(self.candidates, wanted, self.yardstick)
+        if not choice.met:
+            told = describe(wanted, choice.figures, self.yardstick.whole)
+            near = f"the nearest is candidate {choice.candidate.id}: {told}"
+            raise RunError(f"no candidate of {self.run_dir} keeps {wanted}; {near}")
+        tuned = [one for one in self.solutions if one.id == choice.candidate.id]
+        return tuned[0] if tuned else self._refitted(choice, self.yardstick)
+
+    def _refitted(self, choice: Choice, yardstick: Yardstick) -> Solution:
+        one, graph = choice.candidate, yardstick.context.graph
+        assert one.train_error is not None
+        model = graph.prune(one.genome)
+        refit_if_asked(yardstick.context, one.genome, model, final=True)
+        role = candidate_name(one.id)
+        return Solution(
+            role=role,
+            id=one.id,
+            model=model.eval(),
+            genome=one.genome,
+            train_error=one.train_error,
+            test_error=None,
+            flops=one.flops,
+            flops_pruned=1.0 - one.flops / yardstick.whole["flops"],
+            params=one.params,
+            path=self.run_dir / f"{role}.safetensors",
+        )
 
     def _table(self) -> NetworkTable:
         """The networks side by side; with their errors in the search where there was no test."""

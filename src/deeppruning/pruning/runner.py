@@ -14,6 +14,7 @@ from deeppruning.config import SearchConfig
 from deeppruning.errors import RunError
 from deeppruning.evolution.selection import Picks
 from deeppruning.genome import Genome, Population
+from deeppruning.limits import Limits
 from deeppruning.pruning.candidate import Context, evaluate_candidate, settle
 from deeppruning.pruning.events import CandidateDone, GenerationDone, Observer
 from deeppruning.pruning.strategies import make_strategy
@@ -24,10 +25,15 @@ FAILURE_SHOWN = 1500  # characters of a worker's traceback that an error message
 
 
 def search(
-    context: Context, config: SearchConfig, history: History, backend: Backend, observer: Observer
+    context: Context,
+    config: SearchConfig,
+    history: History,
+    backend: Backend,
+    observer: Observer,
+    limits: Limits | None = None,
 ) -> Picks[Candidate]:
     """Run the strategy to its end and return knee, heavy and light."""
-    strategy = make_strategy(context, config, history)
+    strategy = make_strategy(context, config, history, limits)
     original_flops = context.graph.flops(context.graph.full_genome())
     candidates: dict[int, Candidate] = {}
     with backend.open(evaluate_candidate, context) as session:

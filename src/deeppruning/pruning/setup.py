@@ -17,10 +17,11 @@ from deeppruning.backends.registry import Wanted
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.data.convert import as_image_set
 from deeppruning.data.images import ImageSet, measure_normalization
-from deeppruning.data.sample import balanced_sample, has_balanced, most_balanced, smallest_class
+from deeppruning.data.sample import balanced_sample, has_balanced, hold_out, most_balanced, smallest_class
 from deeppruning.data.splits import check_fits, check_pixels
 from deeppruning.errors import DataError, InputError, unknown
 from deeppruning.graph import ChannelGraph
+from deeppruning.limits import COUNTED, Limits
 from deeppruning.models.registry import architecture_of
 from deeppruning.objectives import Objective, as_objective
 from deeppruning.pruning.candidate import Context
@@ -32,6 +33,8 @@ from deeppruning.pruning.unlabelled import Unlabelled
 from deeppruning.refitting.reference import FEWEST
 from deeppruning.system.device import default_workers, precision_of
 from deeppruning.training.finite import learnt, listed, not_finite
+
+SET_ASIDE = 0.1  # of the training images, where the error is limited
 
 
 @dataclass(kw_only=True)
@@ -51,6 +54,7 @@ class Setup:
     objective: Objective | str | Callable[[nn.Module], float] | None = None
     example_input: Any = None
     observer: Observer = ignore
+    target: Limits = field(default_factory=Limits)
     sample_note = ""  # why a sample whose size nobody asked for is a small one; no option, hence no field
 
     @property
@@ -104,6 +108,7 @@ class Setup:
             backend=backend,
             description=self._describe(task),
             observer=self.observer,
+            target=self.target,
         )
 
     def check_patterns(self, graph: ChannelGraph) -> None:
@@ -122,11 +127,20 @@ class Setup:
                 f"a task of your own has its own data and fine-tuning: {' and '.join(ignored)} would be "
                 "ignored; leave that out, or the task"
             )
+        unaware = self.task is not None and type(self.task).validation_error is Task.validation_error
+        if unaware and self.target.bounds_error:
+            raise InputError(
+                f"the target limits the error ({self.target}), which is checked on data that is not trained "
+                f"on: give {type(self.task).__name__} a method validation_error(model), or limit a cost"
+            )
 
     def _classification(self, device: str) -> Classification:
         if self.train is None:
             raise InputError("training data is needed: pass train, or a task of your own with example_input")
         train, test = _image_sets(self.train, self.test)
+        validation = None
+        if self.target.bounds_error:
+            train, validation = hold_out(train, SET_ASIDE, self.search.seed)
         self.search, self.sample_note = settle_sample(self.search, train)
         size = min(self.search.sample or USUAL_SAMPLE, len(train))
         return Classification(
@@ -135,6 +149,7 @@ class Setup:
             device=device,
             train=train,
             test=test,
+            validation=validation,
             tuning=self.tuning,
             teacher=self.model,
         )
@@ -216,8 +231,8 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
             f"filters and a multiple of {search.round_to}, which is all it has; lower min_channels or "
             f"round_to\n{graph}"
         )
-    if search.strategy == "guided" and search.objective in ("flops", "params"):
-        price = graph.flops if search.objective == "flops" else graph.params
+    if search.strategy == "guided" and search.objective in COUNTED:
+        price = getattr(graph, search.objective)
         least = price(~graph.full_genome()) / price(graph.full_genome())
         if search.high <= least:
             raise InputError(

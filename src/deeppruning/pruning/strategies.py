@@ -14,7 +14,9 @@ from deeppruning.evolution.guided import GuidedStrategy
 from deeppruning.evolution.selection import Picks
 from deeppruning.evolution.strategy import EvolutionStrategy
 from deeppruning.genome import Population
+from deeppruning.limits import Limits
 from deeppruning.objectives import as_objective
+from deeppruning.pruning.aiming import limited
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.guide import Guide, find_guide
 from deeppruning.runs import facts
@@ -39,11 +41,13 @@ class AskAndTell(Protocol):
     def tell(self, objectives: NDArray[np.float64], scores: NDArray[np.float64] | None = None) -> None: ...
 
 
-def make_strategy(context: Context, config: SearchConfig, history: History) -> AskAndTell:
+def make_strategy(
+    context: Context, config: SearchConfig, history: History, limits: Limits | None = None
+) -> AskAndTell:
     """The strategy for a network's genomes; what guides it is kept in the history, once found."""
     if config.strategy == "paper":
         return paper_strategy(context, config)
-    return guided_strategy(context, config, known_guide(context, config, history))
+    return guided_strategy(context, config, known_guide(context, config, history), limits or Limits())
 
 
 def paper_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
@@ -60,17 +64,24 @@ def paper_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
     )
 
 
-def guided_strategy(context: Context, config: SearchConfig, guide: Guide) -> GuidedStrategy:
+def guided_strategy(
+    context: Context, config: SearchConfig, guide: Guide, limits: Limits | None = None
+) -> GuidedStrategy:
     """Ours, on widths and orders."""
     objective = as_objective(context.objective).name
+    space = guide.space(
+        context.graph, objective=objective, multiple=config.round_to, least=config.min_channels
+    )
     return GuidedStrategy(
-        guide.space(context.graph, objective=objective, multiple=config.round_to, least=config.min_channels),
+        space,
         offspring=config.offspring,
         generations=config.generations,
         low=config.low,
         high=config.high,
         bins=config.bins,
         losses=guide.losses,
+        focus=config.focus,
+        limits=None if limits is None else limited(space, context.graph, limits),
         seed=config.seed,
     )
 

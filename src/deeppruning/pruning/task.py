@@ -101,6 +101,13 @@ class Task(ABC):
         """
         return None
 
+    def validation_error(self, model: nn.Module) -> float | None:
+        """The error on data that neither the search nor fine-tuning sees; None where none is set aside.
+
+        Limits of the error are checked by it: the test data must not decide what is chosen.
+        """
+        return None
+
     def test_error(self, model: nn.Module) -> float | None:
         """The error on data never trained on, None where there is none."""
         return None
@@ -120,6 +127,7 @@ class Classification(Task):
     device: str = "cpu"
     train: ImageSet | None = None
     test: ImageSet | None = None
+    validation: ImageSet | None = None  # set aside where the error is limited
     tuning: FinetuneConfig | None = None
     teacher: nn.Module | None = None
     # Looked up where the task is made: workers need not know every name that this process does.
@@ -219,6 +227,12 @@ class Classification(Task):
         assert self.tuning is not None
         return replace(self, tuning=replace(self.tuning, lr=self.tuning.lr * factor))
 
+    def validation_error(self, model: nn.Module) -> float | None:
+        """The error on the images that are set aside; asked for where the run is directed from."""
+        if self.validation is None:
+            return None
+        return evaluate(model, self.validation, device=this_or_processor(self.device)).error
+
     def test_error(self, model: nn.Module) -> float | None:
         """The error on the test set."""
         return None if self.test is None else evaluate(model, self.test, device=self.device).error
@@ -230,7 +244,8 @@ class Classification(Task):
 
     def for_search(self) -> "Classification":
         """The same task without what only fine-tuning needs, so that workers are sent the sample alone."""
-        return replace(self, train=None, test=None, teacher=self.teacher if self.refits else None)
+        teacher = self.teacher if self.refits else None
+        return replace(self, train=None, test=None, validation=None, teacher=teacher)
 
 
 def redraw_weights(model: nn.Module, seed: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from deeppruning.reporting.chance import are_alike
 from deeppruning.reporting.measured import latency_ms
-from deeppruning.roles import ORIGINAL, SOLUTIONS, TARGET, candidate_number
+from deeppruning.roles import ORIGINAL, SOLUTIONS, candidate_number
 from deeppruning.runs import facts
 
 
@@ -66,7 +66,7 @@ def grounds_of(kept: Mapping[str, Any]) -> Grounds:
         images=kept.get(facts.TEST_IMAGES.key),
         is_share=all(0.0 <= error <= 1.0 for error in errors if error is not None),
         failed=tuple(role for role in order if role not in there),
-        target_met=not figures.get(TARGET, {}).get("missed"),
+        target_met=kept.get(facts.TARGET.key, {}).get("met", True),
     )
 
 

@@ -42,6 +42,15 @@ class SolutionFigures(TypedDict, total=False):
     failure: str
 
 
+class TargetFigures(TypedDict):
+    """What became of the limits that were asked for."""
+
+    asked: str
+    id: int | None  # of the candidate that is the target
+    met: bool
+    note: str  # what it has of each limit or, where none is met, how near the nearest comes
+
+
 class ObjectiveFigures(TypedDict):
     """The second objective, and of a function its value for the original network, where it has one."""
 
@@ -70,6 +79,13 @@ def _check_original(key: str, value: Any) -> None:
 def _check_solution(key: str, value: Any) -> None:
     _check_figures(key, value, ("id", *_COUNTS))
     _check_numbers(key, value, ("flops_pruned",))
+
+
+def _check_target(key: str, value: Any) -> None:
+    kinds = {"asked": (str,), "id": (int, type(None)), "met": (bool,), "note": (str,)}
+    for name, wanted in kinds.items():
+        if type(_table(key, value).get(name)) not in wanted:
+            raise ValueError(f"the fact {key!r} has no usable {name!r}")
 
 
 def _check_numbers_only(key: str, value: Any) -> None:
@@ -143,13 +159,14 @@ FINISHED = Fact[bool]("finished")
 LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)  # seconds for one input, by role
 BENCH = Fact[dict[str, Any]]("bench")  # what `deeppruning bench` measured
 TEST_IMAGES = Fact["int | None"]("test_images", _check_images)  # that test errors are measured on
+TARGET = Fact[TargetFigures]("target", _check_target)
 
 _SOLUTION, _DIVERGED = "solution/", "diverged/"
 _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
         OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE,
-        FINISHED, LATENCY, BENCH, TEST_IMAGES,
+        FINISHED, LATENCY, BENCH, TEST_IMAGES, TARGET,
     )
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError, RunError
+from deeppruning.limits import Limits
 
 ADVICE = "restore it from a copy or start a new run"
 LARGEST = 1 << 20  # bytes of a config.toml; ours have a thousand
@@ -59,7 +60,7 @@ def _are_numbers(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_number, value))
 
 
-_TABLES = ("model", "data", "objective", "code", "run", "search", "finetune", "compare")
+_TABLES = ("model", "data", "objective", "code", "run", "search", "finetune", "target", "compare")
 _TEXTS = (
     *("model.spec", "model.weights", "model.fingerprint", "data.data", "data.data_dir", "objective.spec"),
     *("code.folder", "run.device", "run.backend", "run.ray_address"),
@@ -92,6 +93,10 @@ def check_tables(content: Mapping[str, Any], file: Path) -> Tables:
             config.from_table(content.get(name, {}))
         except InputError as error:
             raise RunError(f"{file}, table {name}: {error}; {ADVICE}") from error
+    try:
+        Limits.of(content.get("target"))
+    except InputError as error:
+        raise RunError(f"{file}, table target: {error}; {ADVICE}") from error
     return Tables(content, file)
 
 

@@ -21,7 +21,7 @@ _ABOUT = [format_.about for format_ in FORMATS.values()]
     default=KNEE,
     show_default=True,
     metavar="NAME",
-    help="knee, heavy, light, original, or candidate-ID once it is fine-tuned.",
+    help="knee, heavy, light, target, original, or candidate-ID once it is fine-tuned.",
 )
 @click.option(
     "--format",

@@ -12,7 +12,7 @@ from deeppruning.cli.commands.train import train
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.data import data_options
-from deeppruning.cli.options.headings import OUTPUT, TRAINING, GroupedCommand, under
+from deeppruning.cli.options.headings import OUTPUT, TRAINING, under
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import model_argument, model_option, weights_option
 from deeppruning.cli.options.search import (
@@ -22,16 +22,18 @@ from deeppruning.cli.options.search import (
     search_config,
     search_options,
 )
+from deeppruning.cli.options.target import SuggestsTarget, target_option
 from deeppruning.cli.running import check_untrained, resumable, start
 from deeppruning.config import TrainConfig
 from deeppruning.display.progress import SearchProgress, make_progress
+from deeppruning.limits import Limits
 from deeppruning.runs.folder import refuse_occupied
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 from deeppruning.training.folder import TrainFolder
 
 
-@click.command(cls=GroupedCommand)
+@click.command(cls=SuggestsTarget)
 @model_argument
 @weights_option
 @model_option
@@ -42,6 +44,7 @@ from deeppruning.training.folder import TrainFolder
         "--out", type=click.Path(path_type=Path), help="Folder for the run. [runs/MODEL-DATA-pruned]"
     ),
 )
+@target_option()
 @search_options
 @finetune_options(prefix=True)
 @under(
@@ -58,12 +61,13 @@ from deeppruning.training.folder import TrainFolder
 @click.pass_context
 def prune(
     context: click.Context, /, model: str, weights: Path | None, out: Path | None, train_epochs: int | None,
-    device: str | None, quiet: bool, as_json: bool, **settings: Any,
+    device: str | None, quiet: bool, as_json: bool, target: Limits, **settings: Any,
 ) -> None:  # fmt: skip
     """Search for thin versions of MODEL, a network from the zoo or your own (file.py:factory).
 
     Tries many ways to remove filters, picks three (heavy: most accurate, light: cheapest, knee: the best
-    compromise), fine-tunes these and saves them beside the history of the whole search. The result does
+    compromise), fine-tunes these and saves them beside the history of the whole search. With --target the
+    search spends its effort near the limits, and the network that meets them is a fourth. The result does
     not depend on --workers or --backend. Stopped at any moment, the run goes on with `deeppruning resume`.
     Without --weights the network is trained first, into a folder beside the run's. The paper leaves open
     what is not marked as its value.
@@ -73,6 +77,7 @@ def prune(
       deeppruning train resnet20 --data digits --epochs 15 --out runs/base
       deeppruning prune resnet20 --weights runs/base/model.safetensors --data digits \\
         --offspring 8 --generations 4 --finetune-epochs 10 --out runs/thin
+      deeppruning prune resnet56 --weights r56.th --data cifar10 --target flops=40%,error=+1%
       deeppruning prune resnet56 --weights r56.th --data cifar10 --backend ray --ray-address auto
     """
     keep_freed_memory()
@@ -105,8 +110,10 @@ def prune(
                 data=data, epochs=epochs, seed=search.seed, device=chosen_device, **given,
             )  # fmt: skip
         loaded = Inputs(model, weights, data, options, objective=function, **given).load()
+        if target.bounds_error:
+            progress.say("a tenth of the training images is set aside, and the error checked on it")
         run_table = {"device": chosen_device, **choice.table(search.threads)}
-        start(out, loaded, search, finetune, progress, run_table, backend=backend)
+        start(out, loaded, search, finetune, progress, run_table, backend=backend, target=target)
 
 
 def train_first(

@@ -89,6 +89,8 @@ def read_options(path: Path, command: click.Command) -> dict[str, Any]:
     origins: dict[str, Any] = {}
     for table, key, value in _entries(content, path):
         found = _find(parameters, table, key)
+        if found is None and key == "target" and _is_of_a_run(content):
+            continue  # a command that chooses nothing
         if found is None:
             raise InputError(f"config file {path}: {unknown('option', key, _shown(parameters))}")
         name = str(found.name)
@@ -137,7 +139,7 @@ def _entries(content: Mapping[str, Any], path: Path) -> Iterator[tuple[str, str,
     own_objective = isinstance(content.get("objective"), Mapping)
     notes = _NOTES | ({"search.objective"} if own_objective else set())
     for key, value in content.items():
-        if not isinstance(value, Mapping) or _key(key) == "model_option":
+        if not isinstance(value, Mapping) or _key(key) in ("model_option", "target"):
             if key not in _NOTES:
                 yield "", key, value
             continue

@@ -33,6 +33,7 @@ _SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
     ("low", float, None, "Guided: share of the original's cost at which the search begins.", False),
     ("high", float, None, "Guided: share of the original's cost at which it ends.", False),
     ("bins", int, None, "Guided: steps of cost; the best candidate of each is kept.", False),
+    ("focus", float, None, "Guided: share of the cost that gets half the effort; --target sets it.", False),
     ("mutation", float, None, "Paper: chance of each bit to flip.", True),
     ("selection", str, "plus|comma", "Paper: whether the three parents compete with their offspring.", True),
     ("parents", int, None, "Paper: how many of the three are recombined for one offspring (rho).", True),
@@ -197,7 +198,8 @@ def _shown_values(presets: Mapping[str, Any], field: str) -> tuple[Any, ...]:
     """The value of a field in each preset, ours first; or what the data decides it by."""
     if field in _FITTED:
         return (_FITTED[field],)
-    return tuple(getattr(config, field) for config in presets.values())
+    found = (getattr(config, field) for config in presets.values())
+    return tuple("none" if value is None else value for value in found)
 
 
 def _dashed(name: str) -> str:

@@ -38,7 +38,8 @@ def _solutions(
     for key in kept:
         other = facts.solution_role(key)
         if other is not None and other not in SOLUTIONS:
-            found.append({"role": other, "final": True, **(with_evidence(other, kept[key], kept) or {})})
+            final = not kept[key].get("failure")
+            found.append({"role": other, "final": final, **(with_evidence(other, kept[key], kept) or {})})
     return found
 
 

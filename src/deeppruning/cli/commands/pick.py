@@ -1,0 +1,77 @@
+"""`deeppruning pick`: choose the candidate of a finished run that meets limits, without searching again."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deeppruning import api
+from deeppruning.cli.options.headings import OUTPUT, under
+from deeppruning.cli.options.inputs import Inputs
+from deeppruning.cli.options.model import weights_option
+from deeppruning.cli.options.search import output_options, run_argument
+from deeppruning.cli.options.target import SuggestsTarget, target_option
+from deeppruning.cli.options.trust import Vouched, trust_options
+from deeppruning.cli.running import resumable
+from deeppruning.display.outcome import read_rows, target_note, write_report_or_say
+from deeppruning.display.progress import make_progress
+from deeppruning.limits import Limits
+from deeppruning.pruning.network_table import NetworkTable
+from deeppruning.roles import TARGET
+from deeppruning.runs.folder import RunFolder
+from deeppruning.system.allocator import keep_freed_memory
+from deeppruning.system.commands import command
+from deeppruning.system.device import choose_device
+
+
+@click.command(cls=SuggestsTarget)
+@run_argument
+@target_option(required=True)
+@under(OUTPUT, click.option("--replace", is_flag=True, help="Replace the target that the run has."))
+@weights_option
+@trust_options("model", "data", "objective")
+@output_options
+def pick(
+    run: Path, target: Limits, replace: bool, weights: Path | None, device: str | None, quiet: bool,
+    as_json: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Choose the candidate of RUN that meets limits, fine-tune it as the run did and save it as target.
+
+    Among all candidates that the search evaluated: within limits of cost the best, under a limit of the error
+    alone the cheapest. An error is checked on a tenth of the training images, without which the network is
+    then trained. Stopped, the same command goes on.
+
+    \b
+    Example:
+      deeppruning pick runs/thin --target flops=30%
+      deeppruning pick runs/thin --target params=100k,latency=5ms --replace
+    """
+    keep_freed_memory()
+    vouched = Vouched.take(settings)
+    with RunFolder.open(run) as opened:  # locked for a moment: a run at work must be told before data is read
+        config = opened.config
+    choose_device(device or config["run"]["device"])
+    progress = make_progress(quiet=quiet, as_json=as_json)
+    again = command("pick", run, "--target", str(target).replace(" ", ""))
+    with resumable(run, again):
+        loaded = Inputs.from_run(opened, vouched, weights).load()
+        with progress:
+            solution = api.pick(
+                run,
+                target,
+                loaded.network,
+                loaded.splits.train,
+                loaded.splits.test,
+                replace=replace,
+                device=device,
+                objective=loaded.objective,
+                observer=progress,
+                progress=False,
+                report=False,
+            )
+        rows = read_rows(run, (TARGET,))
+        report = write_report_or_say(run, progress)
+        told = [f"report: {report}"] if report else []
+        text = [NetworkTable(rows).text(), *target_note(run), f"saved in {solution.path}", *told]
+        progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(text))

@@ -1,0 +1,200 @@
+"""Limits: what a thin network may cost and how much it may err, read from what a person writes.
+
+>>> limits = Limits.parse(["flops=40%", "size=1MB,error=+1%"])
+>>> limits.flops, limits.size, limits.worse
+(0.4, 1000000.0, 0.01)
+>>> str(limits)
+'flops=40%, size=1000000B, error=+1%'
+>>> Limits.parse(["flops=140%"])
+Traceback (most recent call last):
+    ...
+deeppruning.errors.InputError: target 'flops=140%': a share lies above 0 % and at most at 100 %; \
+write for example flops=40%
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deeppruning.errors import InputError, unknown
+
+COUNTED = ("flops", "params", "size")  # follow from a genome alone
+_EXAMPLES = {
+    "flops": "flops=40%",
+    "params": "params=30% or params=100k",
+    "size": "size=1MB",
+    "latency": "latency=5ms",
+    "error": "error=+1% (above the original's) or error=8%",
+}
+_THOUSANDS = {"k": 1e3, "m": 1e6, "g": 1e9}
+_BYTES = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
+_UNITS: dict[str, dict[str, float]] = {
+    "flops": _THOUSANDS,
+    "params": _THOUSANDS,
+    "size": _BYTES,
+    "latency": {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0},
+    "error": {},
+}
+_NUMBER = re.compile(r"(\+?)((?:\d[\d_]*)?\.?\d*(?:e[+-]?\d+)?) ?([a-zµ]*|%)")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Upper limits of a network's figures; None where there is none.
+
+    What is counted (multiply-adds, parameters, bytes of the saved weights) is limited by a share of the
+    original's up to 1, or by a number above 1.
+    """
+
+    flops: float | None = None
+    params: float | None = None
+    size: float | None = None
+    latency: float | None = None  # seconds
+    error: float | None = None  # share of wrong answers
+    worse: float | None = None  # the same, above the original's
+
+    @classmethod
+    def of(cls, given: "Limits | Mapping[str, Any] | str | None") -> "Limits":
+        """Limits from {"flops": 0.4, "latency": "5ms"} or "flops=40%,latency=5ms"."""
+        if given is None or isinstance(given, Limits):
+            return given or cls()
+        if isinstance(given, str):
+            return cls.parse([given])
+        if not isinstance(given, Mapping):
+            raise InputError(f'target must be a dict such as {{"flops": 0.4}}, got {type(given).__name__}')
+        found = cls()
+        for name, value in given.items():
+            found = found._with(str(name), _text(str(name), value))
+        return found
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> "Limits":
+        """Limits from texts that each hold one or, between commas, several."""
+        found = cls()
+        for part in (part.strip() for text in texts for part in text.split(",")):
+            name, equals, value = (piece.strip() for piece in part.partition("="))
+            if not equals:
+                raise InputError(f"target {part!r} is not name=limit; write for example {_EXAMPLES['flops']}")
+            found = found._with(name, value)
+        return found
+
+    def _with(self, name: str, text: str) -> "Limits":
+        if name not in _UNITS:
+            raise InputError(
+                f"{unknown('target', name, _UNITS)}; write for example {', '.join(_EXAMPLES.values())}"
+            )
+        field, value = _read(name, text)
+        if any(getattr(self, each) is not None for each in ((name, "worse") if name == "error" else (name,))):
+            raise InputError(f"target {name} is given twice; give one limit for it")
+        return replace(self, **{field: value})
+
+    def to_table(self) -> dict[str, str]:
+        """Texts by name that `of` reads back."""
+        shown = {name: _shown(name, getattr(self, name)) for name in (*_UNITS, "worse")}
+        worse = shown.pop("worse")
+        return {name: text for name, text in ({**shown, "error": shown["error"] or worse}).items() if text}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={text}" for name, text in self.to_table().items())
+
+    def __bool__(self) -> bool:
+        return self != Limits()
+
+    @property
+    def bounds_error(self) -> bool:
+        """Whether the error is limited."""
+        return self.error is not None or self.worse is not None
+
+    @property
+    def objective(self) -> str | None:
+        """The objective under which a search comes near these limits; None where no cost is limited."""
+        return next((name for name in ("latency", *COUNTED) if getattr(self, name) is not None), None)
+
+    def most(self, whole: Mapping[str, int]) -> dict[str, float]:
+        """The numbers that may not be passed of what is counted, for an original of these figures."""
+        given = {name: getattr(self, name) for name in COUNTED}
+        return {
+            name: float(value if value > 1 else value * whole[name])
+            for name, value in given.items()
+            if value is not None
+        }
+
+    def most_error(self, original: float) -> float:
+        """The error that may not be passed, for an original of this error."""
+        if self.worse is not None:
+            return original + self.worse
+        return math.inf if self.error is None else self.error
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"target {name} must be a number or a text such as {_example(name)}, got {value!r}")
+    return repr(int(number)) if number.is_integer() else repr(number)
+
+
+def _read(name: str, text: str) -> tuple[str, float]:
+    """The field of `Limits` that a text is about, and its value."""
+    found = _NUMBER.fullmatch(text.lower())
+    try:
+        value = float(found[2]) if found else math.nan
+    except ValueError:
+        value = math.nan
+    if found is None or not math.isfinite(value):
+        raise _wrong(name, text, "that is no number, or has no unit that is known here")
+    plus, unit = bool(found[1]), found[3]
+    if plus and name != "error":
+        raise _wrong(name, text, "only an error is limited relative to the original's")
+    if name == "error":
+        share = _share(name, text, value, unit, low=0.0)
+        return ("worse" if plus else "error"), share
+    if unit in _UNITS[name]:
+        value *= _UNITS[name][unit]
+    elif name == "latency":
+        raise _wrong(name, text, "a time needs its unit, us, ms or s")
+    elif unit == "%" or (not unit and value <= 1):
+        return name, _share(name, text, value, unit)
+    elif unit:
+        raise _wrong(name, text, f"{unit} is no unit of it")
+    if name == "latency":
+        if value <= 0:
+            raise _wrong(name, text, "a time lies above 0")
+    elif value <= 1 or (name != "size" and not value.is_integer()):
+        raise _wrong(name, text, "a number above 1 is a count, which is whole; up to 1 it is a share")
+    return name, value
+
+
+def _share(name: str, text: str, value: float, unit: str, *, low: float = math.ulp(0.0)) -> float:
+    share = value / 100 if unit == "%" else value
+    if unit not in ("", "%") or (name == "error" and not unit and value >= 1):
+        raise _wrong(name, text, "a share is written with % or as a number below 1")
+    if not low <= share <= 1:
+        raise _wrong(name, text, "a share lies above 0 % and at most at 100 %")
+    return share
+
+
+def _wrong(name: str, text: str, why: str) -> InputError:
+    return InputError(f"target {f'{name}={text}'[:80]!r}: {why}; write for example {_example(name)}")
+
+
+def _example(name: str) -> str:
+    return _EXAMPLES.get(name, _EXAMPLES["flops"])
+
+
+def _shown(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    if name == "latency":
+        return f"{1000 * value:.12g}ms"
+    if name in ("error", "worse"):
+        return f"{'+' if name == 'worse' else ''}{100 * value:.12g}%"
+    if value <= 1:
+        return f"{100 * value:.12g}%"
+    return f"{value:.15g}{'B' if name == 'size' else ''}"

@@ -1,0 +1,184 @@
+"""Targets: the network that meets limits, from Python, while a run searches and afterwards."""
+
+import math
+import shutil
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import deeppruning as dp
+from deeppruning import api
+from deeppruning.config import TrainConfig
+from deeppruning.errors import InputError, RunError
+from deeppruning.limits import Limits
+from deeppruning.pruning.aiming import with_focus, with_objective
+from deeppruning.roles import SOLUTIONS
+from deeppruning.runs import RunFolder, facts
+from deeppruning.training.loop import fit
+from search_helpers import digits, outcome, quick_finetune, quick_guided, quick_search, tiny_net
+
+OPTIONS = {"search": quick_guided(generations=4), "finetune": quick_finetune(epochs=1), "workers": 1}
+
+
+@lru_cache
+def network():
+    """Wide enough for a filter to be a small part, and trained: else an empty network is as good as any."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = []
+        for wide, out, stride in ((1, 16, 1), (16, 24, 2), (24, 24, 1)):
+            layers += [nn.Conv2d(wide, out, 3, stride, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
+        found = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10))
+    fit(found, digits()[0], TrainConfig(epochs=20, lr=0.1, batch_size=50, crop=0, flip=False))
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run that was asked for 40 % of the FLOPs."""
+    folder = tmp_path_factory.mktemp("target") / "run"
+    return dp.prune(network(), *digits(), run_dir=folder, target={"flops": 0.4}, **OPTIONS)
+
+
+def test_the_target_is_a_fourth_solution_within_its_limit_and_near_it(run):
+    target = run.target
+    whole = run.original.flops
+    assert 0.98 * 0.4 * whole <= target.flops <= 0.4 * whole
+    assert [one.role for one in run.solutions] == list(SOLUTIONS)
+    assert target.path.name == "target.safetensors" and target.test_error is not None
+    again = dp.load(target.path, network())
+    assert sum(p.numel() for p in again.parameters()) == target.params
+    with RunFolder.open(run.run_dir, read_only=True) as opened:
+        assert opened.config["target"] == {"flops": "40%"} and opened.config["search"]["focus"] == 0.4
+        known = opened.history.get_fact(facts.TARGET)
+    assert known["met"] is True and known["id"] == target.id and known["asked"] == "flops=40%"
+    assert known["note"].startswith(f"met by candidate {target.id}: flops ")
+
+
+def test_it_is_the_best_by_score_of_all_candidates_within(run):
+    within = [one for one in run.candidates if one.flops <= 0.4 * run.original.flops]
+    assert run.target.id == min(within, key=lambda one: (one.known.judged, one.known.cost, one.id)).id
+
+
+def test_much_of_the_effort_goes_near_the_target(run):
+    shares = np.array([one.flops for one in run.candidates]) / run.original.flops
+    assert ((shares > 0.38) & (shares <= 0.4)).mean() > 0.3
+
+
+def test_a_run_that_goes_on_comes_to_the_same_target(run, tmp_path):
+    train, test = digits()
+    again = tmp_path / "run"
+    shutil.copytree(run.run_dir, again)
+    with RunFolder.open(again) as opened:  # as if it had been killed before the target was settled
+        opened.history._write("DELETE FROM facts WHERE key = ?", [("target",), ("finished",)])
+    (again / "target.safetensors").unlink()
+    resumed = dp.resume(again, network(), train, test)
+    assert resumed.target.id == run.target.id
+    assert resumed.target.path.read_bytes() == run.target.path.read_bytes()
+    assert outcome(again)["candidates"] == outcome(run.run_dir)["candidates"]
+
+
+def test_edited_limits_are_refused(run, tmp_path):
+    again = tmp_path / "run"
+    shutil.copytree(run.run_dir, again)
+    config = again / "config.toml"
+    config.write_text(config.read_text().replace('flops = "40%"', 'flops = "30%"'))
+    with pytest.raises(RunError, match=r"target\.flops was '40%' and is '30%'"):
+        dp.resume(again, network(), *digits())
+
+
+def test_best_finds_networks_within_limits_without_a_search(run):
+    assert run.best(flops=0.4) is run.target
+    small = run.best(params="60%", flops=int(0.5 * run.original.flops))
+    assert small.params <= 0.6 * run.original.params and small.flops <= 0.5 * run.original.flops
+    assert sum(p.numel() for p in small.model.parameters()) == small.params
+    graph = run.yardstick.context.graph
+    size = graph.size(graph.full_genome())
+    light = run.best(size="50%")
+    assert sum(t.nbytes for t in light.model.state_dict().values()) <= 0.5 * size
+    assert run.best(latency="10s", flops=0.4).id == run.target.id
+    with pytest.raises(RunError, match=r"keeps params=1%; the nearest is candidate \d+: params .* % \(asked"):
+        run.best(params="1%")
+    for wrong in ({}, {"error": "8%"}):
+        with pytest.raises(InputError, match="best chooses by cost"):
+            run.best(**wrong)
+    with pytest.raises(InputError, match="unknown target 'flop'; did you mean flops"):
+        run.best(flop=0.4)
+
+
+def test_pick_chooses_afterwards_and_replaces_only_when_told(run, tmp_path):
+    again, (train, test) = tmp_path / "run", digits()
+    shutil.copytree(run.run_dir, again)
+    with pytest.raises(RunError, match=r"has a target already, flops=40%; replace it with --replace"):
+        api.pick(again, {"params": 0.6}, network(), train, test)
+    told = r"not met; the nearest is candidate \d+: flops .* \(asked: at most 20\)"
+    with pytest.raises(RunError, match=told):
+        api.pick(again, {"flops": 20}, network(), train, test, replace=True)
+    assert (again / "target.safetensors").read_bytes() == run.target.path.read_bytes()
+    found = api.pick(again, {"params": 0.6}, network(), train, test, replace=True)
+    assert found.role == "target" and found.params <= 0.6 * run.original.params
+    assert dp.resume(again, network(), train, test).target.id == found.id
+
+
+def test_a_target_that_cannot_be_met_says_how_near_it_came(tmp_path):
+    train, test = digits()
+    result = dp.prune(network(), train, test, run_dir=tmp_path / "run", target="flops=20", **OPTIONS)
+    assert [one.role for one in result.solutions] == ["heavy", "knee", "light"]
+    nearest = min(one.flops for one in result.candidates)
+    with pytest.raises(RunError, match=rf"not met; the nearest is candidate \d+: flops {nearest:,} "):
+        _ = result.target
+    with pytest.raises(RunError, match="no target network: not met"):
+        _ = dp.resume(tmp_path / "run", network(), train, test).target
+
+
+def test_an_error_is_checked_on_images_that_are_set_aside(tmp_path):
+    train, test = digits(train=300)
+    result = dp.prune(network(), train, test, run_dir=tmp_path / "run", target={"error": "+100%"}, **OPTIONS)
+    assert result.target.id == min(result.candidates, key=lambda one: (one.cost, one.id)).id
+    with RunFolder.open(tmp_path / "run", read_only=True) as opened:
+        note = opened.history.get_fact(facts.TARGET)["note"]
+    assert "on data set aside" in note
+
+
+def test_an_error_out_of_reach_leaves_the_three_picks(tmp_path):
+    train, test = digits()
+    options = {**OPTIONS, "finetune": quick_finetune(epochs=0)}
+    result = dp.prune(tiny_net(), train, test, run_dir=tmp_path / "run", target={"error": 0.0}, **options)
+    told = r"not met; the nearest is candidate \d+: error .* \(asked: at most 0%\)"
+    with pytest.raises(RunError, match=told):
+        _ = result.target
+    assert len(result.solutions) == 3
+
+
+def test_a_run_of_the_papers_search_is_picked_from_by_cost_and_by_error(tmp_path):
+    train, test = digits()
+    common = {"search": quick_search(), "finetune": quick_finetune(epochs=1), "workers": 1}
+    result = dp.prune(tiny_net(), train, test, run_dir=tmp_path / "run", **common)
+    with pytest.raises(RunError, match="no limits were given"):
+        _ = result.target
+    found = api.pick(tmp_path / "run", {"flops": 0.9}, tiny_net(), train, test)
+    assert found.flops <= 0.9 * result.original.flops
+    free = api.pick(tmp_path / "run", "error=+100%", tiny_net(), train, test, replace=True)
+    assert free.flops <= found.flops
+    assert (tmp_path / "run" / "finetune" / "set-aside" / f"candidate-{free.id}.safetensors").exists()
+
+
+@pytest.mark.parametrize("focus", [0.02, 0.1, 0.15, 0.3, 0.5, 0.84, 0.9])
+def test_the_range_of_cost_includes_the_focus_and_has_an_edge_there(focus):
+    search = with_focus(dp.SearchConfig(), focus)
+    growth = search.high / search.low
+    edges = [search.low * growth ** (number / search.bins) for number in range(1, search.bins + 1)]
+    assert min(abs(math.log(edge / focus)) for edge in edges) < 1e-9
+    assert search.low < focus <= search.high <= 1.0
+    assert search.low > 0.7 * min(0.15, 0.8 * focus) and search.high >= 0.75
+
+
+def test_the_target_decides_the_objective_unless_another_is_chosen():
+    usual = dp.SearchConfig()
+    asked = {"flops=40%": "flops", "size=1MB": "size", "params=9": "params", "error=8%": "flops"}
+    asked |= {"flops=40%,latency=5ms": "latency", "size=1MB,flops=40%": "flops"}
+    assert {text: with_objective(usual, Limits.of(text)).objective for text in asked} == asked
+    assert with_objective(dp.SearchConfig(objective="params"), Limits.of("size=1MB")).objective == "params"
