@@ -12,8 +12,6 @@ from deeppruning.version import __version__
 
 if TYPE_CHECKING:
     from deeppruning.api import compare as compare
-    from deeppruning.api import finetune as finetune
-    from deeppruning.api import pick as pick
     from deeppruning.api import prune as prune
     from deeppruning.api import resume as resume
     from deeppruning.api import search as search
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from deeppruning.config import TrainConfig as TrainConfig
     from deeppruning.finished import bench as bench
     from deeppruning.finished import export as export
+    from deeppruning.finished import finetune as finetune
+    from deeppruning.finished import pick as pick
     from deeppruning.finished import report as report
     from deeppruning.graph import ChannelGraph as ChannelGraph
     from deeppruning.pruning.solution import load as load
@@ -40,9 +40,9 @@ _HOMES = {
     "bench": "deeppruning.finished",
     "compare": "deeppruning.api",
     "export": "deeppruning.finished",
-    "finetune": "deeppruning.api",
+    "finetune": "deeppruning.finished",
     "load": "deeppruning.pruning.solution",
-    "pick": "deeppruning.api",
+    "pick": "deeppruning.finished",
     "prune": "deeppruning.api",
     "refit": "deeppruning.refitting",
     "report": "deeppruning.finished",

@@ -1,10 +1,8 @@
-"""The whole job from Python: `prune` starts it, `resume` goes on, `finetune` and `pick` take another network.
+"""The whole job from Python: `prune` starts it, `resume` goes on with it, `search` leaves training to others.
 
 `compare` asks other methods for networks of the same size.
 """
 
-import hashlib
-import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,22 +19,21 @@ from deeppruning.comparison.events import RivalObserver
 from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.display.watching import watched
-from deeppruning.errors import DeepPruningError, InputError, refuse_unknown_parameters
+from deeppruning.errors import InputError, refuse_unknown_parameters
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
 from deeppruning.pruning.aiming import aimed, with_objective
 from deeppruning.pruning.evaluations import EVALUATIONS
 from deeppruning.pruning.events import Observer, Started, ignore
 from deeppruning.pruning.front import Front
-from deeppruning.pruning.job import check_same_network, execute, finetune_one, hash_network, pick_one
+from deeppruning.pruning.job import check_same_network, execute, hash_network
 from deeppruning.pruning.result import Result
 from deeppruning.pruning.runner import search as run_search
 from deeppruning.pruning.setup import Setup
-from deeppruning.pruning.solution import Solution
 from deeppruning.pruning.task import Task
 from deeppruning.pruning.unlabelled import Unlabelled, gather_inputs
 from deeppruning.refitting.calls import as_call, part_of
-from deeppruning.reporting import write_report
+from deeppruning.reporting import write_report_or_warn
 from deeppruning.reporting.notebook import candidates_svg
 from deeppruning.runs import RunFolder
 from deeppruning.runs.history import History
@@ -121,7 +118,8 @@ def prune(
     config["model"] = {**config.get("model", {}), "fingerprint": hash_network(model)}
     with job.backend, RunFolder.create(run_dir, config) as run, watched(job, progress) as shown:
         result = execute(shown, run)
-    _write_page(run_dir, wanted=report)
+    if report:
+        write_report_or_warn(run_dir)
     return replace(result, plot=candidates_svg)
 
 
@@ -172,7 +170,8 @@ def resume(
         job = setup.job()
         with job.backend, watched(job, progress) as shown:
             result = execute(shown, run)
-    _write_page(run_dir, wanted=report)
+    if report:
+        write_report_or_warn(run_dir)
     return replace(result, plot=candidates_svg)
 
 
@@ -231,114 +230,6 @@ def search(
         picks = run_search(job.context, options, history, job.backend, tell)
         candidates = history.candidates()
     return Front(candidates, picks, job.context, *costs)
-
-
-@refuse_unknown_parameters
-def finetune(
-    run_dir: str | Path,
-    candidate: int,
-    model: nn.Module,
-    train: Any = None,
-    test: Any = None,
-    *,
-    options: FinetuneConfig | None = None,
-    threads: int | None = None,
-    device: str | None = None,
-    backend: Backend | None = None,
-    candidate_timeout: Timeout | None = None,
-    task: Task | None = None,
-    objective: Objective | str | Callable[[nn.Module], float] | None = None,
-    example_input: Any = None,
-    observer: Observer = ignore,
-    progress: bool | None = None,
-    report: bool = True,
-) -> Solution:
-    """Fine-tune any candidate of a run, by its id, and save it in the run folder as candidate-ID.
-
-    By the run's own options unless others are given; a call that was stopped goes on where it was.
-    `progress` and `report` as in `prune`. For example: `dp.finetune("runs/mine", 57, model, train, test)`.
-    """
-    with RunFolder.open(run_dir) as run:
-        check_same_network(run, model)
-        search = SearchConfig.of_run(run.config["search"])
-        usual = FinetuneConfig.from_table(run.config["finetune"])
-        chosen = options or usual
-        cores = threads or search.threads
-        setup = Setup(
-            model=model,
-            train=train,
-            test=test,
-            search=replace(search, threads=cores),
-            finetune=options if task else chosen,
-            workers=1,
-            device=device or run.config["run"]["device"],
-            backend=backend,
-            candidate_timeout=candidate_timeout,
-            task=task,
-            objective=objective,
-            example_input=example_input,
-            observer=observer,
-            target=Limits.of(run.config.get("target")),
-        )
-        described = json.dumps([chosen.to_table(), cores], sort_keys=True)
-        digest = hashlib.sha256(described.encode()).hexdigest()[:8]
-        same = (chosen, cores) == (usual, search.threads)
-        job = setup.job()
-        with job.backend, watched(job, progress) as shown:
-            solution = finetune_one(shown, run, candidate, variant="" if same else digest)
-    _write_page(run_dir, wanted=report)
-    return solution
-
-
-@refuse_unknown_parameters
-def pick(
-    run_dir: str | Path,
-    target: Limits | Mapping[str, Any] | str,
-    model: nn.Module,
-    train: Any = None,
-    test: Any = None,
-    *,
-    replace: bool = False,
-    device: str | None = None,
-    backend: Backend | None = None,
-    candidate_timeout: Timeout | None = None,
-    task: Task | None = None,
-    objective: Objective | str | Callable[[nn.Module], float] | None = None,
-    example_input: Any = None,
-    observer: Observer = ignore,
-    progress: bool | None = None,
-    report: bool = True,
-) -> Solution:
-    """Choose the candidate of a finished run that meets limits, fine-tune it as the run did, save it.
-
-    Where the error is limited, it is checked on a tenth of the training images, without which it is trained.
-    """
-    limits = Limits.of(target)
-    with RunFolder.open(run_dir) as run:
-        check_same_network(run, model)
-        own = Limits.of(run.config.get("target"))
-        setup = Setup(
-            model=model,
-            train=train,
-            test=test,
-            search=SearchConfig.of_run(run.config["search"]),
-            finetune=None if task else FinetuneConfig.from_table(run.config["finetune"]),
-            workers=1,
-            device=device or run.config["run"]["device"],
-            backend=backend,
-            candidate_timeout=candidate_timeout,
-            task=task,
-            objective=objective,
-            example_input=example_input,
-            observer=observer,
-            target=limits if limits.bounds_error else own,  # images that the run has set aside stay so
-        )
-        variant = "set-aside" if limits.bounds_error and not own.bounds_error else ""
-        job = setup.job()
-        with job.backend, watched(job, progress) as shown:
-            solution = pick_one(shown, run, limits, variant=variant, replace=replace)
-    _write_page(run_dir, wanted=report)
-    return solution
 
 
 @refuse_unknown_parameters
@@ -417,12 +308,3 @@ def compare(
     }
     with rivalry.backend, open_comparison(folder, config) as run:
         return compare_methods(rivalry, run)
-
-
-def _write_page(run_dir: str | Path, *, wanted: bool) -> None:
-    """The page and the plots; if they cannot be written, that must not take away what the run came to."""
-    try:
-        if wanted:
-            write_report(run_dir)
-    except (DeepPruningError, OSError) as error:
-        warnings.warn(f"no report was written: {error}", stacklevel=4)

@@ -1,22 +1,38 @@
-"""What a finished run gives: its page, its networks as files, and whether they are really faster.
+"""What a finished run gives: its page, its networks as files, their speed, and further networks fine-tuned.
 
 `model` is an instance of the class that was pruned, whose weights do not matter and which stays as it is; a
 network of the zoo needs none. `example_input` is needed for a run with a task of your own.
 """
 
+import hashlib
+import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace as changed
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
+from deeppruning.backends import Backend
+from deeppruning.backends.limits import Timeout
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.display.watching import watched
 from deeppruning.errors import refuse_unknown_parameters
 from deeppruning.exporting import ExportedFile, bench_run, export_network
 from deeppruning.exporting.bench import keep_figures
 from deeppruning.exporting.bench_table import BenchFigures
 from deeppruning.exporting.parity import TOLERANCE
-from deeppruning.reporting import write_report
+from deeppruning.limits import Limits
+from deeppruning.objectives import Objective
+from deeppruning.pruning.events import Observer, ignore
+from deeppruning.pruning.job import check_same_network, finetune_one, pick_one
+from deeppruning.pruning.setup import Setup
+from deeppruning.pruning.solution import Solution
+from deeppruning.pruning.task import Task
+from deeppruning.reporting import write_report, write_report_or_warn
 from deeppruning.roles import KNEE
+from deeppruning.runs import RunFolder
 
 
 @refuse_unknown_parameters
@@ -89,3 +105,113 @@ def bench(
     else:
         write_report(run_dir)
     return figures
+
+
+@refuse_unknown_parameters
+def finetune(
+    run_dir: str | Path,
+    candidate: int,
+    model: nn.Module,
+    train: Any = None,
+    test: Any = None,
+    *,
+    options: FinetuneConfig | None = None,
+    threads: int | None = None,
+    device: str | None = None,
+    backend: Backend | None = None,
+    candidate_timeout: Timeout | None = None,
+    task: Task | None = None,
+    objective: Objective | str | Callable[[nn.Module], float] | None = None,
+    example_input: Any = None,
+    observer: Observer = ignore,
+    progress: bool | None = None,
+    report: bool = True,
+) -> Solution:
+    """Fine-tune any candidate of a run, by its id, and save it in the run folder as candidate-ID.
+
+    By the run's own options unless others are given; a call that was stopped goes on where it was.
+    `progress` and `report` as in `prune`. For example: `dp.finetune("runs/mine", 57, model, train, test)`.
+    """
+    with RunFolder.open(run_dir) as run:
+        check_same_network(run, model)
+        search = SearchConfig.of_run(run.config["search"])
+        usual = FinetuneConfig.from_table(run.config["finetune"])
+        chosen = options or usual
+        cores = threads or search.threads
+        setup = Setup(
+            model=model,
+            train=train,
+            test=test,
+            search=changed(search, threads=cores),
+            finetune=options if task else chosen,
+            workers=1,
+            device=device or run.config["run"]["device"],
+            backend=backend,
+            candidate_timeout=candidate_timeout,
+            task=task,
+            objective=objective,
+            example_input=example_input,
+            observer=observer,
+            target=Limits.of(run.config.get("target")),
+        )
+        described = json.dumps([chosen.to_table(), cores], sort_keys=True)
+        digest = hashlib.sha256(described.encode()).hexdigest()[:8]
+        same = (chosen, cores) == (usual, search.threads)
+        job = setup.job()
+        with job.backend, watched(job, progress) as shown:
+            solution = finetune_one(shown, run, candidate, variant="" if same else digest)
+    if report:
+        write_report_or_warn(run_dir)
+    return solution
+
+
+@refuse_unknown_parameters
+def pick(
+    run_dir: str | Path,
+    target: Limits | Mapping[str, Any] | str,
+    model: nn.Module,
+    train: Any = None,
+    test: Any = None,
+    *,
+    replace: bool = False,
+    device: str | None = None,
+    backend: Backend | None = None,
+    candidate_timeout: Timeout | None = None,
+    task: Task | None = None,
+    objective: Objective | str | Callable[[nn.Module], float] | None = None,
+    example_input: Any = None,
+    observer: Observer = ignore,
+    progress: bool | None = None,
+    report: bool = True,
+) -> Solution:
+    """Choose the candidate of a finished run that meets limits, fine-tune it as the run did, save it.
+
+    Where the error is limited, it is checked on a tenth of the training images, without which it is trained.
+    """
+    limits = Limits.of(target)
+    with RunFolder.open(run_dir) as run:
+        check_same_network(run, model)
+        own = Limits.of(run.config.get("target"))
+        setup = Setup(
+            model=model,
+            train=train,
+            test=test,
+            search=SearchConfig.of_run(run.config["search"]),
+            finetune=None if task else FinetuneConfig.from_table(run.config["finetune"]),
+            workers=1,
+            device=device or run.config["run"]["device"],
+            backend=backend,
+            candidate_timeout=candidate_timeout,
+            task=task,
+            objective=objective,
+            example_input=example_input,
+            observer=observer,
+            target=limits if limits.bounds_error else own,  # images that the run has set aside stay so
+        )
+        variant = "set-aside" if limits.bounds_error and not own.bounds_error else ""
+        job = setup.job()
+        with job.backend, watched(job, progress) as shown:
+            solution = pick_one(shown, run, limits, variant=variant, replace=replace)
+    if report:
+        write_report_or_warn(run_dir)
+    return solution

@@ -12,7 +12,6 @@ from safetensors import safe_open
 from torch import nn
 
 import deeppruning as dp
-from deeppruning import api
 from deeppruning.cli.main import cli
 from deeppruning.display.outcome import read_rows
 from deeppruning.display.progress import JsonProgress, PlainProgress
@@ -142,7 +141,7 @@ def test_a_pick_that_always_diverges_has_failed_and_the_others_are_saved(tmp_pat
         read_network(tmp_path / "run", "light", model=tiny_net())
     id_ = collect(tmp_path / "run")["picks"][-1]["light"]
     with pytest.raises(RunError, match=f"fine-tuning of candidate {id_} failed: lost at 1;.*other options"):
-        api.finetune(tmp_path / "run", id_, tiny_net(), task=task, example_input=EXAMPLE)
+        dp.finetune(tmp_path / "run", id_, tiny_net(), task=task, example_input=EXAMPLE)
 
 
 def outcome_without_light(run_dir: Path) -> Any:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 import deeppruning as dp
-from deeppruning import api
 from deeppruning.cli.options.backend import BackendChoice
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import DataError, DeepPruningError, InputError, RunError
@@ -101,7 +100,7 @@ def test_another_example_input_is_refused_but_not_other_values(tmp_path: Path) -
         dp.resume(tmp_path / "run", tiny_net(), **larger)
     result = dp.resume(tmp_path / "run", tiny_net(), **{**given, "example_input": torch.randn(1, 1, 8, 8)})
     with pytest.raises(RunError, match="example input of 1x1x8x8"):
-        api.finetune(tmp_path / "run", result.knee.id, tiny_net(), task=Judged(),
+        dp.finetune(tmp_path / "run", result.knee.id, tiny_net(), task=Judged(),
                      example_input=torch.zeros(1, 1, 16, 16))  # fmt: skip
 
 
@@ -139,7 +138,7 @@ def test_edited_options_are_refused(tmp_path: Path, old: str, new: str, told: st
     with pytest.raises(RunError, match=f"{told}. Put them back"):
         dp.resume(run, tiny_net(), **given)
     with pytest.raises(RunError, match=told):
-        api.finetune(run, 0, tiny_net(), task=Judged(), example_input=EXAMPLE)
+        dp.finetune(run, 0, tiny_net(), task=Judged(), example_input=EXAMPLE)
 
 
 def test_what_decides_nothing_may_be_edited(tmp_path: Path) -> None:

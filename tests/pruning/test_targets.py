@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 import deeppruning as dp
-from deeppruning import api
 from deeppruning.config import TrainConfig
 from deeppruning.errors import InputError, RunError
 from deeppruning.limits import Limits
@@ -113,12 +112,12 @@ def test_pick_chooses_afterwards_and_replaces_only_when_told(run, tmp_path):
     again, (train, test) = tmp_path / "run", digits()
     shutil.copytree(run.run_dir, again)
     with pytest.raises(RunError, match=r"has a target already, flops=40%; replace it with --replace"):
-        api.pick(again, {"params": 0.6}, network(), train, test)
+        dp.pick(again, {"params": 0.6}, network(), train, test)
     told = r"not met; the nearest is candidate \d+: flops .* \(asked: at most 20\)"
     with pytest.raises(RunError, match=told):
-        api.pick(again, {"flops": 20}, network(), train, test, replace=True)
+        dp.pick(again, {"flops": 20}, network(), train, test, replace=True)
     assert (again / "target.safetensors").read_bytes() == run.target.path.read_bytes()
-    found = api.pick(again, {"params": 0.6}, network(), train, test, replace=True)
+    found = dp.pick(again, {"params": 0.6}, network(), train, test, replace=True)
     assert found.role == "target" and found.params <= 0.6 * run.original.params
     assert dp.resume(again, network(), train, test).target.id == found.id
 
@@ -159,9 +158,9 @@ def test_a_run_of_the_papers_search_is_picked_from_by_cost_and_by_error(tmp_path
     result = dp.prune(tiny_net(), train, test, run_dir=tmp_path / "run", **common)
     with pytest.raises(RunError, match="no limits were given"):
         _ = result.target
-    found = api.pick(tmp_path / "run", {"flops": 0.9}, tiny_net(), train, test)
+    found = dp.pick(tmp_path / "run", {"flops": 0.9}, tiny_net(), train, test)
     assert found.flops <= 0.9 * result.original.flops
-    free = api.pick(tmp_path / "run", "error=+100%", tiny_net(), train, test, replace=True)
+    free = dp.pick(tmp_path / "run", "error=+100%", tiny_net(), train, test, replace=True)
     assert free.flops <= found.flops
     assert (tmp_path / "run" / "finetune" / "set-aside" / f"candidate-{free.id}.safetensors").exists()
 

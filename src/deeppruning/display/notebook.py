@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any
 
 from deeppruning.amounts import duration, percent
-from deeppruning.display.progress import SearchProgress, diverged_line, started_line
-from deeppruning.pruning.events import CandidateDone, Event, FinetuneDiverged, Started
+from deeppruning.display.progress import SearchProgress, diverged_line, started_line, target_line
+from deeppruning.pruning.events import CandidateDone, Event, FinetuneDiverged, Started, TargetSettled
 
 SECONDS = 0.5  # between two pictures: a browser that draws every candidate is busy with little else
 
@@ -42,6 +42,8 @@ class NotebookProgress(SearchProgress):
             self._remarks.append(started_line(event))
         elif isinstance(event, FinetuneDiverged):
             self._remarks.append(diverged_line(event))
+        elif isinstance(event, TargetSettled):
+            self._remarks.append(target_line(event))
         if not isinstance(event, CandidateDone) or time.monotonic() - self._drawn > SECONDS:
             self._draw()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from deeppruning import api
+from deeppruning import finished
 from deeppruning.cli.options.headings import FINETUNING, MACHINE, GroupedCommand, under
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import weights_option
@@ -62,7 +62,7 @@ def finetune(
     with resumable(run, again):
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:
-            solution = api.finetune(
+            solution = finished.finetune(
                 run,
                 candidate,
                 loaded.network,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from deeppruning import api
+from deeppruning import finished
 from deeppruning.cli.options.headings import OUTPUT, under
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import weights_option
@@ -57,7 +57,7 @@ def pick(
     with resumable(run, again):
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:
-            solution = api.pick(
+            solution = finished.pick(
                 run,
                 target,
                 loaded.network,
