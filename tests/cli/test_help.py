@@ -56,7 +56,7 @@ def completed(*words: str) -> list[str]:
         (("prune", "resnet20", "--data", "photos/"), ["<file>"]),
         (("prune", "resnet20", "--strat"), ["--strategy"]),
         (("prune", "resnet20", "--quiet", "--strategy", ""), ["guided", "paper"]),
-        (("prune", "resnet20", "--objective", ""), ["flops", "params", "latency"]),
+        (("prune", "resnet20", "--objective", ""), ["flops", "params", "size", "latency"]),
         (("prune", "resnet20", "--preset", "p"), ["paper"]),
         (("prune", "--no-de"), ["--no-depth"]),
         (("prune", "resnet20", "--weights", ""), ["<file>"]),

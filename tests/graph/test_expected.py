@@ -229,7 +229,7 @@ def test_a_plan_that_freezes_filters_for_linear_layers_is_not_taken():
     assert prefer(plain._built, whole._built) is whole._built
     worse = graph_of("linear_output_as_map", prune_linear=True, exclude=["up"])
     chosen = prefer(plain._built, worse._built)
-    assert chosen.plan is plain._plan
+    assert chosen.plan is plain._built.plan
     assert chosen.notes == ["linear layers are not pruned: that would freeze filters of up"]
     assert plain.notes == []
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import deeppruning as dp
-from deeppruning.api import pick
+from deeppruning import pick
 from deeppruning.reporting import write_report
 from deeppruning.runs import RunFolder, facts
 from search_helpers import TinyNet, digits, outcome, tiny_net
