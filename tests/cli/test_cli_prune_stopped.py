@@ -31,6 +31,8 @@ def whole(tmp_path_factory) -> tuple[list[str], list[bytes]]:
     return given[:place] + given[place + 2 :], solutions(folder / "run")
 
 
+@pytest.mark.slow
+# test_kill.py kills the same run from Python, at more moments.
 def test_killed_and_resumed_equals_uninterrupted(whole, tmp_path):
     given, expected = whole
     out = tmp_path / "killed"

@@ -19,8 +19,13 @@ from search_helpers import digits, quick_search
 SHARES = (0.7, 0.3)
 # Of 23 that a run evaluates; the genetic algorithm divides them among two targets.
 EVALUATIONS = {"ga": 22, "kgea": 23, "nsga2": 23, "es-plus": 23, "es-comma": 23, "random-search": 23}
-# What refit adds is the same for every ranking, and test_widths.py asks the guided search.
-LEFT_OUT = ["guided", *(name for name in METHODS if name.endswith("+refit") and name != "l1+refit")]
+# What refit adds is the same for every ranking, and test_widths.py asks the searches over widths.
+LEFT_OUT = [
+    "guided",
+    "random-widths",
+    "nsga2-widths",
+    *(name for name in METHODS if name.endswith("+refit") and name != "l1+refit"),
+]
 ASKED = [pytest.param(name, marks=[pytest.mark.slow] * (name in LEFT_OUT)) for name in METHODS]
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("vgg16", "densenet50")]
 

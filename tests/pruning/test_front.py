@@ -85,6 +85,7 @@ def test_the_original_and_the_global_generator_are_left_alone(
     assert torch.equal(state, torch.get_rng_state())
 
 
+@pytest.mark.slow
 def test_two_workers_find_what_one_does(front, net: Net, inputs: tuple[Tensor, Tensor]) -> None:
     again = dp.search(net, inputs, search=QUICK, workers=2)
     for one, other in zip(front.candidates, again.candidates, strict=True):

@@ -47,7 +47,10 @@ def run_tiny(folder: Path, **options: Any) -> Result:
     )
 
 
-@pytest.mark.parametrize("name", [pytest.param("vgg16", marks=pytest.mark.slow), "resnet20", "densenet50"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("vgg16", "densenet50")]
+
+
+@pytest.mark.parametrize("name", ["resnet20", *SLOW])
 def test_one_network_of_each_family(tmp_path: Path, name: str) -> None:
     torch.manual_seed(0)
     model = create_model(name, num_classes=10, in_channels=1, image_size=8)
@@ -98,12 +101,16 @@ def test_comma_picks_from_the_last_offspring_only(tmp_path: Path) -> None:
     assert {solution.id for solution in result.solutions} <= last
 
 
+@pytest.mark.slow
+# test_guided_search.py asks the same of the default search.
 def test_result_does_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
     for workers in (1, 2):
         run_tiny(tmp_path / str(workers), workers=workers)
     assert outcome(tmp_path / "1") == outcome(tmp_path / "2")
 
 
+@pytest.mark.slow
+# Every backend is asked for it in test_backends.py.
 def test_killed_worker_is_replaced_and_its_candidate_retried(tmp_path: Path) -> None:
     events: list[Any] = []
     result = dp.prune(

@@ -142,6 +142,7 @@ def test_an_error_is_checked_on_images_that_are_set_aside(tmp_path):
     assert "on data set aside" in note
 
 
+@pytest.mark.slow
 def test_an_error_out_of_reach_leaves_the_three_picks(tmp_path):
     train, test = digits()
     options = {**OPTIONS, "finetune": quick_finetune(epochs=0)}
