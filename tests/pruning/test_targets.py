@@ -117,8 +117,18 @@ def test_pick_chooses_afterwards_and_replaces_only_when_told(run, tmp_path):
     with pytest.raises(RunError, match=told):
         dp.pick(again, {"flops": 20}, network(), train, test, replace=True)
     assert (again / "target.safetensors").read_bytes() == run.target.path.read_bytes()
-    found = dp.pick(again, {"params": 0.6}, network(), train, test, replace=True)
-    assert found.role == "target" and found.params <= 0.6 * run.original.params
+    timings = {"latency_ms": {"PyTorch, batch 1": {"median": 2.0, "spread": 0.1}}}
+    bench = {"networks": {"knee": timings, "target": timings}, "warnings": ["target has ...", "knee has ..."]}
+    with RunFolder.open(again) as opened:
+        opened.history.set_fact(facts.LATENCY, {"knee": 0.002, "target": 0.003})
+        opened.history.set_fact(facts.BENCH, bench)
+    found = dp.pick(again, {"params": 0.3}, network(), train, test, replace=True)
+    assert found.id != run.target.id  # so what was measured of the old one is forgotten
+    with RunFolder.open(again, read_only=True) as opened:
+        assert opened.history.get_fact(facts.LATENCY) == {"knee": 0.002}
+        kept = opened.history.get_fact(facts.BENCH)
+    assert kept == {"networks": {"knee": timings}, "warnings": ["knee has ..."]}
+    assert found.role == "target" and found.params <= 0.3 * run.original.params
     assert dp.resume(again, network(), train, test).target.id == found.id
 
 

@@ -98,7 +98,7 @@ def pick_one(
     if not limits:
         raise InputError("say what the network may cost or err: for example flops=40%")
     if not run.history.get_fact(facts.FINISHED):
-        raise RunError(f"{run.path} is not finished; go on with `deeppruning resume {run.path}`, then pick")
+        raise RunError(f"{run.path} is not finished; go on with `{command('resume', run.path)}`, then pick")
     known = run.history.get_fact(facts.TARGET)
     if known is not None and known["id"] is not None and known["asked"] != str(limits) and not replace:
         raise RunError(
