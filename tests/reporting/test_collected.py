@@ -197,6 +197,17 @@ def test_time_left_is_that_of_the_epochs_once_picks_are_tuned(tmp_path):
     assert collect(path)["progress"] is None  # nobody works on it
 
 
+def test_a_target_is_told_while_it_is_awaited_and_once_it_is_settled(tmp_path):
+    run_dir = make_run(tmp_path / "run", 2, target={"flops": "40%", "error": "+1%"})
+    waiting = collect(run_dir)["target"]
+    assert (waiting["asked"], waiting["met"]) == ("flops=40%, error=+1%", None)
+    settled = {"asked": "flops=40%, error=+1%", "id": None, "met": False, "note": "not met; the nearest is 3"}
+    with RunFolder.open(run_dir) as run:
+        run.history.set_fact("target", settled)
+    assert collect(run_dir)["target"] == settled
+    assert collect(make_run(tmp_path / "without"))["target"] is None
+
+
 def test_a_target_is_drawn_as_any_other_solution(tmp_path):
     path = make_run(tmp_path / "run")
     with RunFolder.open(path) as run:

@@ -57,7 +57,7 @@ def target_note(run_dir: Path) -> list[str]:
     """What became of the limits that were asked for, where there were any, as a line."""
     with RunFolder.open(run_dir, read_only=True) as run:
         known = run.history.get_fact(facts.TARGET)
-    return [] if known is None else [f"target {known['asked']}: {known['note']}"]
+    return [] if known is None else [facts.told_target(known["asked"], known["note"])]
 
 
 def _rows(kept: Mapping[str, Any], roles: tuple[str, ...] | None) -> list[NetworkRow]:
@@ -119,9 +119,10 @@ def _recommendation(run_dir: Path) -> Recommendation | None:
 
 
 def _next_commands(run_dir: Path, role: str) -> list[str]:
+    again = ("--replace",) if target_note(run_dir) else ()
     return [
         command("export", run_dir, "--solution", role, "--format", "onnx"),
         command("bench", run_dir),
-        f"{command('pick', run_dir, '--target', 'flops=40%')}  (or another limit)",
+        f"{command('pick', run_dir, '--target', 'flops=40%', *again)}  (or another limit)",
         f"{command('finetune', run_dir)} --candidate ID  (any other candidate)",
     ]

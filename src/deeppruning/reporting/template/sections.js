@@ -5,6 +5,8 @@ function drawHeader() {
   document.title = `${data.title}: ${data.status}`;
   byId("title").textContent = data.title;
   byId("verdict").textContent = data.verdict;
+  byId("asked").hidden = !data.target;
+  byId("asked").textContent = data.target ? `Target ${data.target.asked}: ${data.target.note}.` : "";
   const status = byId("status");
   const lost = page.lost ? " (no answer from the server)" : "";
   if (status.textContent !== data.status + lost) status.textContent = data.status + lost;
