@@ -194,7 +194,7 @@ def test_a_target_has_its_card_and_its_mark(at, width):
     page = at(width)
     assert text(page, '[data-card="target"] h3').split() == ["Target", "recommended"]
     assert text(page, "#verdict").startswith("Take target: it is what was asked for")
-    assert text(page, "#asked") == f"Target flops=40%: {TARGET['note']}."
+    assert text(page, "#asked") == f"Target flops=40%: {TARGET['note']}.".replace(" %", "\u00a0%")
     assert text(page, '[data-card="target"] .note') == "Keeps to flops=40%"
     assert page.locator('[data-pick="target"]').count() == 1
 
