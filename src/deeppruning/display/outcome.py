@@ -76,18 +76,22 @@ def _rows(kept: Mapping[str, Any], roles: tuple[str, ...] | None) -> list[Networ
 
 
 def keep_latencies(result: Result, original: nn.Module, example: torch.Tensor) -> None:
-    """Measure the four networks in turns, one input and one thread on the processor; the run keeps it."""
+    """Measure the networks in turns, one input and one thread on the processor; the run keeps it.
+
+    A candidate that holds several roles is one network, and has one speed.
+    """
     example = example.to(precision_of(original))
-    models = {ORIGINAL: original.cpu(), **{one.role: one.model.cpu() for one in result.solutions}}
+    models: dict[int | None, nn.Module] = {None: original.cpu()}
+    models |= {one.id: one.model.cpu() for one in result.solutions}
     with torch_threads(1):
         if _seconds_of_one(original, example) > _SLOW_SECONDS:
             return
         # In turns, so that a busy moment of the machine does not fall on one of them alone.
         turns = [
-            {name: measure_latency(model, example, runs=5) for name, model in models.items()}
-            for _ in range(5)
+            {id_: measure_latency(model, example, runs=5) for id_, model in models.items()} for _ in range(5)
         ]
-    medians = {name: float(np.median([turn[name] for turn in turns])) for name in models}
+    holders = {ORIGINAL: None, **{one.role: one.id for one in result.solutions}}
+    medians = {role: float(np.median([turn[id_] for turn in turns])) for role, id_ in holders.items()}
     with RunFolder.open(result.run_dir) as run:
         run.history.set_fact(facts.LATENCY, medians)
 
