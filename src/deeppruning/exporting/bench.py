@@ -48,7 +48,7 @@ def bench_run(
     spec: str | None = None,
     trust_run: bool = False,
 ) -> BenchFigures:
-    """Size, memory and latency of the original and the three picks, as JSON values.
+    """Size, memory and latency of the original, the picks and the target, as JSON values.
 
     `rounds` forward passes of each network in turn; by default up to 50, fewer where they are slow.
     onnxruntime is measured on the processor, where it is installed. `model`, `example_input`,
