@@ -90,7 +90,7 @@ def _forget_measured(run: RunFolder, role: str, id_: int) -> None:
     brief, bench = run.history.get_fact(facts.LATENCY), run.history.get_fact(facts.BENCH)
     if brief is not None:
         run.history.set_fact(facts.LATENCY, {name: one for name, one in brief.items() if name != role})
-    if bench is not None:
+    if isinstance(bench, dict) and isinstance(bench.get("networks"), dict):
         networks = {name: one for name, one in bench["networks"].items() if name != role}
-        warnings = [line for line in bench["warnings"] if not line.startswith(f"{role} ")]
+        warnings = [line for line in bench.get("warnings", ()) if not str(line).startswith(f"{role} ")]
         run.history.set_fact(facts.BENCH, {**bench, "networks": networks, "warnings": warnings})
