@@ -40,7 +40,19 @@ def test_what_people_write_is_read(text, field, value):
     assert getattr(limits, field) == pytest.approx(value)
     assert limits == Limits(**{field: getattr(limits, field)})
     name, _, written = text.partition("=")
-    assert Limits.of({name: written}) == limits == Limits.of(text)
+    assert Limits.of({name: written}) == limits == Limits.of(text) == Limits.of(limits.to_table())
+
+
+def test_sizes_are_told_in_the_unit_that_suits_them():
+    told = {
+        "1MB": "1MB",
+        "200kB": "200kB",
+        "1.5MB": "1.5MB",
+        "4096": "4.096kB",
+        "123456789": "123456789B",
+        "1MiB": "1048576B",
+    }
+    assert {text: Limits.of({"size": text}).to_table()["size"] for text in told} == told
 
 
 def test_several_at_once_and_numbers_from_python():

@@ -192,11 +192,14 @@ def pick(
     with RunFolder.open(run_dir) as run:
         check_same_network(run, model)
         own = Limits.of(run.config.get("target"))
+        search = SearchConfig.of_run(run.config["search"])
+        # Of fewer images the run's own sample may not be had.
+        variant = "set-aside" if limits.bounds_error and not own.bounds_error else ""
         setup = Setup(
             model=model,
             train=train,
             test=test,
-            search=SearchConfig.of_run(run.config["search"]),
+            search=changed(search, sample=None) if variant else search,
             finetune=None if task else FinetuneConfig.from_table(run.config["finetune"]),
             workers=1,
             device=device or run.config["run"]["device"],
@@ -208,7 +211,6 @@ def pick(
             observer=observer,
             target=limits if limits.bounds_error else own,  # images that the run has set aside stay so
         )
-        variant = "set-aside" if limits.bounds_error and not own.bounds_error else ""
         job = setup.job()
         with job.backend, watched(job, progress) as shown:
             solution = pick_one(shown, run, limits, variant=variant, replace=replace)

@@ -4,7 +4,7 @@
 >>> limits.flops, limits.size, limits.worse
 (0.4, 1000000.0, 0.01)
 >>> str(limits)
-'flops=40%, size=1000000B, error=+1%'
+'flops=40%, size=1MB, error=+1%'
 >>> Limits.parse(["flops=140%"])
 Traceback (most recent call last):
     ...
@@ -197,4 +197,10 @@ def _shown(name: str, value: float | None) -> str:
         return f"{'+' if name == 'worse' else ''}{100 * value:.12g}%"
     if value <= 1:
         return f"{100 * value:.12g}%"
-    return f"{value:.15g}{'B' if name == 'size' else ''}"
+    if name != "size":
+        return f"{value:.15g}"
+    for unit in ("MB", "kB"):  # the larger one, where the number is read back as it is
+        times = value / _BYTES[unit.lower()]
+        if times >= 1 and float(f"{times:.6g}") * _BYTES[unit.lower()] == value:
+            return f"{times:.6g}{unit}"
+    return f"{value:.15g}B"

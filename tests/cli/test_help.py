@@ -24,7 +24,7 @@ def command_of(name: str) -> click.Command:
     return command
 
 
-@pytest.mark.parametrize("name", ["prune", "compare", "train", "evaluate", "finetune", "resume"])
+@pytest.mark.parametrize("name", ["prune", "compare", "train", "evaluate", "finetune", "pick", "resume"])
 def test_every_option_of_a_long_help_stands_under_a_heading(name: str) -> None:
     command = command_of(name)
     assert isinstance(command, GroupedCommand)
@@ -33,6 +33,7 @@ def test_every_option_of_a_long_help_stands_under_a_heading(name: str) -> None:
     said = CliRunner().invoke(cli, [name, "--help"]).stdout
     shown = [line[:-1] for line in said.splitlines() if re.fullmatch(r"[A-Z][a-z -]+:", line)]
     assert shown == [heading for heading in ORDER if heading in shown] + ["Other options"]
+    assert said.split("\nOther options:\n")[1].strip() == "-h, --help  Show this message and exit."
     # Nothing is lost on the way, and nothing said twice.
     listed = re.findall(r"^  (--[\w-]+)", said[said.index(f"\n{shown[0]}:") :], re.MULTILINE)
     flags = [next(flag for flag in option.opts if flag.startswith("--")) for option in options]
@@ -62,6 +63,7 @@ def completed(*words: str) -> list[str]:
         (("prune", "resnet20", "--weights", ""), ["<file>"]),
         (("compare", "resnet20", "--methods", "l1,thi"), ["l1,thinet", "l1,thinet+refit"]),
         (("export", "runs/thin", "--format", "o"), ["onnx"]),
+        (("export", "runs/thin", "--solution", "t"), ["target"]),
         (("export", ""), ["<dir>"]),
         (("resume", "runs/thin", "--model", "vgg"), ["vgg16", "vgg19"]),
         (("data", "mn"), ["mnist"]),

@@ -75,6 +75,15 @@ def test_uneven_data_is_pruned_from_the_command_line_and_told(home: Path, tmp_pa
     (tmp_path / "run" / "knee.safetensors").unlink()
     assert "knee" in call("resume", tmp_path / "run").stdout
     assert (tmp_path / "run" / "knee.safetensors").is_file()
+    # Without the images that an error is checked on there are not 60 balanced ones any more.
+    assert "met by candidate" in call("pick", tmp_path / "run", "--target", "error=+100%").stdout
+
+
+def test_the_sample_is_taken_from_what_is_not_set_aside(home: Path, tmp_path: Path) -> None:
+    given = (f"{home}/nets.py:tiny", "--data", home / "uneven.npz", "--train-epochs", 0, *QUICK)
+    said = call("prune", *given, "--target", "error=+100%", "--out", tmp_path / "run").stdout
+    assert "the sample has 54 images, 18 of each class: the smallest class, '1', has no more" in said
+    assert (tmp_path / "run" / "target.safetensors").is_file()
 
 
 def test_from_python_it_is_a_warning_and_the_usual_options_stay_usual(home: Path, tmp_path: Path) -> None:

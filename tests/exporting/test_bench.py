@@ -1,6 +1,7 @@
 """The networks of a run measured side by side: every figure there, and the right warnings."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,17 @@ def test_json_has_the_sizes(own_run: Path) -> None:
     assert light["params"] == facts["solution/light"]["params"]
     assert light["file_bytes"] == (own_run / "light.safetensors").stat().st_size
     assert 4 * light["params"] < light["peak_memory_bytes"] < original["peak_memory_bytes"]
+
+
+def test_a_candidate_that_holds_two_roles_is_measured_once(own_run: Path, tmp_path: Path) -> None:
+    both = tmp_path / "run"
+    shutil.copytree(own_run, both)
+    shutil.copy(both / "light.safetensors", both / "target.safetensors")
+    with RunFolder.open(both) as run:
+        run.history.set_fact("solution/target", run.history.get_fact("solution/light"))
+    networks = bench_run(both, batches=[1], rounds=3, trust_run=True)["networks"]
+    assert networks["light"]["latency_ms"] == networks["target"]["latency_ms"]
+    assert networks["light"]["latency_ms"] != networks["original"]["latency_ms"]
 
 
 def test_a_run_at_work_is_left_alone(own_run: Path) -> None:

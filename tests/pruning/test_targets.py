@@ -55,6 +55,7 @@ def test_the_target_is_a_fourth_solution_within_its_limit_and_near_it(run):
         known = opened.history.get_fact(facts.TARGET)
     assert known["met"] is True and known["id"] == target.id and known["asked"] == "flops=40%"
     assert known["note"].startswith(f"met by candidate {target.id}: flops ")
+    assert f"\ntarget flops=40%: {known['note']}\n" in repr(run)
 
 
 def test_it_is_the_best_by_score_of_all_candidates_within(run):
@@ -113,12 +114,22 @@ def test_pick_chooses_afterwards_and_replaces_only_when_told(run, tmp_path):
     shutil.copytree(run.run_dir, again)
     with pytest.raises(RunError, match=r"has a target already, flops=40%; replace it with --replace"):
         dp.pick(again, {"params": 0.6}, network(), train, test)
-    told = r"not met; the nearest is candidate \d+: flops .* \(asked: at most 20\)"
+    told = r"target flops=20: not met; the nearest is candidate \d+: flops .* \(asked: at most 20\)"
     with pytest.raises(RunError, match=told):
         dp.pick(again, {"flops": 20}, network(), train, test, replace=True)
     assert (again / "target.safetensors").read_bytes() == run.target.path.read_bytes()
-    found = dp.pick(again, {"params": 0.6}, network(), train, test, replace=True)
-    assert found.role == "target" and found.params <= 0.6 * run.original.params
+    timings = {"latency_ms": {"PyTorch, batch 1": {"median": 2.0, "spread": 0.1}}}
+    bench = {"networks": {"knee": timings, "target": timings}, "warnings": ["target has ...", "knee has ..."]}
+    with RunFolder.open(again) as opened:
+        opened.history.set_fact(facts.LATENCY, {"knee": 0.002, "target": 0.003})
+        opened.history.set_fact(facts.BENCH, bench)
+    found = dp.pick(again, {"params": 0.3}, network(), train, test, replace=True)
+    assert found.id != run.target.id  # so what was measured of the old one is forgotten
+    with RunFolder.open(again, read_only=True) as opened:
+        assert opened.history.get_fact(facts.LATENCY) == {"knee": 0.002}
+        kept = opened.history.get_fact(facts.BENCH)
+    assert kept == {"networks": {"knee": timings}, "warnings": ["knee has ..."]}
+    assert found.role == "target" and found.params <= 0.3 * run.original.params
     assert dp.resume(again, network(), train, test).target.id == found.id
 
 
@@ -129,6 +140,8 @@ def test_a_target_that_cannot_be_met_says_how_near_it_came(tmp_path):
     nearest = min(one.flops for one in result.candidates)
     with pytest.raises(RunError, match=rf"not met; the nearest is candidate \d+: flops {nearest:,} "):
         _ = result.target
+    for shown in (repr(result), result._repr_html_()):
+        assert shown.count("target flops=20: not met; the nearest is") == 1 and "failed" not in shown
     with pytest.raises(RunError, match="no target network: not met"):
         _ = dp.resume(tmp_path / "run", network(), train, test).target
 

@@ -47,7 +47,7 @@ def test_a_section_that_is_a_table_is_shown_as_text(open_page, tmp_path):
 
 
 def test_cards_and_verdict_are_shown(page):
-    assert text(page, "#verdict").startswith("Take heavy: it saves 10.0 % of the FLOPs for 1.00 points less")
+    assert text(page, "#verdict").startswith("Take heavy: it saves 10.0\u00a0% of the FLOPs for 1.00")
     cards = page.locator("[data-card]")
     assert [cards.nth(place).get_attribute("data-card") for place in range(4)] == [
         "original",

@@ -23,6 +23,7 @@ BENCH = {
     "advice": "try a larger batch",
     "noisy": True,
 }
+TARGET = {"asked": "flops=40%", "id": 13, "met": True, "note": "met by candidate 13: <b>flops</b> 38.0 %"}
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,7 @@ def address(tmp_path_factory):
         run.history.set_fact("test_images", 360)
         light = run.history.get_fact("solution/light")
         run.history.set_fact("solution/target", {**light, "id": 13, "test_error": 0.15})
+        run.history.set_fact("target", TARGET)
         run.history.set_fact("versions", {"python": "3.11.7", "torch": "2.13.0", "processor": "a fast one"})
     return save_page(path).as_uri()
 
@@ -192,6 +194,8 @@ def test_a_target_has_its_card_and_its_mark(at, width):
     page = at(width)
     assert text(page, '[data-card="target"] h3').split() == ["Target", "recommended"]
     assert text(page, "#verdict").startswith("Take target: it is what was asked for")
+    assert text(page, "#asked") == f"Target flops=40%: {TARGET['note']}.".replace(" %", "\u00a0%")
+    assert text(page, '[data-card="target"] .note') == "Keeps to flops=40%"
     assert page.locator('[data-pick="target"]').count() == 1
 
 

@@ -7,7 +7,7 @@ from deeppruning.errors import RunError
 from deeppruning.genome import pack_genome
 from deeppruning.reporting import write_report
 from deeppruning.reporting.data import collect
-from deeppruning.reporting.plots import population
+from deeppruning.reporting.plots import LETTER, finetuning, layers, population
 from deeppruning.reporting.sections.candidates import _candidate
 from deeppruning.reporting.words import in_use
 from deeppruning.runs import EpochRow, Evaluation, RunFolder
@@ -195,6 +195,27 @@ def test_time_left_is_that_of_the_epochs_once_picks_are_tuned(tmp_path):
         # Three picks share eight workers: three at once, 13 of 15 epochs to go.
         assert collect(path)["progress"] == {"what": "epochs", "done": 2, "of": 15, "seconds_left": 26.0}
     assert collect(path)["progress"] is None  # nobody works on it
+
+
+def test_a_target_is_told_while_it_is_awaited_and_once_it_is_settled(tmp_path):
+    run_dir = make_run(tmp_path / "run", 2, target={"flops": "40%", "error": "+1%"})
+    waiting = collect(run_dir)["target"]
+    assert (waiting["asked"], waiting["met"]) == ("flops=40%, error=+1%", None)
+    settled = {"asked": "flops=40%, error=+1%", "id": None, "met": False, "note": "not met; the nearest is 3"}
+    with RunFolder.open(run_dir) as run:
+        run.history.set_fact("target", settled)
+    assert collect(run_dir)["target"] == settled
+    assert collect(make_run(tmp_path / "without"))["target"] is None
+
+
+def test_names_of_curves_stay_in_the_picture_and_no_letter_is_one_that_fonts_lack(tmp_path):
+    data = collect(make_run(tmp_path / "run"))
+    data["curves"][0]["roles"] = ["heavy", "knee", "light", "target"]
+    data["candidates"][14]["widths"][0] = 0  # gone with its branch
+    drawn = finetuning(data)
+    names = [one for one in drawn.parts if getattr(one, "text", "").startswith("heavy, knee")]
+    assert len(names) == 1 and names[0].x + LETTER * len(names[0].text) <= drawn.width
+    assert all(getattr(one, "text", "").isascii() for one in layers(data).parts)
 
 
 def test_a_target_is_drawn_as_any_other_solution(tmp_path):

@@ -160,7 +160,9 @@ class TestBrowser:
         page.close()
 
     def test_parents_are_chosen_by_a_click(self, browser, data, tmp_path):
-        page = self.open(browser, data, tmp_path)
+        rows = list(data["candidates"])
+        rows[1] = {**rows[1], "operator": "l1, 1 units less"}  # as runs record it
+        page = self.open(browser, {**data, "candidates": rows}, tmp_path)
         child = next(one for one in data["candidates"] if len(one["parents"]) == 2 and one["status"] == "ok")
         first, second = child["parents"]
         page.select_option("#candidate", str(child["id"]))
@@ -171,7 +173,7 @@ class TestBrowser:
         page.select_option("#candidate", "0")
         assert "the original, nothing cut" in page.locator("#details").inner_text()
         page.select_option("#candidate", "1")
-        assert "seed: l1" in page.locator("#details").inner_text()
+        assert "seed: l1, 1 unit less" in page.locator("#details").inner_text()
         assert page.problems == []
         page.close()
 

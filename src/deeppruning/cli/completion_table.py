@@ -16,7 +16,7 @@ from deeppruning.cli.main import COMMANDS
 from deeppruning.comparison import METHODS
 from deeppruning.data.known import KNOWN
 from deeppruning.models import list_models
-from deeppruning.roles import NETWORKS
+from deeppruning.roles import ORIGINAL, SOLUTIONS
 
 _KINDS = {"model": NAMES, "data": NAMES, "methods": LIST, "device": CHOICES, "solution": CHOICES}
 _FOLDERS = ("run", "match", "out", "data_dir")
@@ -31,7 +31,7 @@ def completion_table() -> dict[str, Any]:
             "data": list(KNOWN),
             "methods": ["all", *METHODS],
             "device": ["auto", "cpu", "cuda", "mps"],
-            "solution": list(NETWORKS),
+            "solution": [ORIGINAL, *SOLUTIONS],
         },
         "commands": {
             name: [_row(name, parameter) for parameter in getattr(module, name).params]

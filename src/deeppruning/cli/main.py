@@ -18,7 +18,7 @@ COMMANDS: dict[str, str] = {
     "demo": "See it work: train, prune and compare a small network in a few minutes.",
     "train": "Train a network from the zoo or your own.",
     "evaluate": "Print the test error of a network.",
-    "prune": "Search for thin versions of a network and fine-tune the three best.",
+    "prune": "Search for thin versions of a network and fine-tune the best.",
     "resume": "Go on with a run that was stopped.",
     "pick": "Choose the candidate of a run that meets limits, without searching again.",
     "finetune": "Fine-tune any candidate of a run.",

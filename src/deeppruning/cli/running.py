@@ -19,9 +19,11 @@ from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError, RunError
 from deeppruning.limits import Limits
 from deeppruning.pruning.result import Result
-from deeppruning.pruning.setup import Setup, settle_sample
+from deeppruning.pruning.setup import Setup, set_aside, settle_sample
 from deeppruning.runs.folder import CONFIG
 from deeppruning.training.evaluate import outputs_on
+
+NO_LIMITS = Limits()
 
 
 @contextmanager
@@ -52,6 +54,7 @@ def check_untrained(
     choice: BackendChoice,
     backend: Backend | None,
     device: str,
+    target: Limits,
 ) -> None:
     """Refuse, before hours go into its training, all that `start` would refuse of a trained network."""
     with torch.random.fork_rng():
@@ -67,6 +70,7 @@ def check_untrained(
             backend=backend,
             candidate_timeout=choice.local_timeout(),
             objective=loaded.objective,
+            target=target,
         )
         setup.check_patterns(setup.job().context.graph)
         outputs_on(loaded.network, loaded.splits.test.subset(torch.arange(1)))
@@ -81,11 +85,12 @@ def start(
     run_table: dict[str, Any],
     *,
     backend: Backend | None = None,
-    target: Limits | None = None,
+    target: Limits = NO_LIMITS,
 ) -> Result:
     """Begin a run in a new folder and see it through; `run_table` says where it runs, for its config."""
     progress.say(loaded.normalization_line)
-    search, note = settle_sample(search, loaded.splits.train)
+    trained_on, _ = set_aside(loaded.splits.train, target, search.seed)
+    search, note = settle_sample(search, trained_on)
     if note:
         progress.say(note)
     with progress:

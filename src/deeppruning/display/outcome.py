@@ -57,7 +57,7 @@ def target_note(run_dir: Path) -> list[str]:
     """What became of the limits that were asked for, where there were any, as a line."""
     with RunFolder.open(run_dir, read_only=True) as run:
         known = run.history.get_fact(facts.TARGET)
-    return [] if known is None else [f"target {known['asked']}: {known['note']}"]
+    return [] if known is None else [facts.told_target(known["asked"], known["note"])]
 
 
 def _rows(kept: Mapping[str, Any], roles: tuple[str, ...] | None) -> list[NetworkRow]:
@@ -76,18 +76,22 @@ def _rows(kept: Mapping[str, Any], roles: tuple[str, ...] | None) -> list[Networ
 
 
 def keep_latencies(result: Result, original: nn.Module, example: torch.Tensor) -> None:
-    """Measure the four networks in turns, one input and one thread on the processor; the run keeps it."""
+    """Measure the networks in turns, one input and one thread on the processor; the run keeps it.
+
+    A candidate that holds several roles is one network, and has one speed.
+    """
     example = example.to(precision_of(original))
-    models = {ORIGINAL: original.cpu(), **{one.role: one.model.cpu() for one in result.solutions}}
+    models: dict[int | None, nn.Module] = {None: original.cpu()}
+    models |= {one.id: one.model.cpu() for one in result.solutions}
     with torch_threads(1):
         if _seconds_of_one(original, example) > _SLOW_SECONDS:
             return
         # In turns, so that a busy moment of the machine does not fall on one of them alone.
         turns = [
-            {name: measure_latency(model, example, runs=5) for name, model in models.items()}
-            for _ in range(5)
+            {id_: measure_latency(model, example, runs=5) for id_, model in models.items()} for _ in range(5)
         ]
-    medians = {name: float(np.median([turn[name] for turn in turns])) for name in models}
+    holders = {ORIGINAL: None, **{one.role: one.id for one in result.solutions}}
+    medians = {role: float(np.median([turn[id_] for turn in turns])) for role, id_ in holders.items()}
     with RunFolder.open(result.run_dir) as run:
         run.history.set_fact(facts.LATENCY, medians)
 
@@ -119,9 +123,10 @@ def _recommendation(run_dir: Path) -> Recommendation | None:
 
 
 def _next_commands(run_dir: Path, role: str) -> list[str]:
+    again = ("--replace",) if target_note(run_dir) else ()
     return [
         command("export", run_dir, "--solution", role, "--format", "onnx"),
         command("bench", run_dir),
-        f"{command('pick', run_dir, '--target', 'flops=40%')}  (or another limit)",
+        f"{command('pick', run_dir, '--target', 'flops=40%', *again)}  (or another limit)",
         f"{command('finetune', run_dir)} --candidate ID  (any other candidate)",
     ]

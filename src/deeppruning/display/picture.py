@@ -29,11 +29,16 @@ from deeppruning.pruning.events import (
     Started,
     TargetSettled,
 )
-from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS
+from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS, TARGET
 
 _PLOT_COLUMNS, _PLOT_ROWS = 60, 12
 _ROWS_BESIDE_PLOT = 15  # progress, nodes, archive, picks, axis and the shell's prompt
-_COLOURS = {MARKS[HEAVY]: "bold green", MARKS[KNEE]: "bold yellow", MARKS[LIGHT]: "bold cyan"}
+_COLOURS = {
+    MARKS[HEAVY]: "bold green",
+    MARKS[KNEE]: "bold yellow",
+    MARKS[LIGHT]: "bold cyan",
+    MARKS[TARGET]: "bold magenta",
+}
 
 
 class LiveProgress(PlainProgress):
@@ -83,7 +88,7 @@ class LiveProgress(PlainProgress):
         """What is on the screen now."""
         state = self.state
         parts: list[RenderableType] = [self._headline()]
-        if state.picks:
+        if state.picks or state.epochs:
             parts.append(self._picks())
         rows = min(_PLOT_ROWS, self._console.height - _ROWS_BESIDE_PLOT)
         columns = min(_PLOT_COLUMNS, self._console.width - 12)
@@ -107,17 +112,18 @@ class LiveProgress(PlainProgress):
         table = Table.grid(padding=(0, 2))
         for role, pick in self.state.picks.items():
             cells = [
-                Text(MARKS[role], _COLOURS[MARKS[role]]),
+                _mark(role),
                 Text(role),
                 Text(f"error {percent(pick.train_error)}"),
                 Text(f"FLOPs -{100 * self.state.saved(pick):.1f} %"),
             ]
             for roles, epoch in self.state.epochs.items():
                 if role in roles:
-                    test = epoch.report.test_error
-                    cells.append(Text(f"epoch {epoch.report.epoch}/{epoch.epochs}"))
-                    cells.append(Text("" if test is None else f"test error {100 * test:.2f} %"))
+                    cells += _tuned(epoch)
             table.add_row(*cells)
+        for roles, epoch in self.state.epochs.items():
+            if not self.state.picks.keys() & {*roles}:  # a target or a candidate that is none of the three
+                table.add_row(_mark(roles[0]), Text("+".join(roles)), Text(""), Text(""), *_tuned(epoch))
         return table
 
     def _plot(self, columns: int, rows: int) -> RenderableType:
@@ -126,3 +132,14 @@ class LiveProgress(PlainProgress):
         for mark, colour in _COLOURS.items():
             drawn.highlight_regex(rf"(?<![\w.]){mark}", colour)
         return Group(Text("error on the sample", "dim"), drawn)
+
+
+def _mark(role: str) -> Text:
+    return Text(MARKS[role], _COLOURS[MARKS[role]]) if role in MARKS else Text("")
+
+
+def _tuned(epoch: EpochDone) -> list[Text]:
+    """How far a fine-tuning is, as cells of the table."""
+    test = epoch.report.test_error
+    shown = "" if test is None else f"test error {100 * test:.2f} %"
+    return [Text(f"epoch {epoch.report.epoch}/{epoch.epochs}"), Text(shown)]

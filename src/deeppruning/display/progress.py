@@ -29,6 +29,7 @@ from deeppruning.pruning.events import (
     Started,
     TargetSettled,
 )
+from deeppruning.runs.facts import told_target
 from deeppruning.runs.records import Status
 
 
@@ -193,7 +194,7 @@ def saved_line(event: SolutionSaved) -> str:
 
 def target_line(event: TargetSettled) -> str:
     """What became of the limits that were asked for."""
-    return f"target {event.asked}: {event.note}"
+    return told_target(event.asked, event.note)
 
 
 def diverged_line(event: FinetuneDiverged) -> str:

@@ -129,7 +129,8 @@ def _find(run: RunFolder, name: str) -> Path:
         )
     if name == TARGET:
         raise RunError(
-            f"{run.path} has no target network; choose one: `deeppruning pick {run.path} --target flops=40%`"
+            f"{run.path} has no target network; "
+            f"choose one: `{command('pick', run.path, '--target', 'flops=40%')}`"
         )
     raise unknown("solution", name, (ORIGINAL, *saved))
 

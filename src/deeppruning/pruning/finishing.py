@@ -68,6 +68,7 @@ def save(job: Job, run: RunFolder, role: str, candidate: Candidate, tuned: Tuned
         lr_factor=tuned.lr_factor,
     )
     save_solution(solution, graph, job.description)
+    _forget_measured(run, role, solution.id)
     figures: facts.SolutionFigures = {
         "id": solution.id,
         "train_error": solution.train_error,
@@ -79,3 +80,17 @@ def save(job: Job, run: RunFolder, role: str, candidate: Candidate, tuned: Tuned
     run.history.set_fact(facts.solution_fact(role), figures)
     job.observer(SolutionSaved(solution))
     return solution
+
+
+def _forget_measured(run: RunFolder, role: str, id_: int) -> None:
+    """What was measured of the network that held a role says nothing of another one that takes its place."""
+    before = run.history.get_fact(facts.solution_fact(role))
+    if before is None or before["id"] == id_:
+        return
+    brief, bench = run.history.get_fact(facts.LATENCY), run.history.get_fact(facts.BENCH)
+    if brief is not None:
+        run.history.set_fact(facts.LATENCY, {name: one for name, one in brief.items() if name != role})
+    if isinstance(bench, dict) and isinstance(bench.get("networks"), dict):
+        networks = {name: one for name, one in bench["networks"].items() if name != role}
+        warnings = [line for line in bench.get("warnings", ()) if not str(line).startswith(f"{role} ")]
+        run.history.set_fact(facts.BENCH, {**bench, "networks": networks, "warnings": warnings})

@@ -19,7 +19,7 @@ from deeppruning.pruning.identity import check_example, check_inputs, check_opti
 from deeppruning.pruning.result import Original, Result
 from deeppruning.pruning.runner import search
 from deeppruning.pruning.solution import Solution
-from deeppruning.pruning.targeting import Targeting, read_target
+from deeppruning.pruning.targeting import Targeting, Unmet, read_target
 from deeppruning.pruning.task import Task
 from deeppruning.roles import ORIGINAL, TARGET, candidate_name
 from deeppruning.runs import facts
@@ -83,7 +83,13 @@ def execute(job: Job, run: RunFolder) -> Result:
         candidates=[one for one in run.history.candidates() if one.evaluation is not None],
         run_dir=run.path,
         yardstick=targeting.yardstick,
+        asked=_told_of_target(run),
     )
+
+
+def _told_of_target(run: RunFolder) -> str:
+    known = run.history.get_fact(facts.TARGET)
+    return "" if known is None else facts.told_target(known["asked"], known["note"])
 
 
 def pick_one(
@@ -98,21 +104,27 @@ def pick_one(
     if not limits:
         raise InputError("say what the network may cost or err: for example flops=40%")
     if not run.history.get_fact(facts.FINISHED):
-        raise RunError(f"{run.path} is not finished; go on with `deeppruning resume {run.path}`, then pick")
+        raise RunError(f"{run.path} is not finished; go on with `{command('resume', run.path)}`, then pick")
     known = run.history.get_fact(facts.TARGET)
     if known is not None and known["id"] is not None and known["asked"] != str(limits) and not replace:
         raise RunError(
             f"{run.path} has a target already, {known['asked']}; replace it with --replace (in Python: "
             "replace=True)"
         )
-    targeting = Targeting(job, run, limits, variant)
+    try:
+        return _picked(Targeting(job, run, limits, variant), run)
+    except Unmet as unmet:
+        raise Unmet(facts.told_target(str(limits), str(unmet))) from None
+
+
+def _picked(targeting: Targeting, run: RunFolder) -> Solution:
     choice = targeting.by_cost()
     if choice is not None:
         trained = targeting.finetune([choice.candidate]) if choice.met else {}
         return targeting.settle(choice, trained.get(choice.candidate.id))
     # The run's own picks tell of an error if they were trained without the images that it is checked on.
     picks = run.history.picks()
-    ids = set() if variant else set(picks[max(picks)].values())
+    ids = set() if targeting.variant else set(picks[max(picks)].values())
     return targeting.by_error(targeting.finetune(one for one in run.history.candidates() if one.id in ids))
 
 

@@ -42,6 +42,7 @@ class Result:
     candidates: list[Candidate] = field(repr=False)
     run_dir: Path
     yardstick: Yardstick | None = field(default=None, repr=False)  # what `best` tells costs by
+    asked: str = ""  # what became of a target, in words
     plot: Callable[[Path], str] | None = None  # draws the candidates of a run as SVG, for a notebook
 
     def __repr__(self) -> str:
@@ -139,8 +140,8 @@ class Result:
         return NetworkTable(rows, TEST_ERROR if tested else SEARCH_ERROR, share)
 
     def _remarks(self) -> list[str]:
-        failed = [f"{role} failed: {reason}" for role, reason in self.failed.items()]
-        return [*failed, f"run folder: {self.run_dir}"]
+        failed = [f"{role} failed: {reason}" for role, reason in self.failed.items() if role != TARGET]
+        return [*failed, *filter(None, [self.asked]), f"run folder: {self.run_dir}"]
 
     def _pick(self, role: str) -> Solution:
         if role in self.failed:

@@ -138,9 +138,7 @@ class Setup:
         if self.train is None:
             raise InputError("training data is needed: pass train, or a task of your own with example_input")
         train, test = _image_sets(self.train, self.test)
-        validation = None
-        if self.target.bounds_error:
-            train, validation = hold_out(train, SET_ASIDE, self.search.seed)
+        train, validation = set_aside(train, self.target, self.search.seed)
         self.search, self.sample_note = settle_sample(self.search, train)
         size = min(self.search.sample or USUAL_SAMPLE, len(train))
         return Classification(
@@ -191,6 +189,11 @@ class Setup:
                     {"mean": normalization.mean, "std": normalization.std}
                 )
         return described
+
+
+def set_aside(train: ImageSet, target: Limits, seed: int) -> tuple[ImageSet, ImageSet | None]:
+    """What is left to train on, and the images that an error limit is checked on, where there is one."""
+    return hold_out(train, SET_ASIDE, seed) if target.bounds_error else (train, None)
 
 
 def settle_sample(search: SearchConfig, train: ImageSet) -> tuple[SearchConfig, str]:

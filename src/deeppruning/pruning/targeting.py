@@ -59,7 +59,8 @@ class Targeting:
         if not choice.met:
             self._unmet(choice.candidate, figures)
         if not isinstance(found, Tuned):
-            keep_failed(self.job, self.run, TARGET, choice.candidate, str(found))
+            if not self.run.solution(TARGET).is_file():  # one that is there stays
+                keep_failed(self.job, self.run, TARGET, choice.candidate, str(found))
             raise Unmet(f"the fine-tuning of candidate {choice.candidate.id} failed: {found}")
         met = True
         if self.limits.bounds_error:
@@ -89,7 +90,8 @@ class Targeting:
             one = front[(good + bad) // 2]
             trained[one.id] = self.finetune([one])[one.id]
             errors[one.id] = self._error(one, trained[one.id])
-        chosen = front[good] if good >= 0 else min(front, key=lambda one: errors.get(one.id, math.inf))
+        tried = [one for one in front if one.id in errors]
+        chosen = front[good] if good >= 0 else min(tried, key=lambda one: errors[one.id])
         figures = {"error": errors[chosen.id]}
         found = trained[chosen.id]
         if good < 0 or not isinstance(found, Tuned):
@@ -171,6 +173,8 @@ def read_target(job: Job, run: RunFolder) -> Solution | str | None:
     path = run.solution(TARGET)
     candidate = next((one for one in run.history.candidates() if one.id == known["id"]), None)
     if kept is None or candidate is None or candidate.train_error is None or not path.is_file():
+        return None
+    if kept["id"] != candidate.id:  # killed while another took its place
         return None
     return Solution(
         role=TARGET,

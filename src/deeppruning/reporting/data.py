@@ -41,6 +41,7 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
         "original": with_evidence(ORIGINAL, kept.get(facts.ORIGINAL_FIGURES.key), kept),
         "test_images": kept.get(facts.TEST_IMAGES.key),
         "config": config,
+        "target": kept.get(facts.TARGET.key) or _awaited(config),
         "versions": kept.get(facts.VERSIONS.key, {}),
     }
     data = collect_sections(Source(run, kept, snapshot), about)
@@ -51,6 +52,15 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
     data["recommended"] = advice.role if advice else None
     data["verdict"] = advice.text if advice else verdict(data)
     return data
+
+
+def _awaited(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A target that was asked for and is not settled yet, in the form of the fact that will tell of it."""
+    limits = config.get("target")
+    if not isinstance(limits, Mapping) or not limits:
+        return None
+    asked = ", ".join(f"{name}={limit}" for name, limit in limits.items())
+    return {"asked": asked, "id": None, "met": None, "note": "chosen when the search is over"}
 
 
 def _title(config: Mapping[str, Any]) -> str:

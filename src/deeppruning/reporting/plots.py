@@ -15,6 +15,7 @@ from deeppruning.runs.folder import HISTORY
 RAMP = ("#aecbdb", "#7fa5d0", "#7b74bd", "#79429b", "#46115c")
 OTHER = "#3b4a8f"
 INK, MUTED, TRACK = "#1b2330", "#59636f", "#dde0e4"
+LETTER = 7.0  # dots that a letter takes, about
 
 
 def write_plots(run_dir: Path | str) -> list[Path]:
@@ -64,9 +65,9 @@ def population(data: Mapping[str, Any]) -> Drawing | None:
             row = by_id[picks[role]]
             x, y = frame.at(row[axis["key"]], row["error"])
             _marker(drawing, role, x, y)
-            left, top = _free_place(x, y, 7.0 * len(role), spots)
+            left, top = _free_place(x, y, LETTER * len(role), spots)
             drawing.text(left, top, role, color=INK)
-            spots += [(left + 7.0 * step, top) for step in range(len(role))]
+            spots += [(left + LETTER * step, top) for step in range(len(role))]
     _generation_key(drawing, last, (*ROLES, *(role for role in (TARGET,) if role in picks)))
     return drawing
 
@@ -154,10 +155,16 @@ def layers(data: Mapping[str, Any]) -> Drawing | None:
                 height = y.at(0) - y.at(value)
                 drawing.rectangle(left, y.at(0) - height, step - gap, height, color)
             if by_id[pick["id"]]["widths"][layer] == 0:  # gone with its branch
-                drawing.text(left + (step - gap) / 2, y.at(0) - 4, "×", color=MUTED, anchor="middle")
+                _cross(drawing, left + (step - gap) / 2, y.at(0) - 6)
         drawing.text(620, top - 14, f"{pick['role']}, candidate {pick['id']}", color=INK, anchor="end")
     drawing.text(620, drawing.height - 18, "Layer, first to last", color=MUTED, anchor="end")
     return drawing
+
+
+def _cross(drawing: Drawing, x: float, y: float) -> None:
+    # Not as a letter: fonts of pictures lack it.
+    for slope in (-3, 3):
+        drawing.line([(x - 3, y - slope), (x + 3, y + slope)], MUTED, 1.2)
 
 
 def finetuning(data: Mapping[str, Any]) -> Drawing | None:
@@ -169,18 +176,20 @@ def finetuning(data: Mapping[str, Any]) -> Drawing | None:
         return None
     base = (data["original"] or {}).get("test_error")
     drawing = Drawing(640, 420)
+    names = [", ".join(curve["roles"]) or curve["name"] for curve in data["curves"]]
+    right = min(540.0, 622 - LETTER * max(map(len, names)))
     text = percent if data["error_is_share"] else number
     frame = Frame(
-        Axis(1, max(2, *(row["epoch"] for row in rows)), 78, 540, number, label="Epoch", whole=True),
+        Axis(1, max(2, *(row["epoch"] for row in rows)), 78, right, number, label="Epoch", whole=True),
         Axis.over([*values, *([] if base is None else [base])], 360, 30, text, label="Error", zero=True),
     )
     draw_frame(drawing, frame)
     ends: list[tuple[float, str, str]] = []
     if base is not None:
         level = frame.y.at(base)
-        drawing.line([(70, level), (540, level)], COLORS[ORIGINAL], 1.2)
+        drawing.line([(70, level), (right, level)], COLORS[ORIGINAL], 1.2)
         ends.append((level, ORIGINAL, COLORS[ORIGINAL]))
-    for curve in data["curves"]:
+    for curve, name in zip(data["curves"], names, strict=True):
         color = COLORS.get(curve["roles"][0] if curve["roles"] else "", OTHER)
         for key, dash in keys.items():
             points = [frame.at(row["epoch"], row[key]) for row in curve["epochs"] if row[key] is not None]
@@ -189,11 +198,11 @@ def finetuning(data: Mapping[str, Any]) -> Drawing | None:
             if points and (key == "test_error" or base is None):
                 drawing.circle(*points[-1], 3, color)
         if points:
-            ends.append((points[-1][1], ", ".join(curve["roles"]) or curve["name"], color))
+            ends.append((points[-1][1], name, color))
     # From the bottom up, each name as high as its line ends or as the name below leaves room for.
     ceiling = frame.y.start + 14
     for level, name, color in sorted(ends, reverse=True):
         ceiling = min(level, ceiling - 14)
-        drawing.text(550, ceiling, name, color=color)
+        drawing.text(right + 10, ceiling, name, color=color)
     drawing.text(620, 405, "solid: test error; dashed: training error", size=11, color=MUTED, anchor="end")
     return drawing

@@ -171,6 +171,15 @@ _KNOWN: dict[str, Fact[Any]] = {
 }  # fmt: skip
 
 
+def told_target(asked: str, note: str) -> str:
+    """What became of limits, as a line for people.
+
+    >>> told_target("flops=40%", "met by candidate 9")
+    'target flops=40%: met by candidate 9'
+    """
+    return f"target {asked}: {note}"
+
+
 def solution_fact(role: str) -> Fact[SolutionFigures]:
     """What is known of the network in a role, which may be "candidate-17"."""
     return Fact(f"{_SOLUTION}{role}", _check_solution)

@@ -30,7 +30,7 @@ def bench(
     run: Path, batches: tuple[int, ...], runs: int | None, threads: int, device: str, as_json: bool,
     trust_run: bool, named_model: str | None,
 ) -> None:  # fmt: skip
-    """Measure the original and the three picks of RUN side by side.
+    """Measure the original, the picks and the target of RUN side by side.
 
     One forward pass of each in turn, many rounds, in PyTorch and (where installed) onnxruntime: a busy
     moment of the machine falls on all alike. Prints the median and half the distance between the

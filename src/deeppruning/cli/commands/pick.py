@@ -53,7 +53,7 @@ def pick(
         config = opened.config
     choose_device(device or config["run"]["device"])
     progress = make_progress(quiet=quiet, as_json=as_json)
-    again = command("pick", run, "--target", str(target).replace(" ", ""))
+    again = command("pick", run, "--target", str(target).replace(" ", ""), *(["--replace"] * replace))
     with resumable(run, again):
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:

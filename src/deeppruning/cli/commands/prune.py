@@ -104,7 +104,7 @@ def prune(
             epochs = TrainConfig().epochs if train_epochs is None else train_epochs
             TrainConfig(epochs=epochs)
             untrained = Inputs(model, None, data, options, objective=function, **given)
-            check_untrained(untrained, search, finetune, choice, backend, chosen_device)
+            check_untrained(untrained, search, finetune, choice, backend, chosen_device, target)
             weights = train_first(
                 context, out, progress, quiet=quiet, as_json=as_json, model=model, model_options=options,
                 data=data, epochs=epochs, seed=search.seed, device=chosen_device, **given,

@@ -41,7 +41,8 @@ class GroupedCommand(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*ORDER, _OTHER)}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None:
+            # Newer versions of click have a record for an argument, too, which the first line tells already.
+            if record is not None and isinstance(parameter, click.Option):
                 sections[heading_of(parameter)].append(record)
         for heading, records in sections.items():
             if records:

@@ -87,7 +87,7 @@ class Inputs:
         if "spec" not in model or "data" not in data:
             raise RunError(
                 f"{run.path} was started from Python, so its network and data are not written down; "
-                "go on with it there: deeppruning.resume(run_dir, model, train, test)"
+                "go on with it there: deeppruning.resume(run_dir, model, train, test), or finetune or pick"
             )
         place = weights or Path(model["weights"])
         if weights is None and not place.exists():

@@ -43,6 +43,7 @@ def target_option(*, required: bool = False) -> Callable[[Command], Command]:
             metavar="NAME=LIMIT",
             callback=lambda context, parameter, texts: Limits.parse(texts),
             help="What the network may cost or err at most: flops=40%, params=100k, size=1MB, latency=5ms, "
-            "error=+1% (above the original's) or error=8%; several between commas, or repeated. [none]",
+            "error=+1% (above the original's) or error=8%; several between commas, or repeated."
+            + ("" if required else " [none]"),
         ),
     )

@@ -2,7 +2,7 @@
 
 const NOTES = {
   original: "The network as it was given", heavy: "Most accurate in the search", knee: "Best bargain of error and cost",
-  light: "Cheapest to run", target: "The best within what was asked for",
+  light: "Cheapest to run",
 };
 
 function drawCards() {
@@ -24,7 +24,7 @@ function card(one) {
   const known = SHAPES[one.role] ? one.role : "other";
   return html("article", { class: `card role-${known}`, "data-card": one.role },
     html("h3", {}, icon(one.role), roleLabel(one.role), one.role === data.recommended ? html("span", { class: "badge" }, "recommended") : null),
-    html("p", { class: "note" }, NOTES[one.role] || "Fine-tuned on request"),
+    html("p", { class: "note" }, one.role === "target" ? asked() : NOTES[one.role] || "Fine-tuned on request"),
     one.failure ? html("p", { class: "note failure" }, `${isOriginal ? "Its test" : "Fine-tuning"} failed: ${one.failure}`) : null,
     html("div", { class: "big" }, errorText(error, tested ? 2 : 1), html("small", {}, kindOfError(one, isOriginal, tested)), sureness(one)),
     kept === null ? null : html("div", { class: "meter", role: "img", "aria-label": `${share(kept)} of the FLOPs left` },
@@ -33,6 +33,13 @@ function card(one) {
     isOriginal || missing(one.id) ? null : html("button", { type: "button", "data-key": "card " + one.role,
       onclick: () => { page.state.network = one.role; choose(one.id, true); } }, `Show candidate ${one.id}`),
     takeIt(one.role));
+}
+
+// What the target was to keep to, and whether it does.
+function asked() {
+  const { target } = page.data;
+  if (!target) return "The best within what was asked for";
+  return target.met ? `Keeps to ${target.asked}` : `Misses ${target.asked}`;
 }
 
 const kindOfError = (one, isOriginal, tested) => (tested ? (isOriginal ? "test error" : "test error, fine-tuned")

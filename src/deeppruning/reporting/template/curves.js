@@ -3,6 +3,8 @@
 SECTIONS.push({ draw: drawCurves, resize: drawCurves, filled: true });
 
 const curveName = (curve) => (curve.roles.length ? curve.roles.join(", ") : curve.id === null ? curve.name : "#" + curve.id);
+// Room is scarce beside the plot: of many roles the first is named, and how many more there are.
+const curveLabel = (curve) => (curve.roles.length > 2 ? `${curve.roles[0]} +${curve.roles.length - 1}` : curveName(curve));
 const curveColor = (curve) => `var(--${SHAPES[curve.roles[0]] ? curve.roles[0] : "accent"})`;
 
 function drawCurves() {
@@ -22,7 +24,7 @@ function drawCurves() {
   const style = getComputedStyle(holder);
   const width = Math.max(260, holder.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight));
   const height = Math.round(Math.max(260, Math.min(380, width * 0.45)));
-  const box = { left: 52, right: width - 76, top: 42, bottom: height - 48 };
+  const box = { left: 52, right: width - Math.max(76, 10 + 7.5 * Math.max(...data.curves.map((curve) => curveLabel(curve).length))), top: 42, bottom: height - 48 };
   const y = page.state.logError ? logExtent(values) : extent(values, true);
   const x = { low: 1, high: Math.max(2, ...rows.map((row) => row.epoch)), whole: true, text: String };
   x.at = scale(x.low, x.high, box.left + 8, box.right);
@@ -75,7 +77,7 @@ function endLabels(base, x, y, box) {
   const ends = page.data.curves.map((curve) => {
     const key = curve.epochs.some((row) => !missing(row.test_error)) ? "test_error" : "train_error";
     const last = curve.epochs.filter((row) => !missing(row[key])).at(-1);
-    return last ? { text: curveName(curve), color: curveColor(curve), want: y.at(last[key]) } : null;
+    return last ? { text: curveLabel(curve), color: curveColor(curve), want: y.at(last[key]) } : null;
   }).filter(Boolean);
   if (base !== null) ends.push({ text: "original", color: "var(--original)", want: y.at(base) });
   ends.sort((a, b) => a.want - b.want);

@@ -1,10 +1,15 @@
 // Everything of the page that is words and numbers: header, details, tables, options.
 
+// A number stays on the line of its unit.
+const unbroken = (text) => text.replace(/(\d) (?=%|ms\b)/g, "$1\u00a0");
+
 function drawHeader() {
   const { data } = page;
   document.title = `${data.title}: ${data.status}`;
   byId("title").textContent = data.title;
-  byId("verdict").textContent = data.verdict;
+  byId("verdict").textContent = unbroken(data.verdict);
+  byId("asked").hidden = !data.target;
+  byId("asked").textContent = data.target ? unbroken(`Target ${data.target.asked}: ${data.target.note}.`) : "";
   const status = byId("status");
   const lost = page.lost ? " (no answer from the server)" : "";
   if (status.textContent !== data.status + lost) status.textContent = data.status + lost;

@@ -42,7 +42,7 @@ function describe(one) {
 const madeFrom = (one) => `${one.operator} ${one.parents.length > 1 ? "of" : "from"} `;
 function originOf(one) {
   if (one.parents.length) return madeFrom(one) + one.parents.join(" and ");
-  return one.operator === "original" ? "the original, nothing cut" : `seed: ${one.operator}`;
+  return one.operator === "original" ? "the original, nothing cut" : `seed: ${one.operator.replace(/\b1 units\b/, "1 unit")}`;
 }
 
 // What of a candidate is to be seen while a generation is looked at: all, a shadow, or nothing.
