@@ -50,7 +50,8 @@ $(BASE): pyproject.toml constraints.txt | $(BIN)/python
 $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev,ray]' || \
 	  { $(PIP) -e '.[dev]' && echo "no Ray for this Python: the cluster tests will be skipped"; }
-	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true  # on all cores, which pip does on one
+	@# What every process of a test loads, on all cores; the rest is compiled when it is used.
+	$(BIN)/python -m compileall -q -j 0 $(foreach package,torch numpy ray,$(VENV)/lib/python*/site-packages/$(package)) || true
 	touch $(BASE) $@
 
 clean:

@@ -119,11 +119,8 @@ class TestContract:
         assert [outcome.value for outcome in session.map([("a", lambda _: 8)])] == [8]
         assert set(collect(session, ((i, lambda _: 0) for i in range(5)))) == set(range(5))
 
-    def test_leaving_early_leaves_the_session_usable(self, session, request):
-        if "ray" in request.node.name and request.config.option.markexpr == "not slow":
-            pytest.skip(
-                "Ray has crashed the whole process once when tasks were cancelled: make test-all runs it"
-            )
+    @pytest.mark.slow_on_ray  # Ray has crashed the whole process once when tasks were cancelled
+    def test_leaving_early_leaves_the_session_usable(self, session):
         taken = []
 
         def items():
@@ -197,6 +194,7 @@ class TestContract:
         assert [found[key].attempts for key in range(4)] == [3, 2, 1, 1]
         assert [(tmp_path / str(key)).stat().st_size for key in range(4)] == [3, 2, 1, 1]
 
+    @pytest.mark.slow_on_ray
     def test_a_worker_that_hangs_or_is_stopped_costs_a_retry(self, make_remote, tmp_path):
         def hang(folder, item):
             with (folder / item).open("a") as log:
@@ -232,6 +230,7 @@ class TestContract:
         assert len(pids) == 2 and os.getpid() not in pids
         assert eventually(lambda: not any(alive(pid) for pid in pids))
 
+    @pytest.mark.slow_on_ray
     def test_what_cannot_be_sent_is_explained(self, make_remote):
         with pytest.raises(InputError, match="workers=1"):
             make_remote().open(lambda context, item: item, threading.Lock())
@@ -399,6 +398,7 @@ class TestPool:
         assert found.value == long
         assert found.attempts == 3  # stopped before the request, stopped in the answer, well
 
+    @pytest.mark.slow
     def test_time_in_which_this_process_slept_counts_against_nobody(self, tmp_path, monkeypatch):
         """The sleep of the machine or of the process shows as a jump of the clock."""
         looks = itertools.count()

@@ -104,6 +104,7 @@ def test_result_equals_the_local_one_though_a_node_is_lost_in_mid_run(cluster, t
     assert re.findall(r"candidate .*  on (\w+)", progress.said) == places != []
 
 
+@pytest.mark.slow
 def test_a_node_that_joins_is_used_and_one_that_is_lost_costs_a_retry(cluster, tmp_path):
     def hold(folder, item):
         import ray
@@ -310,6 +311,7 @@ class TestBadInput:
         with socket.create_server(("127.0.0.1", 0)) as server:
             yield server.getsockname()[1]
 
+    @pytest.mark.slow
     def test_addresses_where_there_is_no_ray(self, tmp_path, silent_port):
         """In a process of its own, because this one may be connected."""
         pytest.importorskip("ray")

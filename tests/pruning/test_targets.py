@@ -166,6 +166,7 @@ def test_an_error_out_of_reach_leaves_the_three_picks(tmp_path):
     assert len(result.solutions) == 3
 
 
+@pytest.mark.slow  # test_runs_old.py picks from one that was finished long ago
 def test_a_run_of_the_papers_search_is_picked_from_by_cost_and_by_error(tmp_path):
     train, test = digits()
     common = {"search": quick_search(), "finetune": quick_finetune(epochs=1), "workers": 1}
