@@ -26,14 +26,6 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long on a cluster only is marked as slow there."""
-    for item in items:
-        if item.get_closest_marker("slow_on_ray") and item.get_closest_marker("ray"):
-            item.add_marker(pytest.mark.slow)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def own_state_folder() -> Iterator[None]:
     """An empty state folder, seen by every process that a test starts."""

@@ -61,7 +61,8 @@ def ray_cluster():
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.ray] if name == "ray" else []) for name in PLACES],
+    # On a cluster all of it takes a minute; test_ray.py has what is most likely to break there.
+    params=[pytest.param(n, marks=[pytest.mark.ray, pytest.mark.slow] if n == "ray" else []) for n in PLACES],
 )
 def make_backend(request):
     if request.param == "ray":
@@ -119,7 +120,6 @@ class TestContract:
         assert [outcome.value for outcome in session.map([("a", lambda _: 8)])] == [8]
         assert set(collect(session, ((i, lambda _: 0) for i in range(5)))) == set(range(5))
 
-    @pytest.mark.slow_on_ray  # Ray has crashed the whole process once when tasks were cancelled
     def test_leaving_early_leaves_the_session_usable(self, session):
         taken = []
 
@@ -194,7 +194,6 @@ class TestContract:
         assert [found[key].attempts for key in range(4)] == [3, 2, 1, 1]
         assert [(tmp_path / str(key)).stat().st_size for key in range(4)] == [3, 2, 1, 1]
 
-    @pytest.mark.slow_on_ray
     def test_a_worker_that_hangs_or_is_stopped_costs_a_retry(self, make_remote, tmp_path):
         def hang(folder, item):
             with (folder / item).open("a") as log:
@@ -230,7 +229,6 @@ class TestContract:
         assert len(pids) == 2 and os.getpid() not in pids
         assert eventually(lambda: not any(alive(pid) for pid in pids))
 
-    @pytest.mark.slow_on_ray
     def test_what_cannot_be_sent_is_explained(self, make_remote):
         with pytest.raises(InputError, match="workers=1"):
             make_remote().open(lambda context, item: item, threading.Lock())

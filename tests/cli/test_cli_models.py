@@ -22,6 +22,7 @@ from deeppruning.errors import InputError
 from deeppruning.models import create_model, list_models
 
 
+@pytest.mark.slow  # the same figures as in JSON, below
 def test_models_prints_a_row_for_each_network():
     result = CliRunner().invoke(cli, ["models"], env={"COLUMNS": "80"})
     assert result.exit_code == 0

@@ -70,7 +70,10 @@ def targets_of(problem: Problem) -> list[Target]:
 Proposed = tuple[Problem, list[Network]]
 
 
-@pytest.fixture(scope="module", params=NAMES)
+QUICK = [pytest.param(name, marks=[pytest.mark.slow] * (name != "guided")) for name in NAMES]
+
+
+@pytest.fixture(scope="module", params=QUICK)
 def proposed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Proposed:
     """What each method proposes, and the problem it was asked about."""
     if METHODS[request.param].needs:
@@ -219,6 +222,7 @@ def test_matched_to_a_guided_run(run: Path) -> None:
     assert Comparison.from_table(json.loads(json.dumps(found.to_table()))).searches == found.searches
 
 
+@pytest.mark.slow  # test_comparing.py stops the others
 def test_stopped_anywhere_it_goes_on_to_the_same_rows(tmp_path: Path) -> None:
     def rows(folder: Path, stops: int) -> list[Any]:
         events = 0

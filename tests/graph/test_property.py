@@ -19,7 +19,7 @@ from graph_networks import NETWORKS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SHARES = {"light": 0.3, "heavy": 0.85, "nearly empty": 0.0, "all ones": 1.0}
+SHARES = {"light": 0.3, "nearly empty": 0.0, "all ones": 1.0}
 
 
 def genomes(graph: ChannelGraph) -> dict[str, np.ndarray]:

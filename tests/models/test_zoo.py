@@ -16,6 +16,9 @@ from deeppruning.models.resnet import PadShortcut
 from deeppruning.training.weights import load_weights, read_state_dict
 
 ALL = list_models()
+# Deeper ones of families that shallower ones stand for.
+DEEP = ("resnet44", "resnet56", "resnet110", "densenet100", "vgg19")
+EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name in DEEP)) for name in ALL]
 SHARED_WEIGHTS = Path(__file__).parents[3] / "shared" / "weights"
 needs_weights = pytest.mark.skipif(not SHARED_WEIGHTS.is_dir(), reason="no ../shared/weights here")
 
@@ -42,7 +45,7 @@ def test_the_zoo_holds_the_promised_networks():
     assert ALL.index("resnet20") < ALL.index("resnet110")
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize(("classes", "channels", "side"), [(10, 3, 32), (7, 1, 28), (7, 3, 8), (10, 1, 8)])
 def test_one_logit_a_class(name, classes, channels, side):
     model = create_model(name, num_classes=classes, in_channels=channels, image_size=side).eval()
@@ -52,7 +55,7 @@ def test_one_logit_a_class(name, classes, channels, side):
     assert bool(logits.isfinite().all())
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", EACH)
 def test_a_training_step_reaches_every_parameter(name):
     model = create_model(name, num_classes=4, image_size=8).train()
     loss = nn.functional.cross_entropy(model(torch.randn(6, 3, 8, 8)), torch.tensor([0, 1, 2, 3, 0, 1]))
@@ -63,7 +66,7 @@ def test_a_training_step_reaches_every_parameter(name):
     assert all(bool(value.grad.isfinite().all()) for value in model.parameters())
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", EACH)
 def test_copies_answer_alike(name):
     model = create_model(name, image_size=8).eval()
     images = torch.randn(2, 3, 8, 8)
@@ -77,7 +80,7 @@ def test_copies_answer_alike(name):
             assert torch.equal(other(images), expected)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", EACH)
 def test_parameter_names_and_shapes_do_not_depend_on_the_image_size(name):
     small, large = (create_model(name, image_size=side).state_dict() for side in (8, 32))
     assert {key: value.shape for key, value in small.items()} == {
@@ -152,7 +155,7 @@ def test_shortcuts_have_the_public_names():
     assert convolved["layer3.0.shortcut.1.weight"].shape == (64,)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", EACH)
 def test_paper_excludes_name_real_convolutions(name):
     model = create_model(name)
     convolutions = [key for key, module in model.named_modules() if isinstance(module, nn.Conv2d)]
