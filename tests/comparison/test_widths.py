@@ -97,6 +97,7 @@ def test_candidates_are_judged_by_refit_and_targets_met(proposed: Proposed) -> N
     assert np.ptp(shares) > 0.4
 
 
+@pytest.mark.slow
 def test_asked_again_it_proposes_the_same_and_evaluates_nothing(
     request: pytest.FixtureRequest, proposed: Proposed, tmp_path: Path
 ) -> None:

@@ -367,6 +367,7 @@ def random_widths(space: Space, count: int, seed: int, bins: int) -> dict[int, f
     return least
 
 
+@pytest.mark.slow
 def test_it_beats_random_widths_where_widths_matter():
     bins, found = 8, []
     for seed in range(3):

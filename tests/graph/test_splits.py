@@ -60,6 +60,7 @@ def test_every_genome_of_every_split_is_right_at_every_width(name, width):
         ("rolled_by_half", (14, 16, 18)),
     ],
 )
+@pytest.mark.slow
 def test_splits_that_two_random_genomes_happen_to_balance(name, widths):
     for width in widths:
         graph = graph_of(name, width)
@@ -110,6 +111,7 @@ def test_two_networks_in_one_stay_apart():
         assert_right(graph, many(graph, 0, 20))
 
 
+@pytest.mark.slow
 def test_a_thin_network_that_splits_by_its_own_width_can_be_pruned_again():
     for width in (8, 20, 32):
         graph = graph_of("split_quarters", width)
@@ -127,6 +129,7 @@ def test_positions_that_are_rounded_hold_at_the_smallest_width_too():
     assert_right(graph, np.vstack([np.zeros(graph.num_genes, dtype=bool), many(graph, 13, 20)]))
 
 
+@pytest.mark.slow
 def test_a_ragged_split_by_its_own_width_is_right():
     for width in (5, 9, 13, 14, 19):
         graph = graph_of("split_quarters", width)

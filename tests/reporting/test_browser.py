@@ -124,7 +124,7 @@ def test_the_keyboard_is_enough(page):
     assert text(page, "#generation-out") == "2 of 3"
 
 
-@pytest.mark.parametrize("width", [390, 1280, 1920])
+@pytest.mark.parametrize("width", [390, 1280, pytest.param(1920, marks=pytest.mark.slow)])
 def test_nothing_is_wider_than_the_screen(open_page, tmp_path, width):
     path = save_page(make_run(tmp_path / "run", model={"spec": "x" * 300}))
     page = open_page(path.as_uri(), viewport={"width": width, "height": 800}, color_scheme="dark")
