@@ -314,6 +314,7 @@ def test_in_process_restores_the_number_of_threads():
 class TestPool:
     """Deaths, interrupts and sharing: what happens between processes."""
 
+    @pytest.mark.slow
     def test_workers_share_pages_and_an_interrupt_leaves_no_process(self, tmp_path):
         def write(data, item):
             if item == "sleep":

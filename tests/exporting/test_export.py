@@ -78,7 +78,9 @@ QUICK = ("densenet50",)  # concatenations and branches that are gone: what break
 
 @needs_onnx
 @pytest.mark.parametrize(
-    "families", [QUICK, pytest.param(tuple(FAMILIES), marks=pytest.mark.slow)], ids=["quick", "all"]
+    "families",
+    [pytest.param(each, marks=pytest.mark.slow) for each in (QUICK, tuple(FAMILIES))],
+    ids=["quick", "all"],
 )
 def test_zoo_families_round_trip_through_a_new_process(tmp_path: Path, families: tuple[str, ...]) -> None:
     thin = {

@@ -119,7 +119,7 @@ GRAPHS: dict[str, tuple[ChannelGraph, nn.Module, Any]] = {}
 
 
 @pytest.mark.parametrize("name", HYPOTHESIS_NETWORKS)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_genome_holds(name, data):
     if name not in GRAPHS:

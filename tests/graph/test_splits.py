@@ -36,7 +36,7 @@ def many(graph: ChannelGraph, seed: int, count: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", SPLITS)
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(width=st.integers(2, 64), seed=st.integers(0, 1000))
 def test_every_genome_of_every_split_is_right(name, width, seed):
     graph = graph_of(name, width)

@@ -76,6 +76,7 @@ def test_the_slider_moves_the_population(page):
     assert page.locator(".point").count() == 15
 
 
+@pytest.mark.slow
 def test_play_goes_through_the_generations(page):
     page.click("#play")
     assert text(page, "#generation-out") == "1 of 3"
