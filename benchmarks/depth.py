@@ -22,7 +22,8 @@ import torch
 from torch import nn
 
 from deeppruning import ChannelGraph
-from deeppruning.exporting.onnx_file import export_onnx, open_session, run_session
+from deeppruning.conversion.onnx_graph import open_session, run_session
+from deeppruning.exporting.onnx_file import export_onnx
 from deeppruning.models import create_model
 
 GONE = (0, 4, 8, 12, 16)

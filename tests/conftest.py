@@ -1,4 +1,4 @@
-"""What tests share: the user's state folder is left alone, and programs that are started heed Ctrl-C."""
+"""What tests share: the user's own folders are left alone, and programs that are started heed Ctrl-C."""
 
 import os
 import shutil
@@ -27,16 +27,12 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_state_folder() -> Iterator[None]:
-    """An empty state folder, seen by every process that a test starts."""
-    before = os.environ.get("XDG_STATE_HOME")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_STATE_HOME"] = folder
+def own_folders() -> Iterator[None]:
+    """Empty folders for state and cache, seen by every process that a test starts."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setenv("XDG_STATE_HOME", f"{folder}/state")
+        patch.setenv("XDG_CACHE_HOME", f"{folder}/cache")
         yield
-        if before is None:
-            del os.environ["XDG_STATE_HOME"]
-        else:
-            os.environ["XDG_STATE_HOME"] = before
 
 
 @pytest.fixture

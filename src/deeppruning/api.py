@@ -27,6 +27,7 @@ from deeppruning.pruning.evaluations import EVALUATIONS
 from deeppruning.pruning.events import Observer, Started, ignore
 from deeppruning.pruning.front import Front
 from deeppruning.pruning.job import check_same_network, execute, hash_network
+from deeppruning.pruning.planning import planned
 from deeppruning.pruning.result import Result
 from deeppruning.pruning.runner import search as run_search
 from deeppruning.pruning.setup import Setup
@@ -93,7 +94,7 @@ def prune(
         observer=observer,
         target=limits,
     )
-    job = aimed(setup.job())
+    job = aimed(planned(setup.job()))
     setup.check_patterns(job.context.graph)
     if setup.sample_note:
         warnings.warn(setup.sample_note, stacklevel=3)
@@ -216,7 +217,7 @@ def search(
         example_input=kwargs or args,
         observer=observer,
     )
-    job = setup.job()
+    job = planned(setup.job())
     setup.check_patterns(job.context.graph)
     graph = job.context.graph
     full = graph.full_genome()

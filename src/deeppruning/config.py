@@ -73,6 +73,7 @@ def _check_kinds(config: type[_Checked], table: Mapping[str, Any]) -> None:
 
 
 SCHEDULES = ("constant", "cosine", "onecycle")
+RUNTIMES = ("torch", "onnxruntime")  # in which a latency can be measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +166,9 @@ class SearchConfig(_Checked):
     eval_weight_decay: float = 0.0
     eval_augment: bool = True  # random crops, and mirroring of colour images, while a candidate is trained
     objective: str = "flops"
+    latency_runtime: str = "torch"  # what a latency is one in, as an objective or a limit
+    latency_batch: int = 1
+    latency_threads: int = 1
     encoding: str = "full"  # "paper" leaves alone the layers the paper leaves alone; "full" prunes all
     min_channels: int = 1
     round_to: int = 1
@@ -214,6 +218,9 @@ class SearchConfig(_Checked):
         _within("eval_momentum", self.eval_momentum, 0.0, 1.0)
         _within("eval_weight_decay", self.eval_weight_decay, 0.0)
         _one_of("objective", self.objective, OBJECTIVES)
+        _one_of("latency_runtime", self.latency_runtime, RUNTIMES)
+        _whole("latency_batch", self.latency_batch, 1, 100_000)
+        _whole("latency_threads", self.latency_threads, 1, 4096)
         _one_of("encoding", self.encoding, ("paper", "full"))
         _whole("min_channels", self.min_channels, 1)
         _whole("round_to", self.round_to, 1)

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from cli_calls import call
+from deeppruning.conversion.onnx_graph import has_onnx
 from deeppruning.errors import InputError, RunError
 from deeppruning.exporting import bench_run
 from deeppruning.exporting.bench import in_turns, is_noisy, warnings_for
 from deeppruning.exporting.memory import peak_memory
-from deeppruning.exporting.onnx_file import has_onnx
 from deeppruning.reporting.data import collect
 from deeppruning.runs import RunFolder
 from export_runs import TinyNet, python_run

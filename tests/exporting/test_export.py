@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 import deeppruning as dp
 from cli_calls import call
+from deeppruning.conversion.onnx_graph import has_onnx, open_session, run_session
 from deeppruning.data.images import Normalization
 from deeppruning.errors import GraphError, InputError, RunError
 from deeppruning.exporting import FORMATS, Export, Normalized, export_onnx, export_program, read_network
-from deeppruning.exporting.onnx_file import has_onnx, open_session, run_session
 from deeppruning.models import create_model
 from deeppruning.models.registry import architecture_of
 from deeppruning.pruning.solution import Solution, save_solution

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from deeppruning.errors import RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.importance import CRITERIA
+from deeppruning.objectives import as_objective
 from deeppruning.pruning import guide as guide_module
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.guide import Guide, find_guide, order_units, scan
@@ -155,8 +156,9 @@ def test_the_space_is_priced_by_the_objective_or_by_flops():
     graph = ChannelGraph(tiny_net(), EXAMPLE, depth=True)
     guide = Guide({"l1": np.ones(graph.num_genes)}, (1,))
     half = np.arange(graph.num_genes) % 2 == 0
-    for objective, figure in (("flops", graph.flops), ("params", graph.params), ("latency", graph.flops)):
-        space = guide.space(graph, objective=objective, multiple=2)
+    wanted = {"flops": graph.flops, "params": graph.params, lambda network: 1.0: graph.flops}
+    for objective, figure in wanted.items():
+        space = guide.space(graph, objective=as_objective(objective), multiple=2)
         assert space.price(half[None]).tolist() == [figure(half)]
         assert (space.multiple, space.units) == (2, (1,))
         assert space.sizes.tolist() == [len(group.genes) for group in graph.groups if group.prunable]

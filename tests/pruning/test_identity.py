@@ -13,7 +13,8 @@ import deeppruning as dp
 from deeppruning.cli.options.backend import BackendChoice
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import DataError, DeepPruningError, InputError, RunError
-from deeppruning.pruning.candidate import Context, cost_of
+from deeppruning.latency import Conditions
+from deeppruning.latency.plan import measure_networks
 from deeppruning.pruning.identity import describe_example
 from deeppruning.pruning.setup import Setup
 from deeppruning.pruning.task import Task
@@ -192,27 +193,27 @@ def test_workers_are_counted_in_one_way(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 class Sees(nn.Module):
-    """Notes the device of what comes in."""
+    """Notes how much comes in, and on which device."""
 
-    def __init__(self, seen: list[str]) -> None:
+    def __init__(self, seen: list[tuple[int, str]]) -> None:
         super().__init__()
         self.conv = nn.Conv2d(1, 2, 3)
         self.note = seen.append
 
     def forward(self, x: Tensor) -> Tensor:
-        self.note(x.device.type)
+        self.note((len(x), x.device.type))
         out: Tensor = self.conv(x)
         return out
 
 
-def test_latency_is_measured_on_the_device_that_is_asked_for() -> None:
-    seen: list[str] = []
-    thin = Sees(seen)
-    context: Any = {"graph": None, "task": None, "objective": "latency", "seed": 0}
+def test_latency_is_measured_under_the_conditions_that_are_asked_for() -> None:
+    """A device that this machine does not have may be that of a cluster's workers."""
+    seen: list[tuple[int, str]] = []
+    conditions = Conditions.of(dp.SearchConfig(latency_batch=3), "cuda:7")
+    assert conditions == Conditions("torch", 3, 1, "cuda:7")
     for example in (EXAMPLE, (EXAMPLE,), [EXAMPLE], {"x": EXAMPLE}):
-        assert cost_of(Context(example_input=example, device="meta", **context), thin, None) > 0  # type: ignore[arg-type]
-    assert set(seen) == {"meta"}
-    assert thin.conv.weight.device.type == "cpu", "it is trained where the task wants it"
+        assert measure_networks([Sees(seen)], example, conditions, turns=1)[0] > 0
+    assert set(seen) == {(3, "cpu")}
     train, _ = digits()
     job = Setup(model=tiny_net(), train=train, device="cpu", workers=1).job()
     assert job.context.device == "cpu"

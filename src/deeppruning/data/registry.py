@@ -19,6 +19,7 @@ from deeppruning.data.known import KNOWN, Found, KnownData, Say
 from deeppruning.data.npz import load_npz
 from deeppruning.data.splits import DataSplits
 from deeppruning.errors import DataError, InputError, unknown
+from deeppruning.system.places import cache_folder
 
 ENVIRONMENT = "DEEPPRUNING_DATA"
 
@@ -41,7 +42,7 @@ def data_folders(data_dir: Path | str | None = None) -> tuple[Path, ...]:
         return (Path(data_dir),)
     if os.environ.get(ENVIRONMENT):
         return (Path(os.environ[ENVIRONMENT]),)
-    return (Path("data"), Path.home() / ".cache" / "deeppruning")
+    return (Path("data"), cache_folder())
 
 
 def list_data(data_dir: Path | str | None = None) -> list[DataStatus]:

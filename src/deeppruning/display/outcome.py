@@ -1,19 +1,18 @@
 """The end of a run on the command line: the four networks side by side, and what can be done next."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from deeppruning.display.archive import sources_line
 from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError
-from deeppruning.objectives.latency import measure_latency
+from deeppruning.latency import Conditions
+from deeppruning.latency.plan import measure_networks
 from deeppruning.pruning.network_table import NetworkRow, NetworkTable
 from deeppruning.pruning.result import Result
 from deeppruning.reporting import write_report
@@ -24,7 +23,6 @@ from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.commands import command
 from deeppruning.system.device import precision_of
-from deeppruning.system.threads import torch_threads
 
 _SLOW_SECONDS = 0.5  # a forward pass beyond this is not measured: the table must come at once
 
@@ -83,28 +81,17 @@ def keep_latencies(result: Result, original: nn.Module, example: torch.Tensor) -
     example = example.to(precision_of(original))
     models: dict[int | None, nn.Module] = {None: original.cpu()}
     models |= {one.id: one.model.cpu() for one in result.solutions}
-    with torch_threads(1):
-        if _seconds_of_one(original, example) > _SLOW_SECONDS:
-            return
-        # In turns, so that a busy moment of the machine does not fall on one of them alone.
-        turns = [
-            {id_: measure_latency(model, example, runs=5) for id_, model in models.items()} for _ in range(5)
-        ]
+    if measure_networks([original], example, Conditions(), turns=1)[0] > _SLOW_SECONDS:
+        return
+    found = dict(zip(models, measure_networks(list(models.values()), example, Conditions()), strict=True))
     holders = {ORIGINAL: None, **{one.role: one.id for one in result.solutions}}
-    medians = {role: float(np.median([turn[id_] for turn in turns])) for role, id_ in holders.items()}
     with RunFolder.open(result.run_dir) as run:
-        run.history.set_fact(facts.LATENCY, medians)
-
-
-def _seconds_of_one(model: nn.Module, example: torch.Tensor) -> float:
-    start = time.perf_counter()
-    measure_latency(model, example, runs=1)
-    return (time.perf_counter() - start) / 4  # three warm-ups and the one that counts
+        run.history.set_fact(facts.LATENCY, {role: found[id_] for role, id_ in holders.items()})
 
 
 def _notes(rows: list[NetworkRow]) -> list[str]:
     measured = any(row.latency_seconds is not None for row in rows)
-    notes = ["(latency: one image, one processor thread, median)"] if measured else []
+    notes = ["(latency: one image, one processor thread, the least of some)"] if measured else []
     return notes + [f"{row.network} failed: {row.failure}" for row in rows if row.failure]
 
 

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from deeppruning.conversion.onnx_graph import has_onnx, open_session, run_session
 from deeppruning.errors import GraphError, InputError, RunError
 from deeppruning.exporting.bench_table import BenchFigures
 from deeppruning.exporting.memory import peak_memory
 from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
-from deeppruning.exporting.onnx_file import export_onnx, has_onnx, open_session, run_session
+from deeppruning.exporting.onnx_file import export_onnx
 from deeppruning.roles import ORIGINAL, ROLES, TARGET
 from deeppruning.runs.facts import BENCH, ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.folder import RunFolder

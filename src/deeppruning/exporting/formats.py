@@ -1,18 +1,16 @@
 """The formats a network can be written in: each enters itself in the file that writes it."""
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
+from deeppruning.conversion.onnx_graph import require
 from deeppruning.data.images import Normalization
 from deeppruning.errors import InputError
 from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.registry import Registry
-from deeppruning.system.extras import how_to_install
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +48,3 @@ class Format:
 
 
 FORMATS: Registry[Format] = Registry("format", "deeppruning.exporting")
-
-
-def require(package: str, *, what: str) -> Any:
-    """An optional package, or an error that says what needs it and how to get it."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise InputError(f"{what} needs the package {package}: {how_to_install(package)}") from error

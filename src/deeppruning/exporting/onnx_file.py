@@ -1,25 +1,25 @@
 """A network as an ONNX file with a free batch, checked by running it in onnxruntime."""
 
 import copy
-import logging
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from deeppruning.conversion.onnx_graph import (
+    OPSET,
+    export_by_graph,
+    export_by_tracing,
+    open_session,
+    require,
+    run_session,
+)
 from deeppruning.data.images import Normalization
-from deeppruning.errors import DeepPruningError, GraphError, InputError
-from deeppruning.exporting import formats
+from deeppruning.errors import DeepPruningError, GraphError
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.normalized import Normalized
-from deeppruning.exporting.parity import TOLERANCE, check_parity, tensors_in
+from deeppruning.exporting.parity import TOLERANCE, check_parity
 from deeppruning.system.atomic import replace_atomically
-
-OPSET = 18  # the oldest that both exporters of torch write; runtimes since 2023 read it
-INPUT = "images"
 
 
 def export_onnx(
@@ -45,7 +45,7 @@ def export_onnx(
     failures: list[Exception] = []
 
     def write(temporary: Path) -> None:
-        for exporter in (_export_by_tracing, _export_by_graph):
+        for exporter in (export_by_tracing, export_by_graph):
             try:
                 exporter(network, example, temporary, opset)
                 _describe(temporary, metadata or {})
@@ -72,100 +72,11 @@ def export_onnx(
     return differences[0]
 
 
-def require(package: str) -> Any:
-    """A package that ONNX files need."""
-    return formats.require(package, what="ONNX")
-
-
-def has_onnx() -> bool:
-    """Whether ONNX files can be written and run here."""
-    try:
-        return bool(require("onnx") and require("onnxruntime"))
-    except InputError:
-        return False
-
-
 def as_exported(model: nn.Module, normalization: Normalization | None) -> nn.Module:
     """A copy of the network in the form it is exported in: on the processor, in evaluation mode."""
     own = copy.deepcopy(model)
     network = own if normalization is None else Normalized(own, normalization)
     return network.cpu().eval()
-
-
-def open_session(path: Path, *, threads: int = 1) -> Any:
-    """An onnxruntime session on the processor."""
-    runtime = require("onnxruntime")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    # Threads that spin while they wait would take the processor from whatever is measured next.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return runtime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
-
-
-def run_session(session: Any, images: Tensor) -> list[Tensor]:
-    """The outputs of a session for a batch of images."""
-    return [torch.from_numpy(output) for output in session.run(None, {INPUT: images.numpy()})]
-
-
-def _export_by_tracing(network: nn.Module, example: Tensor, path: Path, opset: int) -> None:
-    """The older exporter: tens of times faster, and right unless the forward branches on the data."""
-    names = _output_names(network, example)
-    axes = {name: {0: "batch"} for name in (INPUT, *names)}
-    _quietly(
-        torch.onnx.export,
-        network,
-        (example,),
-        str(path),
-        dynamo=False,
-        input_names=[INPUT],
-        output_names=names,
-        dynamic_axes=axes,
-        opset_version=opset,
-    )
-
-
-def _export_by_graph(network: nn.Module, example: Tensor, path: Path, opset: int) -> None:
-    """The newer exporter, for what tracing gets wrong; it wants an example batch above one."""
-    require("onnxscript")
-    pair = torch.cat([example[:1], example[:1]])
-    _quietly(
-        torch.onnx.export,
-        network,
-        (pair,),
-        str(path),
-        dynamo=True,
-        input_names=[INPUT],
-        output_names=_output_names(network, example),
-        dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
-        opset_version=opset,
-        external_data=False,
-        verbose=False,
-    )
-
-
-def _quietly(export: Callable[..., Any], *args: Any, **options: Any) -> None:
-    """Without the exporters' notes on themselves: what counts is checked afterwards."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    # The older exporter prints the graph it failed on; standard output belongs to the command's own words.
-    print_to = getattr(torch._C, "_jit_set_onnx_log_output_stream", lambda stream: None)
-    print_to("stderr")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            export(*args, **options)
-    finally:
-        logging.disable(before)
-
-
-def _output_names(network: nn.Module, example: Tensor) -> Sequence[str]:
-    with torch.no_grad():
-        count = len(tensors_in(network(example)))
-    if count == 0:
-        raise InputError("this network returns no tensor, so there is nothing to export")
-    return ["logits"] if count == 1 else [f"output_{place}" for place in range(count)]
 
 
 def _describe(path: Path, metadata: Mapping[str, str]) -> None:

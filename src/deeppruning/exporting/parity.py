@@ -1,12 +1,12 @@
 """Whether an exported network still computes what the PyTorch one does, measured by running both."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from deeppruning.conversion.onnx_graph import tensors_in
 from deeppruning.errors import GraphError
 
 TOLERANCE = 1e-4
@@ -52,13 +52,3 @@ def random_inputs(example: Tensor, *, pixels: bool) -> list[Tensor]:
     if pixels:
         return [(torch.rand(shape, generator=generator) * PIXEL).round() for shape in shapes]
     return [torch.randn(shape, generator=generator).to(example.dtype) for shape in shapes]
-
-
-def tensors_in(output: Any) -> list[Tensor]:
-    """The tensors of a network's output in the order exporters list them."""
-    if isinstance(output, Tensor):
-        return [output]
-    parts = output.values() if isinstance(output, Mapping) else output
-    if not isinstance(output, (Mapping, list, tuple)):
-        return []
-    return [tensor for part in parts for tensor in tensors_in(part)]

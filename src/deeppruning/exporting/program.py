@@ -6,11 +6,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from deeppruning.conversion.onnx_graph import tensors_in
 from deeppruning.data.images import Normalization
 from deeppruning.errors import GraphError
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.onnx_file import as_exported
-from deeppruning.exporting.parity import TOLERANCE, check_parity, tensors_in
+from deeppruning.exporting.parity import TOLERANCE, check_parity
 from deeppruning.system.atomic import write_atomically
 
 

@@ -139,6 +139,14 @@ class ChannelGraph:
             for name, genes in self.layer_genes().items()
         }
 
+    def extents(self, layers: Sequence[str], population: Any) -> NDArray[np.float64]:
+        """(genomes, layers, 2): filters and input channels a group that weights keep; 0 where a layer goes.
+
+        As they lie in the weight: the other way round where a convolution is transposed.
+        """
+        genomes, _ = self._population(population)
+        return self._plan.extents(layers, self._repair(genomes))
+
     def layer_genes(self) -> dict[str, list[int]]:
         """Layer -> the gene of each of its filters, -1 for one that always stays."""
         return {layer.name: np.tile(layer.genes, layer.repeats).tolist() for layer in self._plan.layers}

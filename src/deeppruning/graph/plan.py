@@ -6,7 +6,7 @@ position the gene that decides it, or -1 where it always stays. Equal strips are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -143,6 +143,21 @@ class Plan:
             for layer in forms.biased:
                 total[rows] += self.stored[f"{layer}.weight"] * self._filters(layer, population[rows])
         return np.asarray(np.rint(total), dtype=np.int64)
+
+    def extents(self, layers: Sequence[str], population: Bits) -> NDArray[np.float64]:
+        """(genomes, layers, 2): what stays of the first two extents of weights; nothing of layers that go."""
+        widths = self.widths(population)
+        found = np.empty((len(population), len(layers), 2))
+        for place, layer in enumerate(layers):
+            weight = self.aliases.get(f"{layer}.weight", f"{layer}.weight")
+            cuts = dict(self.parameters.get(weight, ()))
+            for dimension in range(2):
+                whole = self.shapes[weight][dimension]
+                found[:, place, dimension] = widths[:, cuts[dimension]] if dimension in cuts else whole
+        for rows, forms in self._by_forms(population):
+            gone = np.array([layer in forms.replaced for layer in layers])
+            found[rows] *= ~gone[:, None]
+        return found
 
     def _by_forms(self, population: Bits) -> Iterator[tuple[NDArray[np.int64], Forms]]:
         """The genomes that lose the same branches, together, with what stands in for these."""

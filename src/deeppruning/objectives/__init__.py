@@ -1,4 +1,4 @@
-"""What is minimised beside the error: one file each, found by itself; torch is imported only to measure."""
+"""What is minimised beside the error: one file each, found by itself; none imports torch."""
 
 from deeppruning.objectives.base import (
     Counted,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,21 +13,20 @@ from numpy.typing import NDArray
 
 from deeppruning.config import SearchConfig
 from deeppruning.evolution.space import Space
-from deeppruning.genome import Genome, Population
+from deeppruning.genome import Population
 from deeppruning.graph import ChannelGraph
 from deeppruning.limits import COUNTED, Limits
 from deeppruning.objectives import as_objective
-from deeppruning.objectives.latency import measure_latency
 from deeppruning.pruning.candidate import Context
-from deeppruning.system.device import this_or_processor
-from deeppruning.system.threads import torch_threads
 
 if TYPE_CHECKING:
     from deeppruning.pruning.job import Job
 
 BELOW = 0.8  # of the focus: where a search begins that is to come below its usual range
-MEASURED = 3  # times
+LATENCY = "latency"
 LEAST, MOST = 0.001, 0.999  # shares that can be a focus
+
+Price = Callable[[Population], NDArray[np.float64]]
 
 
 def with_objective(search: SearchConfig, limits: Limits) -> SearchConfig:
@@ -41,7 +41,7 @@ def aimed(job: Job) -> Job:
     """The job with its search focused on the limits, where these bind and the strategy can."""
     if job.search.strategy != "guided" or job.target.objective is None:
         return job
-    focus = find_focus(job.context, job.search, job.target)
+    focus = find_focus(job.context, job.target)
     known = job.search.focus is not None and math.isclose(focus, job.search.focus, rel_tol=1e-9)
     if known or not LEAST <= focus <= MOST:
         return job
@@ -61,55 +61,58 @@ def with_focus(search: SearchConfig, focus: float) -> SearchConfig:
     return replace(search, focus=focus, low=low, high=high)
 
 
-def find_focus(context: Context, search: SearchConfig, limits: Limits) -> float:
-    """The share of the original's cost at which the limits are met; measured for a latency."""
-    if limits.latency is not None:
-        full = context.graph.full_genome()
-        return limits.latency / measured_latency(context, full, search.threads)
-    graph = context.graph
-    whole = whole_figures(graph)
-    share = {name: most / whole[name] for name, most in limits.most(whole).items()}
-    objective = as_objective(context.objective).name
-    if list(share) == [objective]:
-        return share[objective]
-    price = getattr(graph, objective if objective in COUNTED else COUNTED[0])
+def find_focus(context: Context, limits: Limits) -> float:
+    """The share of the original's cost at which the limits are met."""
+    graph, prices = context.graph, _prices(context)
+    objective, used = as_objective(context.objective).name, used_share(context, limits)
+    full = graph.full_genome()[None]
+    if list(_most(context, limits)) == [objective]:
+        return 1.0 / float(used(full)[0])
     plain = Space(
         graph.num_genes,
         [group.genes for group in graph.groups if group.prunable],
         scores={"any": np.zeros(graph.num_genes)},
-        price=used_share(graph, limits),
+        price=used,
         repair=graph.repair,
     )
-    return float(price(plain.uniform(1.0, "any")) / price(graph.full_genome()))
+    price: Price = prices.get(objective, graph.flops)
+    within = plain.uniform(1.0, "any")[None]
+    return float(price(within)[0] / price(full)[0])
 
 
-def limited(space: Space, graph: ChannelGraph, limits: Limits) -> Space | None:
-    """The space under the price that is 1 at the limits; None where nothing that is counted is limited."""
-    return space.priced(used_share(graph, limits)) if limits.most(whole_figures(graph)) else None
+def limited(space: Space, context: Context, limits: Limits) -> Space | None:
+    """The space under the price that is 1 at the limits; None where nothing that can be told is limited."""
+    return space.priced(used_share(context, limits)) if _most(context, limits) else None
 
 
-def used_share(graph: ChannelGraph, limits: Limits) -> Callable[[Population], NDArray[np.float64]]:
-    """The largest part of any limit that genomes use up, of what is counted."""
-    most = limits.most(whole_figures(graph))
+def used_share(context: Context, limits: Limits) -> Price:
+    """The largest part of any limit that genomes use up, of what is counted or planned."""
+    most, prices = _most(context, limits), _prices(context)
 
     def used(genomes: Population) -> NDArray[np.float64]:
-        shares = [getattr(graph, name)(genomes) / limit for name, limit in most.items()]
+        shares = [prices[name](genomes) / limit for name, limit in most.items()]
         return np.asarray(np.max(shares, axis=0), dtype=np.float64)
 
     return used
+
+
+def _most(context: Context, limits: Limits) -> dict[str, float]:
+    """What may not be passed, of all that can be told of whole populations."""
+    most = limits.most(whole_figures(context.graph))
+    if limits.latency is not None and context.plan is not None:
+        most[LATENCY] = limits.latency
+    return most
+
+
+def _prices(context: Context) -> dict[str, Price]:
+    """What can be told of whole populations: what is counted, and a latency once there is a plan of it."""
+    found: dict[str, Price] = {name: getattr(context.graph, name) for name in COUNTED}
+    if context.plan is not None:
+        found[LATENCY] = partial(context.plan, context.graph)
+    return found
 
 
 def whole_figures(graph: ChannelGraph) -> dict[str, int]:
     """What is counted, of the original."""
     full = graph.full_genome()
     return {name: getattr(graph, name)(full) for name in COUNTED}
-
-
-def measured_latency(context: Context, genome: Genome, threads: int) -> float:
-    """Seconds of a forward pass on the example input, measured here and now with none of ours beside it.
-
-    The least of some medians: what else the machine does only adds to it.
-    """
-    network = context.graph.prune(genome).to(this_or_processor(context.device))
-    with torch_threads(threads):
-        return min(measure_latency(network, context.example_input) for _ in range(MEASURED))

@@ -11,6 +11,7 @@ from deeppruning.backends.base import Outcome
 from deeppruning.errors import Diverged
 from deeppruning.genome import Genome, candidate_seed
 from deeppruning.graph import ChannelGraph
+from deeppruning.latency import LatencyPlan
 from deeppruning.objectives import Objective, as_objective
 from deeppruning.pruning.task import Judgement, Task
 from deeppruning.refitting import Reference, refit_in_place
@@ -27,6 +28,7 @@ class Context:
     example_input: Any
     seed: int
     device: str = "cpu"  # what latency is measured on
+    plan: LatencyPlan | None = None  # where a latency is the objective or limited
     refits: bool = False  # candidates are refitted where the task has inputs for it
     _references: dict[bool, Reference | None] = field(default_factory=dict, repr=False, compare=False)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from deeppruning.errors import RunError
+from deeppruning.latency import Conditions
+from deeppruning.latency.plan import measure_networks
 from deeppruning.limits import COUNTED, Limits
 from deeppruning.objectives import as_objective
-from deeppruning.pruning.aiming import measured_latency, whole_figures
+from deeppruning.pruning.aiming import whole_figures
 from deeppruning.pruning.candidate import Context
 from deeppruning.runs.records import Candidate
 
-SLACK = 1.3  # times the limit: a candidate that was slower than that in the search is not measured again
+SLACK = 1.1  # times the limit: a candidate that was to be slower than that is not measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +32,7 @@ class Yardstick:
     """Tells what candidates have of that which can be limited: counted, or measured on this machine."""
 
     context: Context
-    threads: int = 1
+    conditions: Conditions = field(default_factory=Conditions)
 
     @cached_property
     def whole(self) -> dict[str, int]:
@@ -42,12 +44,13 @@ class Yardstick:
         return {name: getattr(self.context.graph, name)(candidate.genome) for name in COUNTED}
 
     def seconds(self, candidate: Candidate) -> float:
-        """The latency, with nothing beside it: in the search, workers share the machine."""
-        return measured_latency(self.context, candidate.genome, self.threads)
+        """The latency, measured here and now with none of ours beside it."""
+        network = self.context.graph.prune(candidate.genome)
+        return measure_networks([network], self.context.example_input, self.conditions)[0]
 
     @property
     def searched_latency(self) -> bool:
-        """Whether the search has measured it."""
+        """Whether the search went by it."""
         return as_objective(self.context.objective).name == "latency"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from deeppruning.evolution.balance import LEVELS
 from deeppruning.evolution.space import Space
 from deeppruning.graph import ChannelGraph
 from deeppruning.importance import CRITERIA, Evidence
-from deeppruning.limits import COUNTED
+from deeppruning.objectives import Counted, Objective
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.drift import drift
 from deeppruning.pruning.task import Classification
@@ -55,16 +56,17 @@ class Guide:
         losses = [[math.inf if value is None else float(value) for value in row] for row in table["losses"]]
         return cls(scores, tuple(int(unit) for unit in table["units"]), losses)
 
-    def space(self, graph: ChannelGraph, *, objective: str, multiple: int, least: int = 1) -> Space:
+    def space(self, graph: ChannelGraph, *, objective: Objective, multiple: int, least: int = 1) -> Space:
         """The widths and orders of a network as the strategy varies them.
 
-        An objective that has to be measured is steered by the FLOPs.
+        An objective that needs the thin network itself is steered by the FLOPs.
         """
+        price = partial(objective.count, graph) if isinstance(objective, Counted) else graph.flops
         return Space(
             graph.num_genes,
             [group.genes for group in graph.groups if group.prunable],
             scores=self.scores,
-            price=getattr(graph, objective if objective in COUNTED else COUNTED[0]),
+            price=price,
             repair=graph.repair,
             units=self.units,
             multiple=multiple,

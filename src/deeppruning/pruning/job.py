@@ -16,6 +16,7 @@ from deeppruning.pruning.events import Observer, Started, ignore
 from deeppruning.pruning.finetuning import ORIGINAL_ID, Finished, Tuned
 from deeppruning.pruning.finishing import finetuning_of, keep_failed, save
 from deeppruning.pruning.identity import check_example, check_inputs, check_options, keep_options, original
+from deeppruning.pruning.planning import keep_plan
 from deeppruning.pruning.result import Original, Result
 from deeppruning.pruning.runner import search
 from deeppruning.pruning.solution import Solution
@@ -51,6 +52,7 @@ def execute(job: Job, run: RunFolder) -> Result:
     keep_options(run)
     check_inputs(job.context, run, job.search.threads)
     _check_same_task(job, run)
+    job = keep_plan(job, run.history)
     _announce(job, run)
     picks = search(job.context, job.search, run.history, job.backend, job.observer, job.target)
     targeting, target = Targeting(job, run, job.target), read_target(job, run)

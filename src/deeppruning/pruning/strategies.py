@@ -68,7 +68,7 @@ def guided_strategy(
     context: Context, config: SearchConfig, guide: Guide, limits: Limits | None = None
 ) -> GuidedStrategy:
     """Ours, on widths and orders."""
-    objective = as_objective(context.objective).name
+    objective = as_objective(context.objective)
     space = guide.space(
         context.graph, objective=objective, multiple=config.round_to, least=config.min_channels
     )
@@ -81,7 +81,7 @@ def guided_strategy(
         bins=config.bins,
         losses=guide.losses,
         focus=config.focus,
-        limits=None if limits is None else limited(space, context.graph, limits),
+        limits=None if limits is None else limited(space, context, limits),
         seed=config.seed,
     )
 

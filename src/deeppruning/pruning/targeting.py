@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from deeppruning.errors import InputError, RunError
+from deeppruning.latency import Conditions
 from deeppruning.limits import Limits
 from deeppruning.pruning.choice import Choice, Yardstick, choose, describe, front_of, thin_ones
 from deeppruning.pruning.events import TargetSettled
@@ -45,7 +46,7 @@ class Targeting:
     @cached_property
     def yardstick(self) -> Yardstick:
         """For the network of this job."""
-        return Yardstick(self.job.context, self.job.search.threads)
+        return Yardstick(self.job.context, Conditions.of(self.job.search, self.job.context.device))
 
     def by_cost(self) -> Choice | None:
         """The candidate to be fine-tuned, or the nearest; None where no cost is limited."""

@@ -156,6 +156,7 @@ LAYERS = Fact[dict[str, list[int]]]("layers", _check_layers)  # the gene of each
 BRANCHES = Fact[dict[str, list[list[int]]]]("branches", _check_branches)
 GUIDE = Fact[dict[str, Any]]("guide", _check_table)  # orders of filters and units that the search follows
 FINISHED = Fact[bool]("finished")
+LATENCY_PLAN = Fact[dict[str, Any]]("latency_plan", _check_table)  # that the search goes by
 LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)  # seconds for one input, by role
 BENCH = Fact[dict[str, Any]]("bench")  # what `deeppruning bench` measured
 TEST_IMAGES = Fact["int | None"]("test_images", _check_images)  # that test errors are measured on
@@ -166,7 +167,7 @@ _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
         OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE,
-        FINISHED, LATENCY, BENCH, TEST_IMAGES, TARGET,
+        FINISHED, LATENCY_PLAN, LATENCY, BENCH, TEST_IMAGES, TARGET,
     )
 }  # fmt: skip
 

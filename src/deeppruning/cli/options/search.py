@@ -17,7 +17,7 @@ from deeppruning.cli.options.headings import (
     Command,
     under,
 )
-from deeppruning.config import STRATEGIES, USUAL_SAMPLE, FinetuneConfig, SearchConfig
+from deeppruning.config import RUNTIMES, STRATEGIES, USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.registry import EVALUATIONS, OBJECTIVES
 
 # What each preset starts from; options that are given come on top.
@@ -50,6 +50,9 @@ _SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
     ("objective", str, "|".join((*OBJECTIVES, "FUNCTION")),
      "What is minimised beside the error; a FUNCTION of the thin network is package.module:name or "
      "file.py:name.", True),
+    ("latency_runtime", str, "|".join(RUNTIMES), "What runs networks whose latency counts.", False),
+    ("latency_batch", int, None, "Inputs at once where latency counts.", False),
+    ("latency_threads", int, None, "Processor threads where latency counts.", False),
     ("encoding", str, "paper|full",
      "full: all layers that can be. paper: those of the paper.", True),
     ("min_channels", int, None, "Filters that every layer keeps at least.", False),

@@ -17,6 +17,7 @@ from deeppruning.evolution.space import Space
 from deeppruning.genome import Genome, Population
 from deeppruning.importance.budget import TOLERANCE, meet_flops
 from deeppruning.importance.orders import uniform_order
+from deeppruning.objectives import as_objective
 from deeppruning.pruning.guide import Guide
 from deeppruning.pruning.strategies import guided_strategy, known_guide
 from deeppruning.refitting.reference import FEWEST
@@ -50,7 +51,10 @@ class Field:
         config = replace(problem.search, seed=problem.seed)
         guide = known_guide(judged.context, config, judged.history)
         space = guide.space(
-            problem.graph, objective="flops", multiple=config.round_to, least=config.min_channels
+            problem.graph,
+            objective=as_objective("flops"),
+            multiple=config.round_to,
+            least=config.min_channels,
         )
         return cls(judged, config, guide, space)
 

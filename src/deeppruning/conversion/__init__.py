@@ -1,0 +1,1 @@
+"""Networks in forms that other programs run."""

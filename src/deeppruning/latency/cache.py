@@ -1,0 +1,75 @@
+"""Times of layers on this machine, kept in the user's cache folder: each is measured once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deeppruning.errors import DAMAGE, RunError
+from deeppruning.latency.layers import LayerShape
+from deeppruning.latency.runtimes import Runtime
+from deeppruning.system.atomic import write_atomically
+from deeppruning.system.places import cache_folder
+from deeppruning.system.versions import processor
+
+LARGEST_FILE = 1 << 26  # bytes; more is no table of ours
+
+
+@dataclass
+class LayerTimes:
+    """Seconds by shape and extents; a file that is missing or damaged is one in which nothing is known."""
+
+    path: Path
+    about: dict[str, Any]
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, runtime: Runtime) -> LayerTimes:
+        """What is known of a runtime, in its version, on this processor."""
+        about = {"runtime": runtime.version, "processor": processor(), **runtime.conditions.to_table()}
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+        found = cls(cache_folder() / "latency" / f"{digest}.json", about)
+        found.seconds = found._read()
+        return found
+
+    def get(self, shape: LayerShape, extents: tuple[int, int], measure: Callable[[], float]) -> float:
+        """The time of a layer, measured if it is not known."""
+        known = self.seconds.setdefault(json.dumps(shape.to_table()), {})
+        key = "x".join(map(str, extents))
+        if key not in known:
+            known[key] = float(f"{measure():.4g}")
+        return known[key]
+
+    def save(self) -> None:
+        """Write down all times beside those that others found meanwhile; where that fails, none are kept."""
+        merged = self._read()
+        for shape, times in self.seconds.items():
+            merged[shape] = {**merged.get(shape, {}), **times}
+        with suppress(OSError, RunError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, json.dumps({"about": self.about, "seconds": merged}).encode())
+
+    def _read(self) -> dict[str, dict[str, float]]:
+        try:
+            if self.path.stat().st_size > LARGEST_FILE:
+                return {}
+            table = json.loads(self.path.read_bytes())["seconds"]
+            return {
+                str(shape): {str(key): _positive(value) for key, value in times.items()}
+                for shape, times in table.items()
+            }
+        except (OSError, *DAMAGE):
+            return {}
+
+
+def _positive(value: Any) -> float:
+    seconds = float(value)
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise ValueError(f"{value} is no time")
+    return seconds
