@@ -12,6 +12,7 @@ measured again here.
 from __future__ import annotations
 
 import argparse
+import copy
 import tempfile
 import time
 import warnings
@@ -30,7 +31,8 @@ from deeppruning.data.registry import load_data
 from deeppruning.data.sample import balanced_sample
 from deeppruning.limits import Limits
 from deeppruning.models import create_model
-from deeppruning.objectives.latency import measure_latency
+from deeppruning.latency import Conditions
+from deeppruning.latency.plan import measure_networks
 from deeppruning.training.loop import fit
 
 FAMILIES = ("resnet20", "vgg16", "densenet50", "mobilenet_v2", "googlenet", "efficientnet_b0", "squeezenet")
@@ -59,8 +61,8 @@ def trained(family: str, side: int, epochs: int) -> nn.Module:
 
 
 def seconds_of(model: nn.Module) -> float:
-    """Its latency, the least of some medians: a busy machine only adds to it."""
-    return min(measure_latency(model, torch.zeros(1, 1, LARGE, LARGE)) for _ in range(5))
+    """Its latency in PyTorch, one input and one thread."""
+    return measure_networks([copy.deepcopy(model)], torch.zeros(1, 1, LARGE, LARGE), Conditions())[0]
 
 
 def asked(limit: str, model: nn.Module) -> str:

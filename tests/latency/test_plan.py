@@ -205,7 +205,7 @@ def test_a_search_by_latency_goes_by_the_plan_that_its_run_keeps(tmp_path: Path,
 def test_what_cannot_be_planned_is_said() -> None:
     with pytest.raises(InputError, match="needs a plan"):
         OBJECTIVES["latency"].count(ChannelGraph(tiny_net(), EXAMPLE), np.ones(3))  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match="unknown latency_runtime 'onnx'. Known: onnxruntime, torch"):
+    with pytest.raises(InputError, match=r"unknown latency_runtime 'onnx'\. Known: onnxruntime, torch"):
         dp.SearchConfig(latency_runtime="onnx")
     with pytest.raises(InputError, match="latency_batch must be a whole number of at least 1"):
         dp.SearchConfig(latency_batch=0)
