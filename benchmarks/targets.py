@@ -29,10 +29,10 @@ from deeppruning.config import TrainConfig
 from deeppruning.data.images import ImageSet
 from deeppruning.data.registry import load_data
 from deeppruning.data.sample import balanced_sample
-from deeppruning.limits import Limits
-from deeppruning.models import create_model
 from deeppruning.latency import Conditions
 from deeppruning.latency.plan import measure_networks
+from deeppruning.limits import Limits
+from deeppruning.models import create_model
 from deeppruning.training.loop import fit
 
 FAMILIES = ("resnet20", "vgg16", "densenet50", "mobilenet_v2", "googlenet", "efficientnet_b0", "squeezenet")
