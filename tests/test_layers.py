@@ -15,7 +15,7 @@ LAYERS = {
         {"registry"},
         {"genome", "roles", "limits", "amounts", "config", "system"},
         {"graph", "models", "data", "evolution", "backends"},
-        {"training", "runs", "refitting"},
+        {"training", "runs", "refitting", "deploying"},
         {"importance", "objectives"},
         {"pruning"},
         {"comparison"},
@@ -38,6 +38,7 @@ LAYERS = {
         {"build"},
         {"channel_graph"},
     ],
+    "deploying": [{"reading", "report", "guess"}, {"norms", "stand_ins"}, {"steps"}, {"deploy"}],
     "backends": [{"limits"}, {"base", "parcel"}, {"registry"}, {"inprocess", "pool"}, {"ray", "local"}],
     "comparison": [
         {"contexts"},
