@@ -14,7 +14,7 @@ from deeppruning.errors import GraphError, InputError, RunError
 from deeppruning.exporting.bench_table import BenchFigures
 from deeppruning.exporting.memory import peak_memory
 from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
-from deeppruning.exporting.onnx_file import export_onnx, has_onnx, open_session, run_session
+from deeppruning.exporting.onnx_file import deployed, export_onnx, has_onnx, open_session, run_session
 from deeppruning.roles import ORIGINAL, ROLES, TARGET
 from deeppruning.runs.facts import BENCH, ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.folder import RunFolder
@@ -173,13 +173,14 @@ def _measurements(
     """What is measured, one kind after the other: a forward of every network under each name."""
     inputs = {batch: torch.randn_like(networks[ORIGINAL].example(batch)) for batch in batches}
     sessions = _sessions(networks, threads) if device.type == "cpu" and has_onnx() else {}
-    for network in networks.values():
-        network.model.to(device)
+    forms = {
+        name: deployed(network.model, network.example()).to(device) for name, network in networks.items()
+    }
     for batch, images in inputs.items():
         there = images.to(device)
         yield (
             f"PyTorch, batch {batch}",
-            {name: _torch_forward(network.model, there) for name, network in networks.items()},
+            {name: _torch_forward(form, there) for name, form in forms.items()},
         )
     for batch, images in inputs.items() if sessions else ():
         yield (

@@ -50,6 +50,7 @@ def _footnote(figures: Mapping[str, Any]) -> str:
         "network that can be exported"
     )
     return (
-        f"(latency: median and half the quartile distance, {where}, networks in turns; peak memory: weights "
+        f"(latency: median and half the quartile distance, {where}, networks in turns and in "
+        f"deployment form, batch norms folded; peak memory: weights "
         f"and activations alive at once for one input, counted{missing})"
     )

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from deeppruning.data.images import Normalization
+from deeppruning.deploying import deploy
 from deeppruning.errors import DeepPruningError, GraphError, InputError
 from deeppruning.exporting import formats
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.normalized import Normalized
+from deeppruning.exporting.onnx_graph import simplified
 from deeppruning.exporting.parity import TOLERANCE, check_parity, tensors_in
 from deeppruning.system.atomic import replace_atomically
 
@@ -41,23 +43,29 @@ def export_onnx(
     require("onnxruntime")
     network = as_exported(model, normalization)
     example = example_input.detach().cpu()
+    form = deployed(network, example)
     differences: list[float] = []
     failures: list[Exception] = []
+
+    def check(temporary: Path) -> None:
+        _describe(temporary, metadata or {})
+        session = open_session(temporary)
+        differences.append(
+            check_parity(
+                network,
+                lambda images: run_session(session, images),
+                example,
+                pixels=normalization is not None,
+                tolerance=tolerance,
+            )
+        )
 
     def write(temporary: Path) -> None:
         for exporter in (_export_by_tracing, _export_by_graph):
             try:
-                exporter(network, example, temporary, opset)
-                _describe(temporary, metadata or {})
-                session = open_session(temporary)
-                difference = check_parity(
-                    network,
-                    lambda images, session=session: run_session(session, images),  # type: ignore[misc]
-                    example,
-                    pixels=normalization is not None,
-                    tolerance=tolerance,
-                )
-                differences.append(difference)
+                exporter(form, example, temporary, opset)
+                if not _is_simplified(temporary, check):
+                    check(temporary)
                 return
             except OSError:
                 raise
@@ -90,6 +98,14 @@ def as_exported(model: nn.Module, normalization: Normalization | None) -> nn.Mod
     own = copy.deepcopy(model)
     network = own if normalization is None else Normalized(own, normalization)
     return network.cpu().eval()
+
+
+def deployed(network: nn.Module, example: Tensor) -> nn.Module:
+    """The network in its deployment form; as it is where that cannot be had, for it may still be exported."""
+    try:
+        return deploy(network, example)
+    except GraphError:
+        return network
 
 
 def open_session(path: Path, *, threads: int = 1) -> Any:
@@ -143,6 +159,20 @@ def _export_by_graph(network: nn.Module, example: Tensor, path: Path, opset: int
         external_data=False,
         verbose=False,
     )
+
+
+def _is_simplified(path: Path, check: Callable[[Path], None]) -> bool:
+    """Rewrite a file more simply, if it then still passes the check; else it is as it was."""
+    before = path.read_bytes()
+    try:
+        path.write_bytes(simplified(before))
+        check(path)
+    except OSError:
+        raise
+    except Exception:  # onnxruntime has errors of its own
+        path.write_bytes(before)
+        return False
+    return True
 
 
 def _quietly(export: Callable[..., Any], *args: Any, **options: Any) -> None:

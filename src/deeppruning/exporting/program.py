@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from deeppruning.data.images import Normalization
 from deeppruning.errors import GraphError
 from deeppruning.exporting.formats import FORMATS, Export, Format
-from deeppruning.exporting.onnx_file import as_exported
+from deeppruning.exporting.onnx_file import as_exported, deployed
 from deeppruning.exporting.parity import TOLERANCE, check_parity, tensors_in
 from deeppruning.system.atomic import write_atomically
 
@@ -28,7 +28,7 @@ def export_program(
     pair = torch.cat([example[:1], example[:1]])  # a batch of one would be taken for a fixed size
     try:
         program = torch.export.export(
-            network, (pair,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},)
+            deployed(network, example), (pair,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},)
         )
     except Exception as error:
         reason = str(error).strip().split("\n")[0]
