@@ -1,4 +1,4 @@
-"""A deployed network gives what the original gives, without batch norms where they can go; nothing is guessed."""
+"""A deployed network gives what the original gives, without batch norms where they can go."""
 
 import copy
 from collections.abc import Callable

@@ -16,7 +16,9 @@ LAYERS = (
 
 def find_norms(model: nn.Module, reading: SeenRun) -> tuple[dict[str, str], dict[str, str]]:
     """Batch norm -> the layer it can be folded into, and of all others -> why not."""
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, LAYERS)}
+    layers: dict[str, nn.Module] = {
+        name: module for name, module in model.named_modules() if isinstance(module, LAYERS)
+    }
     owners = {operation: name for name in layers for operation in reading.once(name) or ()}
     folds: dict[str, str] = {}
     kept: dict[str, str] = {}

@@ -106,7 +106,7 @@ def fold(layer: Any, norm: _BatchNorm) -> None:
         bias = bias + norm.bias.double()
     if isinstance(layer, _ConvTransposeNd):  # (in, out of each group, ...)
         groups = layer.groups
-        parts = weight.double().unflatten(0, (groups, -1))
+        parts = weight.double().view(groups, -1, *weight.shape[1:])
         factors = scale.view(groups, 1, -1, *[1] * (weight.dim() - 2))
         scaled = (parts * factors).flatten(0, 1)
     else:

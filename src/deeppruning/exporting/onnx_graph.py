@@ -5,7 +5,6 @@ standard only) does most of it; what thin networks leave besides is done here, e
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
