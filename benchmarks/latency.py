@@ -60,9 +60,7 @@ def main() -> None:
     parser.add_argument("--genomes", type=int, default=40)
     parser.add_argument("--image-size", type=int, default=32)
     options = parser.parse_args()
-    print(
-        "| network | conditions | planning | original | rank correlation | that of FLOPs | off, median | most |"
-    )
+    print("| network | conditions | planning | original | rank correlation | of FLOPs | off, median | most |")
     print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as cache:
         os.environ["XDG_CACHE_HOME"] = cache

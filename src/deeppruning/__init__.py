@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from deeppruning.config import FinetuneConfig as FinetuneConfig
     from deeppruning.config import SearchConfig as SearchConfig
     from deeppruning.config import TrainConfig as TrainConfig
+    from deeppruning.deploying import deploy as deploy
     from deeppruning.finished import bench as bench
     from deeppruning.finished import export as export
     from deeppruning.finished import finetune as finetune
@@ -39,6 +40,7 @@ _HOMES = {
     "TrainConfig": "deeppruning.config",
     "bench": "deeppruning.finished",
     "compare": "deeppruning.api",
+    "deploy": "deeppruning.deploying",
     "export": "deeppruning.finished",
     "finetune": "deeppruning.finished",
     "load": "deeppruning.pruning.solution",
@@ -60,6 +62,7 @@ __all__ = [
     "__version__",
     "bench",
     "compare",
+    "deploy",
     "export",
     "finetune",
     "load",

@@ -19,7 +19,7 @@ from deeppruning.backends.limits import Timeout
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.watching import watched
 from deeppruning.errors import refuse_unknown_parameters
-from deeppruning.exporting import ExportedFile, bench_run, export_network
+from deeppruning.exporting import ExportedFile, MaterialSource, bench_run, export_network
 from deeppruning.exporting.bench import keep_figures
 from deeppruning.exporting.bench_table import BenchFigures
 from deeppruning.exporting.parity import TOLERANCE
@@ -53,6 +53,9 @@ def export(
     out: str | Path | None = None,
     normalize: bool = False,
     tolerance: float = TOLERANCE,
+    int8: bool = False,
+    calibration: Any = None,
+    test: Any = None,
     model: nn.Module | None = None,
     example_input: Tensor | None = None,
 ) -> ExportedFile:
@@ -61,8 +64,13 @@ def export(
     For example: `dp.export("runs/mine", model=MyNet()).path`. `solution` is a role, "original", or
     "candidate-57" once that is fine-tuned; `normalize` folds the normalisation in, so that the file takes
     pixels of 0..255.
+
+    `int8` quantises an ONNX file, which is calibrated on the sample of the search where the run records its
+    data, else on `calibration`: a tensor of inputs as the file takes them, or images as `prune` takes them.
+    The test error of both is measured on the run's test images, or on `test`.
     """
-    return export_network(
+    given = calibration is not None or test is not None
+    written = export_network(
         run_dir,
         solution,
         format_=format,
@@ -71,7 +79,14 @@ def export(
         tolerance=tolerance,
         model=model,
         example_input=example_input,
+        int8=int8,
+        source=MaterialSource(calibration=calibration, test=test) if given else None,
     )
+    for note in written.notes:
+        warnings.warn(note, stacklevel=3)
+    if int8 and not written.notes:
+        write_report_or_warn(run_dir)
+    return written
 
 
 @refuse_unknown_parameters
@@ -82,14 +97,19 @@ def bench(
     rounds: int | None = None,
     threads: int = 1,
     device: str = "cpu",
+    int8: bool = False,
+    calibration: Any = None,
+    test: Any = None,
     model: nn.Module | None = None,
     example_input: Tensor | None = None,
 ) -> BenchFigures:
     """Measure the original and the solutions of a run side by side; the figures print as tables.
 
     For example: `print(dp.bench("runs/mine", batches=(1, 64), model=MyNet()))`. They are kept in the run,
-    and its page is written anew.
+    and its page is written anew. `int8`, `calibration` and `test` as in `export`; int8 files that were
+    exported into the run are measured without being asked for.
     """
+    given = calibration is not None or test is not None
     figures = bench_run(
         run_dir,
         batches=dict.fromkeys(batches),
@@ -98,6 +118,8 @@ def bench(
         device=device,
         model=model,
         example_input=example_input,
+        int8=int8,
+        source=MaterialSource(calibration=calibration, test=test) if given else None,
     )
     reason = keep_figures(run_dir, figures)
     if reason:

@@ -1,6 +1,7 @@
 """Networks of a run for use elsewhere: as files of other formats, and measured side by side."""
 
 from deeppruning.exporting.bench import bench_run
+from deeppruning.exporting.calibration import MaterialSource
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.networks import RunNetwork, read_network
 from deeppruning.exporting.normalized import Normalized
@@ -14,6 +15,7 @@ __all__ = [
     "Export",
     "ExportedFile",
     "Format",
+    "MaterialSource",
     "Normalized",
     "RunNetwork",
     "bench_run",

@@ -1,25 +1,26 @@
 """Whether the thin networks of a run are really faster: all of them measured in turns, side by side."""
 
-import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from deeppruning.conversion.onnx_graph import has_onnx, open_session, run_session
+from deeppruning.conversion.onnx_graph import has_onnx, require, run_session
+from deeppruning.deploying import deployed
 from deeppruning.errors import GraphError, InputError, RunError
-from deeppruning.exporting.bench_table import BenchFigures
+from deeppruning.exporting.bench_table import BenchFigures, float_kind
+from deeppruning.exporting.calibration import MaterialSource
 from deeppruning.exporting.memory import peak_memory
 from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
-from deeppruning.exporting.onnx_file import export_onnx
+from deeppruning.exporting.sessions import FLOAT, INT8, Sessions, open_sessions
 from deeppruning.roles import ORIGINAL, ROLES, TARGET
 from deeppruning.runs.facts import BENCH, ORIGINAL_FIGURES, solution_fact
+from deeppruning.runs.facts import INT8 as INT8_FIGURES
 from deeppruning.runs.folder import RunFolder
-from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.system.device import choose_device
 from deeppruning.system.threads import torch_threads
 
@@ -35,6 +36,7 @@ ADVICE = (
 )
 
 Forward = Callable[[], Any]
+Key = TypeVar("Key", bound=Hashable)
 
 
 def bench_run(
@@ -48,12 +50,15 @@ def bench_run(
     example_input: Tensor | None = None,
     spec: str | None = None,
     trust_run: bool = False,
+    int8: bool = False,
+    source: MaterialSource | None = None,
 ) -> BenchFigures:
     """Size, memory and latency of the original, the picks and the target, as JSON values.
 
     `rounds` forward passes of each network in turn; by default up to 50, fewer where they are slow.
     onnxruntime is measured on the processor, where it is installed. `model`, `example_input`,
-    `spec` and `trust_run` as in `read_network`.
+    `spec` and `trust_run` as in `read_network`. With `int8` all are quantised, too, by images of the
+    `source`; without, int8 files that were exported into the run are measured beside the rest.
     """
     batches = tuple(batches)
     if not batches or min(batches) < 1 or threads < 1 or (rounds is not None and rounds < 1):
@@ -61,6 +66,12 @@ def bench_run(
             f"batches, rounds and threads must be at least 1, got {batches}, {rounds} and {threads}"
         )
     place = choose_device(device)
+    if int8 and place.type != "cpu":
+        raise InputError(f"int8 is measured in onnxruntime on the processor, got {device}; leave out one")
+    if int8:
+        require("onnxruntime")
+    if not int8 and source is not None:
+        raise InputError("calibration and test images are for int8 only; ask for it, or leave them out")
     with RunFolder.open(run_dir, read_only=True) as run:
         roles = (*ROLES, TARGET) if run.solution(TARGET).is_file() else ROLES
     names = (ORIGINAL, *(role for role in roles if not failure_of(run_dir, role)))
@@ -77,12 +88,21 @@ def bench_run(
     candidates = {name: facts.get(solution_fact(name).key, {}).get("id", name) for name in networks}
     twin = {name: next(one for one in networks if candidates[one] == candidates[name]) for name in networks}
     different = {name: networks[name] for name in twin.values()}
+    material = (source or MaterialSource(trust_run=trust_run)).open(run_dir) if int8 else None
     with torch_threads(threads):
-        for how, forwards in _measurements(different, batches, threads, place):
-            timings = in_turns(forwards, rounds)
-            for name in networks:
-                found[name]["latency_ms"][how] = timings[twin[name]]
-    warnings = warnings_for(found)
+        wanted = place.type == "cpu" and has_onnx()
+        sessions = open_sessions(different, Path(run_dir), threads, material) if wanted else Sessions()
+        if int8 and not sessions.small:
+            raise GraphError("; ".join(sessions.troubles) or "no network of the run can be exported to ONNX")
+        for forwards in _measurements(different, sessions, batches, place):
+            for (how, measured), timing in in_turns(forwards, rounds).items():
+                for name in networks:
+                    if twin[name] == measured:
+                        found[name]["latency_ms"][how] = timing
+    figures = {name: sessions.figures[twin[name]] for name in networks if twin[name] in sessions.figures}
+    known = {**facts.get(INT8_FIGURES.key, {}), **figures}
+    beside = {name: known[name] for name in networks if name in known and twin[name] in sessions.small}
+    warnings = [*warnings_for(found), *int8_warnings(found), *sessions.troubles]
     return BenchFigures(
         threads=threads,
         device=str(place),
@@ -91,6 +111,7 @@ def bench_run(
         warnings=warnings,
         advice=ADVICE if warnings else None,
         noisy=is_noisy(found),
+        int8=beside,
     )
 
 
@@ -99,12 +120,15 @@ def keep_figures(run_dir: str | Path, figures: BenchFigures) -> str:
     try:
         with RunFolder.open(run_dir) as opened:
             opened.history.set_fact(BENCH, dict(figures))
+            known = opened.history.get_fact(INT8_FIGURES) or {}
+            if figures.get("int8"):
+                opened.history.set_fact(INT8_FIGURES, {**known, **figures["int8"]})
     except RunError as error:
         return str(error)
     return ""
 
 
-def in_turns(forwards: Mapping[str, Forward], rounds: int | None = None) -> dict[str, dict[str, float]]:
+def in_turns(forwards: Mapping[Key, Forward], rounds: int | None = None) -> dict[Key, dict[str, float]]:
     """Milliseconds of each forward, one of each a round, so that a busy moment falls on all alike.
 
     The median, and as spread half the distance between the quartiles.
@@ -112,7 +136,7 @@ def in_turns(forwards: Mapping[str, Forward], rounds: int | None = None) -> dict
     for forward in forwards.values():
         for _ in range(WARM_UP):
             forward()
-    times: dict[str, list[float]] = {name: [] for name in forwards}
+    times: dict[Key, list[float]] = {name: [] for name in forwards}
     names, begin = list(forwards), time.perf_counter()
     for number in range(rounds or ROUNDS):
         slow = time.perf_counter() - begin > SECONDS
@@ -134,12 +158,27 @@ def warnings_for(networks: Mapping[str, Mapping[str, Any]]) -> list[str]:
         saved = 1 - network["flops"] / original["flops"]
         slow = []
         for how, timing in network["latency_ms"].items():
+            if how.startswith(INT8):
+                continue  # that one is held against its own floats
             gained = 1 - timing["median"] / original["latency_ms"][how]["median"]
             if saved > NOTABLE and gained < saved / 2:
                 slow.append(f"{_change(gained)} ({how})")
         if slow:
             lines.append(f"{name} has {100 * saved:.0f} % fewer FLOPs, but is {'; '.join(slow)}")
     return lines
+
+
+def int8_warnings(networks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line where networks in int8 are no faster than in floats: not every processor gains from it."""
+    slow = []
+    for name, network in networks.items():
+        timings = network["latency_ms"]
+        for how, timing in timings.items():
+            beside = timings.get(float_kind(how))
+            if how.startswith(INT8) and beside and timing["median"] >= beside["median"]:
+                change = _change(1 - timing["median"] / beside["median"])
+                slow.append(f"{name} is {change.removeprefix('only ')} ({how.split(', ')[-1]})")
+    return [f"this processor gains nothing from int8 here: {'; '.join(slow)}"] if slow else []
 
 
 def is_noisy(networks: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -169,24 +208,25 @@ def _sizes(network: RunNetwork, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _measurements(
-    networks: Mapping[str, RunNetwork], batches: tuple[int, ...], threads: int, device: torch.device
-) -> Iterable[tuple[str, dict[str, Forward]]]:
-    """What is measured, one kind after the other: a forward of every network under each name."""
+    networks: Mapping[str, RunNetwork], sessions: Sessions, batches: tuple[int, ...], device: torch.device
+) -> Iterable[dict[tuple[str, str], Forward]]:
+    """What is measured together, one batch after the other: kind and network -> a forward of it."""
     inputs = {batch: torch.randn_like(networks[ORIGINAL].example(batch)) for batch in batches}
-    sessions = _sessions(networks, threads) if device.type == "cpu" and has_onnx() else {}
-    for network in networks.values():
-        network.model.to(device)
+    forms = {
+        name: deployed(network.model, network.example()).to(device) for name, network in networks.items()
+    }
     for batch, images in inputs.items():
         there = images.to(device)
-        yield (
-            f"PyTorch, batch {batch}",
-            {name: _torch_forward(network.model, there) for name, network in networks.items()},
-        )
-    for batch, images in inputs.items() if sessions else ():
-        yield (
-            f"onnxruntime, batch {batch}",
-            {name: _session_forward(session, images) for name, session in sessions.items()},
-        )
+        yield {(f"PyTorch, batch {batch}", name): _torch_forward(form, there) for name, form in forms.items()}
+    for batch, images in inputs.items() if sessions.plain else ():
+        # Both kinds in one measurement: a busy moment then falls on both.
+        single = images.float()
+        kinds = ((FLOAT, sessions.plain, images), (INT8, sessions.small, single))
+        yield {
+            (f"{kind}, batch {batch}", name): _session_forward(session, given)
+            for kind, opened, given in kinds
+            for name, session in opened.items()
+        }
 
 
 def _torch_forward(model: nn.Module, images: Tensor) -> Forward:
@@ -201,18 +241,3 @@ def _torch_forward(model: nn.Module, images: Tensor) -> Forward:
 
 def _session_forward(session: Any, images: Tensor) -> Forward:
     return lambda: run_session(session, images)
-
-
-def _sessions(networks: Mapping[str, RunNetwork], threads: int) -> dict[str, Any]:
-    """A session for every network; none at all if one of them cannot be exported."""
-    sessions: dict[str, Any] = {}
-    with scratch_folder() as folder:
-        for name, network in networks.items():
-            file = folder / f"{name}.onnx"
-            # Only timed here, so rounding of large outputs is no reason to refuse; `export` judges that.
-            try:
-                export_onnx(network.model, network.example(), file, tolerance=math.inf)
-            except GraphError:
-                return {}
-            sessions[name] = open_session(file, threads=threads)
-    return sessions

@@ -13,6 +13,7 @@ class BenchFigures(dict[str, Any]):
     def __repr__(self) -> str:
         lines = [
             tables(self["networks"]),
+            *((f"\n{int8_table(self['int8'])}\n",) if self.get("int8") else ()),
             _footnote(self),
             *(f"warning: {line}" for line in self["warnings"]),
         ]
@@ -28,7 +29,7 @@ class BenchFigures(dict[str, Any]):
 def tables(networks: Mapping[str, Mapping[str, Any]]) -> str:
     """Two tables with a row for each network: what it takes, and how long it takes."""
     original = networks[ORIGINAL]
-    kinds = list(original["latency_ms"])
+    kinds = list(dict.fromkeys(kind for one in networks.values() for kind in one["latency_ms"]))
     sizes = [["network", "parameters", "FLOPs", "file", "peak memory"]]
     times = [["latency, ms", *kinds]]
     for name, one in networks.items():
@@ -36,9 +37,36 @@ def tables(networks: Mapping[str, Mapping[str, Any]]) -> str:
             amount(one[key], like=original[key]) for key in ("flops", "file_bytes", "peak_memory_bytes")
         ]
         sizes.append([name, f"{one['params']:,}", counts[0], f"{counts[1]}B", f"{counts[2]}B"])
-        timings = [one["latency_ms"][kind] for kind in kinds]
-        times.append([name, *(f"{timing['median']:.3g} ± {timing['spread']:.1g}" for timing in timings)])
+        times.append([name, *(_told(one["latency_ms"].get(kind)) for kind in kinds)])
     return f"{aligned(sizes)}\n\n{aligned(times)}"
+
+
+def int8_table(figures: Mapping[str, Mapping[str, Any]]) -> str:
+    """A table of networks in int8 beside the same in floats."""
+    rows = [["int8", "float file", "int8 file", "float test error", "int8 test error", "test images"]]
+    for name, one in figures.items():
+        like = one["float_file_bytes"]
+        sizes = [f"{amount(one[key], like=like)}B" for key in ("float_file_bytes", "file_bytes")]
+        errors = [_share(one.get(key)) for key in ("float_test_error", "test_error")]
+        rows.append([name, *sizes, *errors, str(one.get("test_images") or "–")])
+    return aligned(rows)
+
+
+def float_kind(how: str) -> str:
+    """The kind of measurement that one in int8 stands beside; any other is its own.
+
+    >>> float_kind("onnxruntime int8, batch 1")
+    'onnxruntime, batch 1'
+    """
+    return how.replace(" int8", "")
+
+
+def _share(error: float | None) -> str:
+    return "–" if error is None else f"{100 * error:.2f} %"
+
+
+def _told(timing: Mapping[str, float] | None) -> str:
+    return "–" if timing is None else f"{timing['median']:.3g} ± {timing['spread']:.1g}"
 
 
 def _footnote(figures: Mapping[str, Any]) -> str:
@@ -50,6 +78,7 @@ def _footnote(figures: Mapping[str, Any]) -> str:
         "network that can be exported"
     )
     return (
-        f"(latency: median and half the quartile distance, {where}, networks in turns; peak memory: weights "
+        f"(latency: median and half the quartile distance, {where}, networks in turns and in "
+        f"deployment form, batch norms folded; peak memory: weights "
         f"and activations alive at once for one input, counted{missing})"
     )

@@ -1,7 +1,7 @@
 """A network as an ONNX file with a free batch, checked by running it in onnxruntime."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -14,7 +14,9 @@ from deeppruning.conversion.onnx_graph import (
     require,
     run_session,
 )
+from deeppruning.conversion.simplify import simplified
 from deeppruning.data.images import Normalization
+from deeppruning.deploying import deployed
 from deeppruning.errors import DeepPruningError, GraphError
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.normalized import Normalized
@@ -41,23 +43,29 @@ def export_onnx(
     require("onnxruntime")
     network = as_exported(model, normalization)
     example = example_input.detach().cpu()
+    form = deployed(network, example)
     differences: list[float] = []
     failures: list[Exception] = []
+
+    def check(temporary: Path) -> None:
+        _describe(temporary, metadata or {})
+        session = open_session(temporary)
+        differences.append(
+            check_parity(
+                network,
+                lambda images: run_session(session, images),
+                example,
+                pixels=normalization is not None,
+                tolerance=tolerance,
+            )
+        )
 
     def write(temporary: Path) -> None:
         for exporter in (export_by_tracing, export_by_graph):
             try:
-                exporter(network, example, temporary, opset)
-                _describe(temporary, metadata or {})
-                session = open_session(temporary)
-                difference = check_parity(
-                    network,
-                    lambda images, session=session: run_session(session, images),  # type: ignore[misc]
-                    example,
-                    pixels=normalization is not None,
-                    tolerance=tolerance,
-                )
-                differences.append(difference)
+                exporter(form, example, temporary, opset)
+                if not _is_simplified(temporary, check):
+                    check(temporary)
                 return
             except OSError:
                 raise
@@ -77,6 +85,20 @@ def as_exported(model: nn.Module, normalization: Normalization | None) -> nn.Mod
     own = copy.deepcopy(model)
     network = own if normalization is None else Normalized(own, normalization)
     return network.cpu().eval()
+
+
+def _is_simplified(path: Path, check: Callable[[Path], None]) -> bool:
+    """Rewrite a file more simply, if it then still passes the check; else it is as it was."""
+    before = path.read_bytes()
+    try:
+        path.write_bytes(simplified(before))
+        check(path)
+    except OSError:
+        raise
+    except Exception:  # onnxruntime has errors of its own
+        path.write_bytes(before)
+        return False
+    return True
 
 
 def _describe(path: Path, metadata: Mapping[str, str]) -> None:

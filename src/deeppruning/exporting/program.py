@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from deeppruning.conversion.onnx_graph import tensors_in
 from deeppruning.data.images import Normalization
+from deeppruning.deploying import deployed
 from deeppruning.errors import GraphError
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.onnx_file import as_exported
@@ -29,7 +30,7 @@ def export_program(
     pair = torch.cat([example[:1], example[:1]])  # a batch of one would be taken for a fixed size
     try:
         program = torch.export.export(
-            network, (pair,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},)
+            deployed(network, example), (pair,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},)
         )
     except Exception as error:
         reason = str(error).strip().split("\n")[0]

@@ -1,16 +1,22 @@
 """A network of a run written as a file that other programs read, checked before it is kept."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor, nn
 
-from deeppruning.errors import InputError
+from deeppruning.errors import InputError, RunError
+from deeppruning.exporting.calibration import MaterialSource
 from deeppruning.exporting.formats import FORMATS, Export
+from deeppruning.exporting.int8 import SUFFIX, export_int8
 from deeppruning.exporting.networks import read_network
 from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.roles import KNEE
-from deeppruning.runs.folder import CONFIG, HISTORY
+from deeppruning.runs.facts import INT8, Int8Figures
+from deeppruning.runs.folder import CONFIG, HISTORY, RunFolder
+
+FOLDER = "export"  # of a run, where files go unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -20,13 +26,37 @@ class ExportedFile:
     path: Path
     format: str  # with what matters of it: "ONNX, opset 18"
     difference: float  # the largest one of its outputs from PyTorch's
+    int8: Int8Figures | None = None  # beside the float file, where it is quantised
+    notes: tuple[str, ...] = field(default=())
 
     def __str__(self) -> str:
         size = self.path.stat().st_size
-        return (
-            f"{self.path}  ({self.format}, {size:,} bytes)\n"
-            f"largest difference from PyTorch: {self.difference:.1e}"
+        lines = [
+            f"{self.path}  ({self.format}, {size:,} bytes)",
+            *(() if self.int8 is None else told_int8(self.int8)),
+            f"largest difference from PyTorch{'' if self.int8 is None else ' (by rounding to eight bits)'}: "
+            f"{self.difference:.1e}",
+            *self.notes,
+        ]
+        return "\n".join(lines)
+
+
+def told_int8(figures: Int8Figures) -> list[str]:
+    """What quantisation saved and what it cost, as lines for people."""
+    small, full = figures["file_bytes"], figures["float_file_bytes"]
+    error, before = figures.get("test_error"), figures.get("float_test_error")
+    lines = [
+        f"{100 * small / full:.0f} % of the float file's {full:,} bytes, "
+        f"calibrated on {figures['calibration_inputs']} inputs"
+    ]
+    if error is not None and before is not None:
+        lines.append(
+            f"test error: {100 * before:.2f} % float, {100 * error:.2f} % int8 "
+            f"({figures.get('test_images')} images)"
         )
+    else:
+        lines.append("test error not measured: no test images were given")
+    return lines
 
 
 def export_network(
@@ -42,9 +72,18 @@ def export_network(
     weights: Path | None = None,
     spec: str | None = None,
     trust_run: bool = False,
+    int8: bool = False,
+    source: MaterialSource | None = None,
 ) -> ExportedFile:
-    """Write the network of this name; by default to RUN/export. The rest as in `read_network`."""
+    """Write the network of this name; by default to RUN/export. The rest as in `read_network`.
+
+    With `int8` it is quantised, by images of the `source`: those of the run unless others are given.
+    """
     chosen = FORMATS.find(format_)
+    if int8 and chosen.name != "onnx":
+        raise InputError(f"int8 files are ONNX files, got the format {chosen.name}; leave out one of both")
+    if not int8 and source is not None:
+        raise InputError("calibration and test images are for int8 only; ask for it, or leave them out")
     chosen.check(normalize=normalize)
     network = read_network(
         run_dir,
@@ -56,7 +95,9 @@ def export_network(
         trust_run=trust_run,
     )
     run = Path(run_dir)
-    target = _target(run, run / "export" / f"{solution}{chosen.suffix}" if out is None else Path(out))
+    material = (source or MaterialSource(trust_run=trust_run)).open(run) if int8 else None
+    ending = SUFFIX if int8 else chosen.suffix
+    target = _target(run, run / FOLDER / f"{solution}{ending}" if out is None else Path(out))
     wanted = Export(
         model=network.model,
         example=network.example,
@@ -64,7 +105,26 @@ def export_network(
         tolerance=tolerance,
         metadata=network.metadata,
     )
-    return ExportedFile(target, chosen.detail or chosen.name, chosen.write(wanted, target))
+    told = chosen.detail or chosen.name
+    if material is None:
+        return ExportedFile(target, told, chosen.write(wanted, target))
+    recorded = "normalization" in network.metadata
+    fitting = material.normalized(network.normalization() if recorded else None)
+    difference, figures = export_int8(wanted, target, fitting)
+    reason = keep_int8(run, {solution: figures})
+    notes = (f"not kept in the run: {reason}",) if reason else ()
+    return ExportedFile(target, f"{told}, int8", difference, figures, notes)
+
+
+def keep_int8(run_dir: str | Path, figures: Mapping[str, Int8Figures]) -> str:
+    """Put the figures into the run, beside earlier ones; gives the reason if they cannot be."""
+    try:
+        with RunFolder.open(run_dir) as opened:
+            known = opened.history.get_fact(INT8) or {}
+            opened.history.set_fact(INT8, {**known, **figures})
+    except RunError as error:
+        return str(error)
+    return ""
 
 
 def _target(run: Path, path: Path) -> Path:

@@ -58,7 +58,7 @@ class ChannelGraph:
             if not isinstance(value, int) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
         self._model = model
-        self._args, self._kwargs = _as_call(example_input)
+        self._args, self._kwargs = as_call(example_input)
         options = GraphOptions(
             tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear, depth
         )
@@ -196,7 +196,8 @@ class ChannelGraph:
         return np.atleast_2d(array).astype(np.bool_), array.ndim == 1
 
 
-def _as_call(example_input: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+def as_call(example_input: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """An example input as the arguments of a call, positional and by keyword."""
     if isinstance(example_input, Tensor):
         return (example_input,), {}
     if isinstance(example_input, (tuple, list)):

@@ -20,6 +20,8 @@ from deeppruning.conversion.onnx_graph import (
     open_session,
     require,
 )
+from deeppruning.conversion.simplify import simplified
+from deeppruning.deploying import deployed
 from deeppruning.errors import InputError
 from deeppruning.latency.conditions import Conditions
 from deeppruning.latency.layers import LayerShape
@@ -48,11 +50,11 @@ class Runtime(ABC):
 
     @abstractmethod
     def network(self, network: nn.Module, example_input: Any) -> Forward:
-        """A whole network, in evaluation mode, on a batch made of the example input; it may be changed."""
+        """A whole network in its deployment form, on a batch made of the example input; it may be changed."""
 
 
 class TorchRuntime(Runtime):
-    """PyTorch as it comes."""
+    """PyTorch as it comes, without compilation."""
 
     @property
     def version(self) -> str:
@@ -80,7 +82,7 @@ class TorchRuntime(Runtime):
 
     def network(self, network: nn.Module, example_input: Any) -> Forward:
         device = this_or_processor(self.conditions.device)
-        network.to(device).eval()
+        network = deployed(network.cpu().eval(), example_input).to(device)
         batch = _repeated(example_input, self.conditions.batch, device)
         kwargs = batch if isinstance(batch, Mapping) else {}
         args = () if kwargs else tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
@@ -135,14 +137,14 @@ class OnnxRuntime(Runtime):
                 "choose the runtime torch"
             )
         example = example_input.detach().cpu().float()
-        network.cpu().float().eval()
+        network = deployed(network.cpu().float().eval(), example)
         with scratch_folder() as folder:
             file = folder / "network.onnx"
             try:
                 export_by_tracing(network, example, file, OPSET)
             except Exception:  # whatever tracing does not understand
                 export_by_graph(network, example, file, OPSET)
-            content = file.read_bytes()
+            content = _simpler(file.read_bytes())
         return self._session(content, _repeated(example, self.conditions.batch, torch.device("cpu")))
 
     def _session(self, content: bytes, images: Tensor) -> Forward:
@@ -153,6 +155,14 @@ class OnnxRuntime(Runtime):
 def runtime_for(conditions: Conditions) -> Runtime:
     """What runs networks under these conditions."""
     return OnnxRuntime(conditions) if conditions.runtime == "onnxruntime" else TorchRuntime(conditions)
+
+
+def _simpler(content: bytes) -> bytes:
+    """As an export would be written, where that works: what it computes is checked there."""
+    try:
+        return simplified(content)
+    except Exception:  # onnxruntime has errors of its own
+        return content
 
 
 def _waited_for(forward: Forward, device: torch.device) -> Forward:

@@ -51,6 +51,17 @@ class TargetFigures(TypedDict):
     note: str  # what it has of each limit or, where none is met, how near the nearest comes
 
 
+class Int8Figures(TypedDict, total=False):
+    """A network in int8 beside the same in floats, both as ONNX files; errors where they were measured."""
+
+    file_bytes: int
+    float_file_bytes: int
+    calibration_inputs: int
+    test_error: float | None
+    float_test_error: float | None
+    test_images: int | None
+
+
 class ObjectiveFigures(TypedDict):
     """The second objective, and of a function its value for the original network, where it has one."""
 
@@ -128,6 +139,11 @@ def _check_images(key: str, value: Any) -> None:
         raise ValueError(f"the fact {key!r} is no number of images")
 
 
+def _check_int8(key: str, value: Any) -> None:
+    for figures in _table(key, value).values():
+        _check_figures(key, figures, ("file_bytes", "float_file_bytes"))
+
+
 def _check_table(key: str, value: Any) -> None:
     _table(key, value)
 
@@ -159,6 +175,7 @@ FINISHED = Fact[bool]("finished")
 LATENCY_PLAN = Fact[dict[str, Any]]("latency_plan", _check_table)  # that the search goes by
 LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)  # seconds for one input, by role
 BENCH = Fact[dict[str, Any]]("bench")  # what `deeppruning bench` measured
+INT8 = Fact[dict[str, Int8Figures]]("int8", _check_int8)  # by role, of networks that were quantised
 TEST_IMAGES = Fact["int | None"]("test_images", _check_images)  # that test errors are measured on
 TARGET = Fact[TargetFigures]("target", _check_target)
 
@@ -167,7 +184,7 @@ _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
         OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE,
-        FINISHED, LATENCY_PLAN, LATENCY, BENCH, TEST_IMAGES, TARGET,
+        FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8, TEST_IMAGES, TARGET,
     )
 }  # fmt: skip
 
