@@ -1,0 +1,188 @@
+"""Really faster? ResNet56 on CIFAR-10 by FLOPs, by latency and by l1-norm: latency and error side by side.
+
+    deeppruning prune resnet56 --weights W --data cifar10 --generations 7 --finetune-epochs 0 --out runs/flops
+    deeppruning prune resnet56 --weights W --data cifar10 --generations 7 --finetune-epochs 0 \
+        --objective latency --latency-runtime onnxruntime --out runs/latency
+    python benchmarks/faster.py --weights W --flops-run runs/flops --latency-run runs/latency
+
+Networks: the original; the knee of the search by FLOPs; the knee of the search by latency, and its best
+within half of the original's latency; for both of these, l1-norm at the same planned latency (the same share
+of every layer, no block gone). Test errors as cut, refitted, and after one epoch of our default fine-tuning,
+which begins for ours with the refitted weights and for l1-norm with those as cut. Errors are kept in --out, so
+that a second call goes on; latencies are measured anew, all networks in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from deeppruning import ChannelGraph
+from deeppruning.config import RUNTIMES, FinetuneConfig, SearchConfig
+from deeppruning.data.images import ImageSet
+from deeppruning.data.registry import load_data
+from deeppruning.evolution.space import Space
+from deeppruning.genome import Genome
+from deeppruning.importance import CRITERIA, Evidence
+from deeppruning.latency import Conditions, LatencyPlan
+from deeppruning.latency.plan import measure_networks
+from deeppruning.models import create_model
+from deeppruning.pruning.setup import Setup
+from deeppruning.refitting import Reference, refit_in_place
+from deeppruning.roles import KNEE
+from deeppruning.runs import RunFolder, facts
+from deeppruning.runs.records import Candidate
+from deeppruning.training.evaluate import evaluate
+from deeppruning.training.loop import fit
+from deeppruning.training.weights import load_weights, normalization_for
+
+HALF = 0.5
+L1 = "l1, "
+COLUMNS = ("cut", "refitted", "one epoch")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is looked at in a finished run."""
+
+    candidates: dict[int, Candidate]
+    knee: Candidate
+    plan: LatencyPlan | None
+
+    @classmethod
+    def of(cls, path: Path) -> Kept:
+        with RunFolder.open(path, read_only=True) as run:
+            candidates = {one.id: one for one in run.history.candidates()}
+            picks = run.history.picks()
+            table = run.history.get_fact(facts.LATENCY_PLAN)
+        plan = None if table is None else LatencyPlan.from_table(table)
+        return cls(candidates, candidates[picks[max(picks)][KNEE]], plan)
+
+    def best_within(self, cost: float) -> Candidate:
+        """By what the search selects on."""
+        able = [one for one in self.candidates.values() if one.cost is not None and one.cost <= cost]
+        return min(able, key=lambda one: one.known.judged)
+
+
+def by_l1(graph: ChannelGraph, plan: LatencyPlan, seconds: float) -> Genome:
+    """The same share of every layer by l1-norm, no block gone, within a planned latency."""
+    scores = CRITERIA["l1"].scores(Evidence(graph, graph.prune(graph.full_genome())))
+    space = Space(
+        graph.num_genes,
+        [group.genes for group in graph.groups if group.prunable],
+        scores={"l1": scores},
+        price=lambda genomes: plan(graph, genomes),
+        repair=graph.repair,
+    )
+    return space.uniform(seconds, "l1")
+
+
+def networks(graph: ChannelGraph, flops: Kept, latency: Kept) -> Iterator[tuple[str, Genome]]:
+    """Names and genomes of all that are compared."""
+    assert latency.plan is not None
+    whole = float(latency.plan(graph, graph.full_genome()[None])[0])
+    yield "original", graph.full_genome()
+    yield "knee by FLOPs", flops.knee.genome
+    for name, one in (
+        ("knee by latency", latency.knee),
+        ("half the latency", latency.best_within(HALF * whole)),
+    ):
+        yield name, one.genome
+        yield f"{L1}{name}", by_l1(graph, latency.plan, float(latency.plan(graph, one.genome[None])[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """Test errors of a cut, and what it takes to find them."""
+
+    model: nn.Module
+    graph: ChannelGraph
+    reference: Reference
+    train: ImageSet
+    test: ImageSet
+    epochs: int
+
+    def __call__(self, name: str, genome: Genome) -> dict[str, float]:
+        """As cut, refitted, and trained."""
+        cut, refitted = self.graph.prune(genome), self.graph.prune(genome)
+        if genome.all():
+            return dict.fromkeys(COLUMNS, evaluate(cut, self.test).error)
+        refit_in_place(self.reference, self.graph, genome, refitted)
+        untrained = [evaluate(one, self.test).error for one in (cut, refitted)]
+        trained, options = cut if name.startswith(L1) else refitted, FinetuneConfig(epochs=self.epochs)
+        shares = {"distill": options.distill, "temperature": options.temperature}
+        fit(trained, self.train, options, teacher=self.model, **shares)
+        return dict(zip(COLUMNS, [*untrained, evaluate(trained, self.test).error], strict=True))
+
+
+def load_images(weights: Path, data_dir: str | None) -> tuple[ImageSet, ImageSet]:
+    """CIFAR-10 as these weights want it."""
+    data, normalization = load_data("cifar10", data_dir=data_dir), normalization_for(weights)
+    assert data.test is not None
+    return replace(data.train, normalization=normalization), replace(data.test, normalization=normalization)
+
+
+def table(graph: ChannelGraph, genomes: dict[str, Genome], kept: dict[str, Any]) -> None:
+    """Latencies in turns, beside the errors that are known."""
+    full, example = graph.full_genome(), torch.zeros(1, 3, 32, 32)
+    columns: dict[str, list[float]] = {}
+    for runtime in RUNTIMES:
+        for batch in (1, 32):
+            for threads in (1, 2):
+                conditions = Conditions(runtime, batch, threads)
+                thin = [graph.prune(genome) for genome in genomes.values()]
+                columns[str(conditions)] = measure_networks(thin, example, conditions)
+    print("| " + " | ".join(["network", "FLOPs", *COLUMNS, *columns]) + " |")
+    print("|---|---|" + "---|" * len([*COLUMNS, *columns]))
+    for place, (name, genome) in enumerate(genomes.items()):
+        share = graph.flops(genome) / graph.flops(full)
+        shown = [f"{100 * kept[name][key]:.1f}" if name in kept else "-" for key in COLUMNS]
+        cells = [f"{1000 * times[place]:.2f} ({times[place] / times[0]:.2f}x)" for times in columns.values()]
+        print(f"| {name} | {share:.0%} | {' | '.join([*shown, *cells])} |")
+    print("\nBy how much of the share of FLOPs cut the latency fell:")
+    for place, (name, genome) in enumerate(genomes.items()):
+        cut = 1 - graph.flops(genome) / graph.flops(full)
+        gained = [(1 - times[place] / times[0]) / cut for times in columns.values()] if cut else []
+        print(f"{name}: {', '.join(f'{100 * each:.0f} %' for each in gained)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--flops-run", type=Path, required=True)
+    parser.add_argument("--latency-run", type=Path, required=True)
+    parser.add_argument("--data-dir")
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("faster.json"))
+    parser.add_argument("--latency-only", action="store_true", help="no errors beyond those in --out")
+    options = parser.parse_args()
+    model = create_model("resnet56", num_classes=10)
+    load_weights(model, options.weights)
+    model.eval()
+    graph = ChannelGraph(model, torch.zeros(1, 3, 32, 32), depth=True)
+    genomes = dict(networks(graph, Kept.of(options.flops_run), Kept.of(options.latency_run)))
+    kept = json.loads(options.out.read_text()) if options.out.exists() else {}
+    if not options.latency_only:
+        train, test = load_images(options.weights, options.data_dir)
+        task = Setup(model=model, train=train, search=SearchConfig()).job().task
+        reference = Reference.of(graph, task.refit_inputs(final=True))
+        judge = Judge(model, graph, reference, train, test, options.epochs)
+        for name, genome in genomes.items():
+            if name not in kept:
+                kept[name] = judge(name, genome)
+                options.out.write_text(json.dumps(kept))
+                print(name, kept[name], flush=True)
+    table(graph, genomes, kept)
+
+
+if __name__ == "__main__":
+    main()
