@@ -8,8 +8,8 @@
 Networks: the original; the knee of the search by FLOPs; the knee of the search by latency, and its best
 within half of the original's latency; for both of these, l1-norm at the same planned latency (the same share
 of every layer, no block gone). Test errors as cut, refitted, and after one epoch of our default fine-tuning,
-which begins for ours with the refitted weights and for l1-norm with those as cut. Errors are kept in --out, so
-that a second call goes on; latencies are measured anew, all networks in turns.
+which begins for ours with the refitted weights and for l1-norm with those as cut. Errors are kept in --out:
+a second call goes on; latencies are measured anew, all networks in turns.
 """
 
 from __future__ import annotations
@@ -117,8 +117,14 @@ class Judge:
         refit_in_place(self.reference, self.graph, genome, refitted)
         untrained = [evaluate(one, self.test).error for one in (cut, refitted)]
         trained, options = cut if name.startswith(L1) else refitted, FinetuneConfig(epochs=self.epochs)
-        shares = {"distill": options.distill, "temperature": options.temperature}
-        fit(trained, self.train, options, teacher=self.model, **shares)
+        fit(
+            trained,
+            self.train,
+            options,
+            teacher=self.model,
+            distill=options.distill,
+            temperature=options.temperature,
+        )
         return dict(zip(COLUMNS, [*untrained, evaluate(trained, self.test).error], strict=True))
 
 
