@@ -66,11 +66,15 @@ Step = FoldNorm | Remove | Fix
 
 
 def find_no_ops(model: nn.Module) -> list[str]:
-    """Dropout and identities; what hooks look at is left alone."""
+    """Dropout, and identities in a sequence, where they can go; what hooks look at is left alone."""
+    items = {id(item) for module in model.modules() if type(module) is nn.Sequential for item in module}
     return [
         name
         for name, module in model.named_modules()
-        if name and _does_nothing(module) and not (module._forward_hooks or module._forward_pre_hooks)
+        if name
+        and _does_nothing(module)
+        and (id(module) in items or type(module) is not nn.Identity)
+        and not (module._forward_hooks or module._forward_pre_hooks)
     ]
 
 

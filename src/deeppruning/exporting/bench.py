@@ -14,8 +14,10 @@ from deeppruning.deploying import deployed
 from deeppruning.errors import GraphError, InputError, RunError
 from deeppruning.exporting.bench_table import BenchFigures, float_kind
 from deeppruning.exporting.calibration import MaterialSource
+from deeppruning.exporting.int8 import SUFFIX
 from deeppruning.exporting.memory import peak_memory
 from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
+from deeppruning.exporting.run_file import FOLDER
 from deeppruning.exporting.sessions import FLOAT, INT8, Sessions, open_sessions
 from deeppruning.roles import ORIGINAL, ROLES, TARGET
 from deeppruning.runs.facts import BENCH, ORIGINAL_FIGURES, solution_fact
@@ -89,9 +91,11 @@ def bench_run(
     twin = {name: next(one for one in networks if candidates[one] == candidates[name]) for name in networks}
     different = {name: networks[name] for name in twin.values()}
     material = (source or MaterialSource(trust_run=trust_run)).open(run_dir) if int8 else None
+    files = {name: Path(run_dir) / FOLDER / f"{name}{SUFFIX}" for name in networks}
+    exported = {twin[name]: file for name, file in files.items() if file.is_file()}
     with torch_threads(threads):
         wanted = place.type == "cpu" and has_onnx()
-        sessions = open_sessions(different, Path(run_dir), threads, material) if wanted else Sessions()
+        sessions = open_sessions(different, threads, exported, material) if wanted else Sessions()
         if int8 and not sessions.small:
             raise GraphError("; ".join(sessions.troubles) or "no network of the run can be exported to ONNX")
         for forwards in _measurements(different, sessions, batches, place):

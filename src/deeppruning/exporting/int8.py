@@ -47,7 +47,8 @@ def export_int8(export: Export, path: Path, material: Material) -> tuple[float, 
         )
         pixels = wanted.normalization is not None
         quantize(plain, small, material.batches(pixels=pixels))
-        difference = _check(wanted, small)
+        _check(wanted, small)
+        difference = _difference(plain, small, next(material.batches(pixels=pixels)))
         figures = measure(plain, small, material, pixels=pixels)
         write_atomically(path, small.read_bytes())
     return difference, figures
@@ -121,8 +122,8 @@ def error_of(file: Path, test: ImageSet, *, pixels: bool) -> float:
     return wrong / len(test)
 
 
-def _check(export: Export, small: Path) -> float:
-    """The largest difference of an int8 file from PyTorch; a broken one is refused."""
+def _check(export: Export, small: Path) -> None:
+    """Refuse a file that nothing was quantised in, or whose outputs are of other shapes or no numbers."""
     nodes = require("onnx").load(str(small)).graph.node
     if not any(node.op_type == "QuantizeLinear" for node in nodes):
         raise GraphError("this network has no layer that onnxruntime quantises; nothing was written")
@@ -136,4 +137,9 @@ def _check(export: Export, small: Path) -> float:
     )
     if not math.isfinite(difference):
         raise GraphError("the quantised network gives outputs that are no numbers; nothing was written")
-    return difference
+
+
+def _difference(plain: Path, small: Path, inputs: Tensor) -> float:
+    """The largest one of two files' outputs, for inputs of the kind that was calibrated on."""
+    outputs = zip(*(run_session(open_session(file), inputs) for file in (plain, small)), strict=True)
+    return max(float((ours - theirs).abs().max()) for ours, theirs in outputs)

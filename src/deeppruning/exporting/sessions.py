@@ -14,7 +14,6 @@ from deeppruning.exporting.calibration import Material
 from deeppruning.exporting.int8 import SUFFIX, measure, quantize
 from deeppruning.exporting.networks import RunNetwork
 from deeppruning.exporting.onnx_file import export_onnx
-from deeppruning.exporting.run_file import FOLDER
 from deeppruning.runs.facts import Int8Figures
 from deeppruning.runs.leftovers import scratch_folder
 
@@ -32,11 +31,14 @@ class Sessions:
 
 
 def open_sessions(
-    networks: Mapping[str, RunNetwork], run_dir: Path, threads: int, material: Material | None
+    networks: Mapping[str, RunNetwork],
+    threads: int,
+    exported: Mapping[str, Path],
+    material: Material | None,
 ) -> Sessions:
     """A session for every network; none at all if one of them cannot be exported.
 
-    With material all are quantised; without, int8 files that were exported into the run are measured.
+    With material all are quantised; without, int8 files that were `exported` are measured.
     """
     found = Sessions()
     with scratch_folder() as folder:
@@ -52,12 +54,12 @@ def open_sessions(
         for name, network in networks.items():
             try:
                 if material is not None:
-                    _quantize(found, files[name], network, material)
-                    small = files[name].with_name(f"{name}{SUFFIX}")
+                    small = _quantize(found, files[name], network, material)
+                elif name in exported:
+                    small = exported[name]
                 else:
-                    small = run_dir / FOLDER / f"{name}{SUFFIX}"
-                if small.is_file():
-                    found.small[name] = open_session(small, threads=threads)
+                    continue
+                found.small[name] = open_session(small, threads=threads)
             except GraphError as error:
                 found.troubles.append(f"{name} was not measured in int8: {error}")
             except Exception as error:  # a file that is damaged; onnxruntime has errors of its own
@@ -67,9 +69,10 @@ def open_sessions(
     return found
 
 
-def _quantize(found: Sessions, plain: Path, network: RunNetwork, material: Material) -> None:
+def _quantize(found: Sessions, plain: Path, network: RunNetwork, material: Material) -> Path:
     recorded = "normalization" in network.metadata
     fitting = material.normalized(network.normalization() if recorded else None)
     small = plain.with_name(f"{network.name}{SUFFIX}")
     quantize(plain, small, fitting.batches(pixels=False))
     found.figures[network.name] = measure(plain, small, fitting, pixels=False)
+    return small

@@ -27,7 +27,7 @@ function drawBench() {
 function drawInt8(int8) {
   const names = Object.keys(int8), number = { class: "number" };
   const size = (value) => missing(value) ? "–" : `${count(value)}B`, share = (error) => missing(error) ? "–" : `${(100 * error).toFixed(2)}\u00a0%`;
-  byId("int8").hidden = !names.length;
+  byId("int8").hidden = byId("int8-lead").hidden = !names.length;
   byId("bench-section").hidden = byId("bench-section").hidden && !names.length;
   const head = html("tr", {}, html("th", { scope: "col" }, "Network"), ["float file", "int8 file", "float test error", "int8 test error", "test images"].map((name) => html("th", { scope: "col", ...number }, name)));
   fill(byId("int8"), html("table", {}, html("thead", {}, head), html("tbody", {}, names.map((role) => { const one = int8[role];
