@@ -64,9 +64,10 @@ def prune(
 ) -> Result:
     """Search for thin versions of `model` and fine-tune the three picks; the model itself stays as it is.
 
-    `train` and `test` are image sets, (images, labels) pairs or torch Datasets. The result does not
-    depend on `workers`, by default as many as the cores that this process may use have room for. `task` is
-    your own way to train and judge, in place of train, test and finetune; it needs `example_input`.
+    `train` and `test` are image sets, (images, labels) pairs, torch Datasets or DataLoaders; the last two
+    are read batch by batch. The result does not depend on `workers`, by default as many as the cores that
+    this process may use have room for. `task` is your own way to train and judge, in place of train, test and
+    finetune; it needs `example_input`.
     `objective` is a function of the thin network in place of FLOPs, `backend` a RayBackend for a cluster,
     `candidate_timeout` the seconds until a worker counts as hung ("auto": 20 times the median so far;
     "off"). `observer` is told of all that happens. `progress` is shown in terminals and notebooks unless it
