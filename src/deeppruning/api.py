@@ -26,12 +26,13 @@ from deeppruning.pruning.aiming import aimed, with_objective
 from deeppruning.pruning.evaluations import EVALUATIONS
 from deeppruning.pruning.events import Observer, Started, ignore
 from deeppruning.pruning.front import Front
+from deeppruning.pruning.gathering import gather_inputs
 from deeppruning.pruning.job import check_same_network, execute, hash_network
 from deeppruning.pruning.result import Result
 from deeppruning.pruning.runner import search as run_search
 from deeppruning.pruning.setup import Setup
 from deeppruning.pruning.task import Task
-from deeppruning.pruning.unlabelled import Unlabelled, gather_inputs
+from deeppruning.pruning.unlabelled import Unlabelled
 from deeppruning.refitting.calls import as_call, part_of
 from deeppruning.reporting import write_report_or_warn
 from deeppruning.reporting.notebook import candidates_svg
@@ -192,10 +193,11 @@ def search(
 ) -> Front:
     """Search for thin versions of `model` by inputs alone: no labels, no training, nothing on disk.
 
-    `inputs` is a tensor, a tuple of arguments or a dict of named ones with a batch, or a Dataset (of which
-    `search.sample` entries are taken, and of an entry that is a pair the first part). Candidates are refitted
-    on some of the inputs and judged on the others by how far their outputs drift from the original's.
-    `front.at(flops=0.4).model` then is the best one within 40 % of the FLOPs, ready to be used or trained.
+    `inputs` is a tensor, a tuple of arguments or a dict of named ones with a batch, nested as you like, or a
+    Dataset or DataLoader (`search.sample` entries of it are taken, and of an entry that is a pair the first
+    part). Candidates are refitted on some of the inputs and judged on the others by how far their outputs
+    drift from the original's. `front.at(flops=0.4).model` then is the best one within 40 % of the FLOPs,
+    ready to be used or trained in your own loop; `front.save(model, path)` writes it as a run would.
     """
     options = search or SearchConfig()
     if not EVALUATIONS.find(options.evaluation).refits:
@@ -230,7 +232,7 @@ def search(
         tell(Started(str(folder), graph.num_genes, options.generations, options.evaluations, 0, None, *costs))
         picks = run_search(job.context, options, history, job.backend, tell)
         candidates = history.candidates()
-    return Front(candidates, picks, job.context, *costs)
+    return Front(candidates, picks, job.context, *costs, job.description)
 
 
 @refuse_unknown_parameters
