@@ -34,6 +34,7 @@ from deeppruning.refitting.reference import FEWEST
 from deeppruning.system.device import default_workers, precision_of
 from deeppruning.training.finite import learnt, listed, not_finite
 
+LINEAR_HINT = "; to prune hidden units of its linear layers give prune_linear (--prune-linear)"
 SET_ASIDE = 0.1  # of the training images, where the error is limited
 
 
@@ -227,10 +228,12 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
         exclude=(*by_paper, *search.exclude),
         min_channels=search.min_channels,
         round_to=search.round_to,
+        prune_linear=search.prune_linear,
         depth=search.depth,
     )
     if graph.num_genes == 0:
-        raise InputError(f"nothing of this network can be pruned:\n{graph}")
+        hint = "" if search.prune_linear or not _has_linear(model) else LINEAR_HINT
+        raise InputError(f"nothing of this network can be pruned{hint}:\n{graph}")
     if graph.repair(~graph.full_genome()).all():
         raise InputError(
             f"nothing of this network can be pruned: every layer must keep at least {search.min_channels} "
@@ -256,6 +259,10 @@ def example_image(model: nn.Module, images: Images) -> torch.Tensor:
 def _layers(model: nn.Module) -> list[str]:
     kinds = (nn.Linear, _ConvNd)
     return [name for name, module in model.named_modules() if isinstance(module, kinds)]
+
+
+def _has_linear(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.Linear) for module in model.modules())
 
 
 def _has_names(data: Images) -> bool:
