@@ -108,7 +108,13 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+RARE = ("one product", "torch's own")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=[pytest.mark.slow] if kind in RARE else []) for kind in KINDS],
+)
 def vit(request):
     torch.manual_seed(0)
     build, hidden, attention = KINDS[request.param]
