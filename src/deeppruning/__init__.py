@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deeppruning.finished import pick as pick
     from deeppruning.finished import report as report
     from deeppruning.graph import ChannelGraph as ChannelGraph
+    from deeppruning.pruning.saving import save as save
     from deeppruning.pruning.solution import load as load
     from deeppruning.pruning.task import Task as Task
     from deeppruning.refitting import refit as refit
@@ -49,6 +50,7 @@ _HOMES = {
     "refit": "deeppruning.refitting",
     "report": "deeppruning.finished",
     "resume": "deeppruning.api",
+    "save": "deeppruning.pruning.saving",
     "search": "deeppruning.api",
 }
 
@@ -71,6 +73,7 @@ __all__ = [
     "refit",
     "report",
     "resume",
+    "save",
     "search",
 ]
 

@@ -26,13 +26,14 @@ from deeppruning.pruning.aiming import aimed, with_objective
 from deeppruning.pruning.evaluations import EVALUATIONS
 from deeppruning.pruning.events import Observer, Started, ignore
 from deeppruning.pruning.front import Front
+from deeppruning.pruning.gathering import gather_inputs
 from deeppruning.pruning.job import check_same_network, execute, hash_network
 from deeppruning.pruning.planning import planned
 from deeppruning.pruning.result import Result
 from deeppruning.pruning.runner import search as run_search
 from deeppruning.pruning.setup import Setup
 from deeppruning.pruning.task import Task
-from deeppruning.pruning.unlabelled import Unlabelled, gather_inputs
+from deeppruning.pruning.unlabelled import Unlabelled
 from deeppruning.refitting.calls import as_call, part_of
 from deeppruning.reporting import write_report_or_warn
 from deeppruning.reporting.notebook import candidates_svg
@@ -65,9 +66,10 @@ def prune(
 ) -> Result:
     """Search for thin versions of `model` and fine-tune the three picks; the model itself stays as it is.
 
-    `train` and `test` are image sets, (images, labels) pairs or torch Datasets. The result does not
-    depend on `workers`, by default as many as the cores that this process may use have room for. `task` is
-    your own way to train and judge, in place of train, test and finetune; it needs `example_input`.
+    `train` and `test` are image sets, (images, labels) pairs, torch Datasets or DataLoaders; the last two
+    are read batch by batch. The result does not depend on `workers`, by default as many as the cores that
+    this process may use have room for. `task` is your own way to train and judge, in place of train, test and
+    finetune; it needs `example_input`.
     `objective` is a function of the thin network in place of FLOPs, `backend` a RayBackend for a cluster,
     `candidate_timeout` the seconds until a worker counts as hung ("auto": 20 times the median so far;
     "off"). `observer` is told of all that happens. `progress` is shown in terminals and notebooks unless it
@@ -192,10 +194,11 @@ def search(
 ) -> Front:
     """Search for thin versions of `model` by inputs alone: no labels, no training, nothing on disk.
 
-    `inputs` is a tensor, a tuple of arguments or a dict of named ones with a batch, or a Dataset (of which
-    `search.sample` entries are taken, and of an entry that is a pair the first part). Candidates are refitted
-    on some of the inputs and judged on the others by how far their outputs drift from the original's.
-    `front.at(flops=0.4).model` then is the best one within 40 % of the FLOPs, ready to be used or trained.
+    `inputs` is a tensor, a tuple of arguments or a dict of named ones with a batch, nested as you like, or a
+    Dataset or DataLoader (`search.sample` entries of it are taken, and of an entry that is a pair the first
+    part). Candidates are refitted on some of the inputs and judged on the others by how far their outputs
+    drift from the original's. `front.at(flops=0.4).model` then is the best one within 40 % of the FLOPs,
+    ready to be used or trained in your own loop; `front.save(model, path)` writes it as a run would.
     """
     options = search or SearchConfig()
     if not EVALUATIONS.find(options.evaluation).refits:
@@ -230,7 +233,7 @@ def search(
         tell(Started(str(folder), graph.num_genes, options.generations, options.evaluations, 0, None, *costs))
         picks = run_search(job.context, options, history, job.backend, tell)
         candidates = history.candidates()
-    return Front(candidates, picks, job.context, *costs)
+    return Front(candidates, picks, job.context, *costs, job.description)
 
 
 @refuse_unknown_parameters

@@ -172,6 +172,7 @@ class SearchConfig(_Checked):
     encoding: str = "full"  # "paper" leaves alone the layers the paper leaves alone; "full" prunes all
     min_channels: int = 1
     round_to: int = 1
+    prune_linear: bool = False  # hidden units of linear layers may go, as those of a transformer's MLPs
     depth: bool = True  # whole branches may go; in the paper every layer keeps at least one filter
     exclude: tuple[str, ...] = ()
     threads: int = 1  # torch threads a candidate; part of the result's bits, hence of the options

@@ -140,7 +140,7 @@ EXPECTED_FROZEN = {
     ),
     "spatial_attention_map": ("stem.0", 8, "amax in the network's forward mixes channels"),
     "local_response_norm": ("0", 8, "avg_pool3d in 1 mixes channels"),
-    "multi_head_attention": ("stem.0", 8, "_native_multi_head_attention in mix is not understood"),
+    "multi_head_attention": ("stem.0", 8, "transpose in mix: a size or order is written into the code"),
     "last_channel_picked": (
         "stem.0", 1, "a single channel is spread over others by mul in the network's forward",
     ),

@@ -1,15 +1,21 @@
 """The search by inputs alone: no labels, no training, thin networks for any limit."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import deeppruning as dp
+from deeppruning.data.batches import normalize
 from deeppruning.errors import InputError
 from deeppruning.pruning.drift import drift
-from deeppruning.pruning.unlabelled import Unlabelled, gather_inputs
+from deeppruning.pruning.gathering import gather_inputs
+from deeppruning.pruning.solution import read_solution
+from deeppruning.pruning.unlabelled import Unlabelled
+from search_helpers import digits
 
 QUICK = dp.SearchConfig(offspring=6, generations=3, low=0.1, high=0.9, bins=6)
 
@@ -60,6 +66,41 @@ def test_the_best_within_a_limit_is_a_refitted_network(
         wanted, refitted, cut = (model(*inputs) for model in (net, found.model, graph.prune(found.genome)))
     assert drift(wanted, refitted).score < drift(wanted, cut).score
     assert refitted["map"].shape == (80, 6, 6) and refitted["scores"].shape == (80, 5)
+
+
+def test_a_network_trained_elsewhere_is_saved_as_a_run_saves_it(
+    front, net: Net, inputs: tuple[Tensor, Tensor], tmp_path
+) -> None:
+    found = front.at(flops=0.5)
+    network = found.model
+    with torch.no_grad():
+        network.head.bias += 1.0  # some training
+    for number, given in enumerate((deepcopy(network), nn.DataParallel(network), nn.Sequential(network))):
+        path = front.save(given, tmp_path / "nets" / f"{number}.safetensors", test_error=0.125)
+        with torch.no_grad():
+            wanted, again = network(*inputs), dp.load(path, Net())(*inputs)
+        assert all(torch.equal(wanted[name], again[name]) for name in wanted)
+    metadata, _ = read_solution(path)
+    assert metadata["candidate"] == str(found.candidate.id) and metadata["test_error"] == "0.125"
+    assert int(metadata["flops"]) == found.flops and "base" in metadata
+    knee = front.save(front.knee, tmp_path / "knee.safetensors")
+    assert read_solution(knee)[0]["role"] == "knee"
+
+
+def test_a_cut_of_ones_own_is_saved_and_another_network_refused(front, net: Net, inputs, tmp_path) -> None:
+    graph = dp.ChannelGraph(net, tuple(part[:1] for part in inputs))
+    genome = graph.full_genome()
+    genome[3:7] = False
+    thin = dp.refit(graph, genome, inputs)
+    path = dp.save(thin, tmp_path / "thin.safetensors", graph, genome)
+    with torch.no_grad():
+        assert torch.equal(dp.load(path, Net())(*inputs)["map"], thin(*inputs)["map"])
+    with pytest.raises(InputError, match=r"not the one that this genome cuts: inner\.bias is \(10,\)"):
+        dp.save(net, path, graph, genome)
+    with pytest.raises(InputError, match=r"name it thin.safetensors"):
+        dp.save(thin, tmp_path / "thin.pt", graph, genome)
+    with pytest.raises(InputError, match="Net is not one network of this search"):
+        front.save(thin, path)
 
 
 def test_limits_may_be_numbers_and_go_together(front) -> None:
@@ -128,6 +169,13 @@ class Pairs(Dataset):
 def test_inputs_are_gathered_from_any_form() -> None:
     assert gather_inputs(Pairs(), 10)[:, 0, 0].tolist() == [0, 4, 8, 12, 16, 20, 24, 28, 32, 36]
     assert gather_inputs(TensorDataset(torch.arange(6.0)), 100).tolist() == [0, 1, 2, 3, 4, 5]
+    pairs = DataLoader(TensorDataset(torch.arange(6.0), torch.zeros(6)), batch_size=4)
+    assert gather_inputs(pairs, 5).tolist() == [0, 1, 2, 3, 4]
+    named = [{"x": {"deep": (torch.ones(2), torch.zeros(1))}, "name": "a", "labels": torch.ones(1)}] * 3
+    nested = gather_inputs(DataLoader(named, batch_size=2), 3)
+    assert nested.keys() == {"x"} and [part.shape for part in nested["x"]["deep"]] == [(3, 2), (3, 1)]
+    one, _ = digits(10, 10)
+    assert torch.equal(gather_inputs(one, 5), normalize(one.images[::2], one.normalization))
     batch = {"x": torch.zeros(4, 2)}
     assert gather_inputs(batch, 2) is batch
     with pytest.raises(InputError, match="inputs with a batch"):

@@ -68,10 +68,10 @@ class Rivalry:
         assert isinstance(task, Classification)
         sets = {"sample": task.sample, "train": task.train, "test": task.test}
         tensors = {
-            f"{name}/{part}": getattr(images, part)
+            f"{name}/{part}": tensor
             for name, images in sets.items()
             if images is not None
-            for part in ("images", "labels")
+            for part, tensor in images.telling().items()
         }
         return hash_tensors(tensors)
 

@@ -14,6 +14,7 @@ from deeppruning.comparison.rivalry import Rivalry
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import balanced_sample
+from deeppruning.data.stream import Images
 from deeppruning.errors import InputError, RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.objectives import OBJECTIVES
@@ -153,7 +154,7 @@ def _check_sample(methods: Sequence[Method], sample: ImageSet) -> None:
             )
 
 
-def _part(data: ImageSet, images: int, seed: int) -> ImageSet:
+def _part(data: Images, images: int, seed: int) -> ImageSet:
     if images > len(data):
         raise InputError(f"a part of {images} images is asked for, but there are only {len(data)}")
     return balanced_sample(data, images, seed)

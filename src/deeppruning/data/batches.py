@@ -6,12 +6,14 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from deeppruning.data.images import ImageSet, Normalization
+from deeppruning.data.source import Pass
+from deeppruning.data.stream import Images, ImageStream
 from deeppruning.errors import DataError, InputError
 
 
@@ -85,12 +87,15 @@ class Batches:
     The whole epoch's order is drawn at once, then the augmentation batch by batch, both from
     `generator` (one seeded with 0 if none is given): the same generator state gives the same epoch,
     and the next iteration goes on from where the generator then stands. On another device than the
-    data's, the images are moved there once, as they are (uint8 takes a quarter of float32's room).
+    data's, the images are moved there once, as they are (uint8 takes a quarter of float32's room). Those of
+    a stream are read ahead instead, and moved batch by batch; the batches are the same. Where its pictures
+    are larger than the images, a random crop is cut out of the picture, not out of a border, as the seed of
+    the generator and the number of the image say.
     """
 
     def __init__(
         self,
-        data: ImageSet,
+        data: Images,
         batch_size: int,
         *,
         shuffle: bool = False,
@@ -118,23 +123,20 @@ class Batches:
         self.drop_last = drop_last
         self.precision = precision
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
-        self._images = data.images.to(device)
-        self._labels = data.labels.to(device)
+        self._device = torch.device(device)
+        self._set = None
+        if isinstance(data, ImageSet):
+            self._set = replace(data, images=data.images.to(device), labels=data.labels.to(device))
+        elif data.source.roomy and augment is not None:
+            self.augment = replace(augment, crop=0)
+        self._shift = augment is not None and augment.crop > 0
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self.data), self.batch_size)
         return whole + (1 if rest and not self.drop_last else 0)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        order = self._order()
-        for number in range(len(self)):
-            start = number * self.batch_size
-            stop = min(start + self.batch_size, len(self.data))
-            if order is None:
-                images, labels = self._images[start:stop], self._labels[start:stop]
-            else:
-                chosen = order[start:stop]
-                images, labels = self._images[chosen], self._labels[chosen]
+        for images, labels in self._read(self._order()):
             images = normalize(images, self.data.normalization)
             if self.augment is not None:
                 images = self.augment(images, self.generator)
@@ -144,5 +146,18 @@ class Batches:
         if not self.shuffle:
             return None
         device = self.generator.device
-        order = torch.randperm(len(self.data), generator=self.generator, device=device)
-        return order.to(self._images.device)
+        return torch.randperm(len(self.data), generator=self.generator, device=device)
+
+    def _read(self, order: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
+        starts = [number * self.batch_size for number in range(len(self))]
+        places = [slice(start, min(start + self.batch_size, len(self.data))) for start in starts]
+        if isinstance(self.data, ImageStream):
+            order = torch.arange(len(self.data)) if order is None else order.cpu()
+            this = Pass(self.generator.initial_seed(), self._shift)
+            for images, labels in self.data.batches([order[place] for place in places], this):
+                yield images.to(self._device), labels.to(self._device)
+            return
+        assert self._set is not None
+        for place in places:
+            chosen = place if order is None else order[place].to(self._device)
+            yield self._set.images[chosen], self._set.labels[chosen]

@@ -31,19 +31,19 @@ def as_image_set(
     if isinstance(obj, ImageSet):
         named = obj if classes is None else replace(obj, classes=classes)
         return named if normalization is None else replace(named, normalization=normalization)
-    if isinstance(obj, (tuple, list)) and len(obj) == 2 and _is_array(obj[0]):
+    if isinstance(obj, (tuple, list)) and len(obj) == 2 and is_array(obj[0]):
         images, labels = obj
-    elif hasattr(obj, "__getitem__") and hasattr(obj, "__len__") and not _is_array(obj):
+    elif hasattr(obj, "__getitem__") and hasattr(obj, "__len__") and not is_array(obj):
         images, labels = _stack(obj)
-        classes = classes or _class_names(obj)
+        classes = classes or class_names(obj)
     else:
         raise DataError(
             f"cannot take images from {type(obj).__name__}; give an ImageSet, a pair (images, labels) of "
             "arrays or tensors, or a torch Dataset of (image, label) with a length"
         )
-    indices = _as_labels(labels)
+    indices = as_labels(labels)
     if classes is None:
-        classes = tuple(str(index) for index in range(int(indices.max()) + 1 if len(indices) else 0))
+        classes = numbered(indices)
     return ImageSet(as_images(images), indices, classes, normalization)
 
 
@@ -67,7 +67,8 @@ def as_images(images: Any) -> Tensor:
     return tensor.to(torch.uint8)
 
 
-def _is_array(obj: Any) -> bool:
+def is_array(obj: Any) -> bool:
+    """Whether it holds numbers in a grid: of numpy or torch."""
     return isinstance(obj, (np.ndarray, Tensor))
 
 
@@ -81,7 +82,13 @@ def _as_tensor(values: Any, what: str) -> Tensor:
         raise DataError(f"{what} cannot be read as numbers: {error}") from error
 
 
-def _as_labels(labels: Any) -> Tensor:
+def numbered(labels: Tensor) -> tuple[str, ...]:
+    """Names for classes that have none: their numbers."""
+    return tuple(str(index) for index in range(int(labels.max()) + 1 if len(labels) else 0))
+
+
+def as_labels(labels: Any) -> Tensor:
+    """Class indices as int64; anything else is refused."""
     tensor = _as_tensor(labels, "labels")
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise DataError(f"labels must be whole-number class indices, got {tensor.dtype}")
@@ -103,7 +110,7 @@ def _stack(dataset: Any) -> tuple[Tensor, list[int]]:
             image, label = dataset[index]
         except (TypeError, ValueError) as error:
             raise DataError(f"item {index} of the Dataset must be a pair (image, label): {error}") from error
-        tensor = _one_image(image, index)
+        tensor = one_image(image, index)
         if images and (tensor.shape, tensor.dtype) != (images[0].shape, images[0].dtype):
             raise DataError(
                 f"item {index} of the Dataset is an image of shape {tuple(tensor.shape)}, {tensor.dtype}, "
@@ -111,25 +118,27 @@ def _stack(dataset: Any) -> tuple[Tensor, list[int]]:
                 "bring all to one shape and type first"
             )
         images.append(tensor)
-        labels.append(_one_label(label, index))
+        labels.append(one_label(label, index))
     if not images:
         raise DataError("the Dataset has no items; give at least one image")
     return torch.stack(images), labels
 
 
-def _one_image(image: Any, index: int) -> Tensor:
+def one_image(image: Any, index: int) -> Tensor:
+    """One item's image as (C, H, W), uint8 or float32."""
     if isinstance(image, Image.Image):
         image = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
-    if not _is_array(image) or image.ndim not in (2, 3):
+    if not is_array(image) or image.ndim not in (2, 3):
         raise DataError(
             f"item {index} of the Dataset must have an image of shape (C, H, W), (H, W, C) or (H, W), "
-            f"got {tuple(image.shape) if _is_array(image) else type(image).__name__}"
+            f"got {tuple(image.shape) if is_array(image) else type(image).__name__}"
         )
     # (H, W) becomes (1, H, W) and then a batch of one, so that one rule serves single images and sets.
     return as_images(image[None] if image.ndim == 3 else image[None, None])[0]
 
 
-def _one_label(label: Any, index: int) -> int:
+def one_label(label: Any, index: int) -> int:
+    """One item's label as a class index."""
     try:
         value = int(label)
     except (TypeError, ValueError) as error:
@@ -139,6 +148,9 @@ def _one_label(label: Any, index: int) -> int:
     return value
 
 
-def _class_names(dataset: Any) -> tuple[str, ...] | None:
+def class_names(dataset: Any) -> tuple[str, ...] | None:
+    """The names that a Dataset keeps, or those of the one that it is a part of."""
     names = getattr(dataset, "classes", None)
+    if names is None and hasattr(dataset, "dataset"):
+        return class_names(dataset.dataset)
     return tuple(str(name) for name in names) if isinstance(names, (list, tuple)) and names else None

@@ -3,12 +3,13 @@
 import importlib
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from deeppruning.data.convert import as_image_set
-from deeppruning.data.images import ImageSet, measure_normalization
+from deeppruning.data.dataset_items import as_images_or_stream
+from deeppruning.data.images import ImageSet
 from deeppruning.data.splits import DataSplits
 from deeppruning.errors import DataError, DeepPruningError, InputError, unknown
 
@@ -16,7 +17,7 @@ from deeppruning.errors import DataError, DeepPruningError, InputError, unknown
 def load_custom(spec: str) -> DataSplits:
     """Call the function without arguments; it returns DataSplits or a pair (train, test).
 
-    Each of the pair is anything that `as_image_set` takes. uint8 arrays get the normalisation
+    Each of the pair is anything that `as_images_or_stream` takes. uint8 arrays get the normalisation
     measured on the training images; an ImageSet keeps its own.
     """
     place, _, name = spec.rpartition(":")
@@ -41,24 +42,24 @@ def _splits(spec: str, result: Any) -> DataSplits:
     if not isinstance(result, (tuple, list)) or len(result) != 2:
         raise DataError(
             f"{spec}() must return DataSplits or a pair (train, test), each an ImageSet, a pair "
-            f"(images, labels) or a torch Dataset; got {type(result).__name__}"
+            f"(images, labels), a torch Dataset or a DataLoader; got {type(result).__name__}"
         )
     parts = []
     for part, obj in zip(("train", "test"), result, strict=True):
         try:
-            parts.append(as_image_set(obj))
+            parts.append(as_images_or_stream(obj))
         except DataError as error:
             raise DataError(f"{spec}(), {part} part: {error}") from error
     # A rare class may be missing from one part of unnamed labels: the longer list holds both.
     classes = max((data.classes for data in parts), key=len)
     train, test = (
-        as_image_set(data, classes=data.classes if isinstance(obj, ImageSet) else classes)
+        data if isinstance(obj, ImageSet) else replace(data, classes=classes)
         for data, obj in zip(parts, result, strict=True)
     )
     splits = DataSplits(spec, train, test)
     if isinstance(result[0], ImageSet):
         return splits
-    return splits.with_normalization(measure_normalization(train.images))
+    return splits.with_normalization(train.measure())
 
 
 def _module(place: str, spec: str) -> ModuleType:

@@ -4,124 +4,162 @@ Either FOLDER/train/CLASS/*.png with FOLDER/test (or val, or valid) beside it, o
 is then split at random, class by class. The names of the class folders are the classes, in their order.
 """
 
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from numpy.typing import NDArray
+from torch import Tensor
 
-from deeppruning.data.bounds import LARGEST
-from deeppruning.data.images import ImageSet, measure_normalization
-from deeppruning.data.pictures import PROBLEMS, open_picture
+from deeppruning.data.names import FileNames
+from deeppruning.data.picture_files import PictureFiles, is_gray, opened
 from deeppruning.data.splits import DataSplits, stratified_split
-from deeppruning.errors import DataError
+from deeppruning.data.stream import HELD, ImageStream
+from deeppruning.errors import DataError, InputError
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 _NOT_READ = (".bmp", ".gif", ".tif", ".tiff", ".webp")  # pictures that would be left out in silence
+HEADS = 10_000  # files of which all are looked at before anything is done; of more, when they are read
 TEST_NAMES = ("test", "val", "valid")
-_GRAY = ("1", "L", "LA", "I", "I;16")
+
+
+@dataclass(frozen=True)
+class PictureForm:
+    """How pictures are read: to which size (height, width), resized to which shorter side, by how many.
+
+    `held` is the number of bytes that a set may take in memory; a larger one is read anew at every pass.
+    """
+
+    size: tuple[int, int] | None = None
+    resize: int | None = None
+    readers: int | None = None
+    held: int = HELD
+
+    def __post_init__(self) -> None:
+        if self.readers is not None and self.readers < 0:
+            raise InputError(f"loading_workers must be at least 0, got {self.readers}")
+        if self.resize is None:
+            return
+        if self.size is None:
+            raise InputError(
+                "image_resize says how large pictures are before images are cut out of them: give image_size"
+            )
+        if self.resize < min(self.size):
+            raise InputError(
+                f"image_resize must be at least the shorter side of image_size, {min(self.size)}, "
+                f"got {self.resize}"
+            )
 
 
 def load_folder(
-    folder: Path, *, image_size: tuple[int, int] | None = None, test_share: float = 0.2, seed: int = 0
+    folder: Path,
+    *,
+    image_size: tuple[int, int] | None = None,
+    test_share: float = 0.2,
+    seed: int = 0,
+    wanted: PictureForm | None = None,
 ) -> DataSplits:
     """All pictures, brought to `image_size` (height, width), by default that of the first picture.
 
-    If every picture is gray, images have one channel; if any has colours, all become RGB.
+    If every picture is gray, images have one channel; if any has colours, all become RGB. Few small
+    pictures are read into memory, others whenever they are needed, to the same result.
     """
+    wanted = wanted or PictureForm(image_size)
     train_folder = folder / "train"
     test_folder = next((folder / name for name in TEST_NAMES if (folder / name).is_dir()), None)
     if train_folder.is_dir() and test_folder is not None:
-        train_files, test_files = _by_class(train_folder), _by_class(test_folder)
-        if set(train_files) != set(test_files):
+        parts = _Listed.of(train_folder), _Listed.of(test_folder)
+        if set(parts[0].classes) != set(parts[1].classes):
             raise DataError(
                 f"{train_folder} and {test_folder} must have the same class folders; only in one of them: "
-                f"{', '.join(sorted(set(train_files) ^ set(test_files)))}"
+                f"{', '.join(sorted(set(parts[0].classes) ^ set(parts[1].classes)))}"
             )
-        everything = [path for paths in (*train_files.values(), *test_files.values()) for path in paths]
-        mode, size = _common_form(everything, image_size)
-        train, test = _read(train_files, mode, size), _read(test_files, mode, size)
+        form = _common_form(parts, wanted)
+        train, test = (listed.stream(*form, wanted) for listed in parts)
     else:
-        files = _by_class(folder)
-        mode, size = _common_form([path for paths in files.values() for path in paths], image_size)
-        train, test = stratified_split(_read(files, mode, size), test_share, seed)
-    return DataSplits(folder.name, train, test).with_normalization(measure_normalization(train.images))
+        listed = _Listed.of(folder)
+        whole = listed.stream(*_common_form((listed,), wanted), wanted)
+        train, test = stratified_split(whole, test_share, seed)
+    splits = DataSplits(folder.name, train.held(wanted.held), test.held(wanted.held))
+    return splits.with_normalization(splits.train.measure())
 
 
-def _by_class(folder: Path) -> dict[str, list[Path]]:
-    folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    files = {
-        path.name: sorted(
-            file
-            for file in path.rglob("*")
-            if file.suffix.lower() in SUFFIXES and file.is_file() and not file.name.startswith(".")
-        )
-        for path in folders
-    }
+@dataclass(frozen=True, eq=False)
+class _Listed:
+    """The pictures of a folder of class folders."""
+
+    names: FileNames
+    lengths: NDArray[np.int64]
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, folder: Path) -> "_Listed":
+        folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+        counts: dict[str, int] = {}
+        lengths: list[int] = []
+
+        def listed() -> Iterator[str]:
+            for path in folders:
+                found = sorted(_pictures(path), key=lambda one: one[0])
+                counts[path.name] = len(found)
+                for parts, length in found:
+                    lengths.append(length)
+                    yield "/".join((path.name, *parts))
+
+        names = FileNames.of(folder, listed())
+        _check_classes(folder, counts)
+        labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(list(counts.values())))
+        return cls(names, np.array(lengths, np.int64), labels, tuple(counts))
+
+    def stream(self, mode: str, size: tuple[int, int], wanted: PictureForm) -> ImageStream:
+        source = PictureFiles(self.names, self.lengths, mode, size, wanted.resize)
+        indices = torch.arange(len(self.names))
+        shape = (source.channels, *size)
+        return ImageStream(source, indices, self.labels, self.classes, shape, readers=wanted.readers)
+
+
+def _pictures(folder: Path, below: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The pictures in a class folder, however deep, as parts of their path, with the length of each."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            suffix = os.path.splitext(entry.name)[1]  # noqa: PTH122 - a Path for each would take long
+            if entry.is_dir(follow_symlinks=False):
+                yield from _pictures(folder / entry.name, (*below, entry.name))
+            elif suffix in _NOT_READ:
+                raise DataError(
+                    f"{entry.path} cannot be read, only PNG and JPEG are; convert it or remove it"
+                )
+            elif suffix.lower() in SUFFIXES and not entry.name.startswith(".") and entry.is_file():
+                yield (*below, entry.name), entry.stat().st_size
+
+
+def _check_classes(folder: Path, counts: dict[str, int]) -> None:
     kinds = ", ".join(SUFFIXES)
-    strange = next((file for path in folders for file in path.rglob("*") if file.suffix in _NOT_READ), None)
-    if strange is not None:
-        raise DataError(f"{strange} cannot be read, only PNG and JPEG are; convert it or remove it")
-    if not any(files.values()):
+    if not any(counts.values()):
         raise DataError(
             f"{folder} has no class folders with pictures ({kinds}); expected e.g. {folder}/cat/1.png"
         )
-    for name, paths in files.items():
-        if not paths:
+    for name, count in counts.items():
+        if not count:
             raise DataError(f"class folder {folder / name} has no pictures ({kinds}); add some or remove it")
-    if len(files) < 2:
-        raise DataError(f"{folder} has one class only ({next(iter(files))}); at least two are needed")
-    return files
+    if len(counts) < 2:
+        raise DataError(f"{folder} has one class only ({next(iter(counts))}); at least two are needed")
 
 
-def _common_form(paths: list[Path], image_size: tuple[int, int] | None) -> tuple[str, tuple[int, int]]:
-    """Colour mode and size for all; reads only the head of each file."""
-    gray = True
-    for path in paths:
-        with _opened(path) as picture:
-            gray = gray and picture.mode in _GRAY
-            image_size = image_size or (picture.height, picture.width)
-    assert image_size is not None
-    needed = len(paths) * (1 if gray else 3) * image_size[0] * image_size[1]
-    if needed > LARGEST:
-        raise DataError(
-            f"{len(paths)} pictures of {image_size[1]}x{image_size[0]} pixels take "
-            f"{needed / 2**30:.0f} GiB of memory; give a smaller image size, e.g. --image-size 224"
-        )
-    return "L" if gray else "RGB", image_size
-
-
-def _read(files: dict[str, list[Path]], mode: str, size: tuple[int, int]) -> ImageSet:
-    height, width = size
-    channels = 1 if mode == "L" else 3
-    paths = [path for members in files.values() for path in members]
-    images = np.empty((len(paths), channels, height, width), np.uint8)
-    for index, path in enumerate(paths):
-        with _opened(path) as picture:
-            try:
-                converted = _eight_bit(picture).convert(mode)
-            except PROBLEMS as error:
-                raise _unreadable(path, error) from error
-            if converted.size != (width, height):
-                converted = converted.resize((width, height), Image.Resampling.BILINEAR)
-            images[index] = np.asarray(converted).reshape(height, width, channels).transpose(2, 0, 1)
-    labels = [index for index, members in enumerate(files.values()) for _ in members]
-    return ImageSet(torch.from_numpy(images), torch.tensor(labels), tuple(files))
-
-
-def _eight_bit(picture: Image.Image) -> Image.Image:
-    if picture.mode not in ("I", "I;16"):
-        return picture
-    # Pillow would cut 16-bit gray off at 255, leaving a white picture, where scaling is meant.
-    return Image.fromarray((np.asarray(picture).clip(0, 65535) // 257).astype(np.uint8))
-
-
-def _opened(path: Path) -> Image.Image:
-    try:
-        return open_picture(path)
-    except PROBLEMS as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path} is not a readable picture: {error}; repair or remove it")
+def _common_form(parts: tuple[_Listed, ...], wanted: PictureForm) -> tuple[str, tuple[int, int]]:
+    """Colour mode and size for all; reads the heads of all files or, of very many, until one has colours."""
+    size, gray = wanted.size, True
+    few = sum(len(listed.names) for listed in parts) <= HEADS
+    for listed in parts:
+        for path in listed.names:
+            if not (gray or few):
+                break
+            with opened(path) as picture:
+                size = size or (picture.height, picture.width)
+                gray = gray and is_gray(picture)
+    assert size is not None
+    return "L" if gray else "RGB", size

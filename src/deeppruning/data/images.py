@@ -50,15 +50,7 @@ class ImageSet:
             raise DataError(f"images must have shape (N, C, H, W), got {tuple(self.images.shape)}")
         if self.images.dtype != torch.uint8 and not self.images.is_floating_point():
             raise DataError(f"images must be uint8 or floating point, got {self.images.dtype}")
-        if self.labels.shape != (len(self.images),):
-            raise DataError(f"{len(self.images)} images need as many labels, got {tuple(self.labels.shape)}")
-        if self.labels.dtype != torch.int64:
-            raise DataError(f"labels must be int64 class indices, got {self.labels.dtype}")
-        if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
-            raise DataError(
-                f"labels must lie in 0..{len(self.classes) - 1} for {len(self.classes)} classes, "
-                f"got {int(self.labels.min())}..{int(self.labels.max())}"
-            )
+        check_labels(self.labels, len(self.images), self.classes)
         channels = len(self.normalization.mean) if self.normalization else self.images.shape[1]
         if channels not in (1, self.images.shape[1]):
             raise DataError(f"images of {self.images.shape[1]} channels cannot be normalised with {channels}")
@@ -77,6 +69,23 @@ class ImageSet:
         channels, height, width = self.images.shape[1:]
         return channels, height, width
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """uint8, or a floating point type for images that are normalised already."""
+        return self.images.dtype
+
+    def in_memory(self) -> "ImageSet":
+        """Itself: it is there."""
+        return self
+
+    def measure(self) -> Normalization | None:
+        """The normalisation of uint8 images, measured on all of them."""
+        return measure_normalization(self.images)
+
+    def telling(self) -> dict[str, Tensor]:
+        """What tells it from other data."""
+        return {"images": self.images, "labels": self.labels}
+
     def subset(self, indices: Tensor) -> "ImageSet":
         """The images at these indices, in this order."""
         return replace(self, images=self.images[indices], labels=self.labels[indices])
@@ -88,19 +97,39 @@ class ImageSet:
         return self
 
 
+def check_labels(labels: Tensor, images: int, classes: tuple[str, ...]) -> None:
+    """Refuse labels that are not one class index for each image."""
+    if labels.shape != (images,):
+        raise DataError(f"{images} images need as many labels, got {tuple(labels.shape)}")
+    if labels.dtype != torch.int64:
+        raise DataError(f"labels must be int64 class indices, got {labels.dtype}")
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(classes):
+        raise DataError(
+            f"labels must lie in 0..{len(classes) - 1} for {len(classes)} classes, "
+            f"got {int(labels.min())}..{int(labels.max())}"
+        )
+
+
 def measure_normalization(images: Tensor) -> Normalization | None:
     """Mean and deviation of uint8 images on 0..1 per channel, to 4 digits; None for float images.
 
     >>> measure_normalization(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))
     Normalization(mean=(0.5,), std=(0.5,))
     """
-    if images.dtype != torch.uint8:
-        return None
+    return normalization_of(count_levels(images)) if images.dtype == torch.uint8 else None
+
+
+def count_levels(images: Tensor) -> Tensor:
+    """(channels, 256): how often each value is there; all there is to know, and no float copy of the set."""
+    return torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(1)])
+
+
+def normalization_of(counts: Tensor) -> Normalization:
+    """Mean and deviation of values that are there so often."""
     levels = torch.arange(256, dtype=torch.float64) / 255
     means, deviations = [], []
-    for channel in images.unbind(1):
-        # 256 counts hold all there is to know: exact, and no float copy of the whole set.
-        share = torch.bincount(channel.flatten(), minlength=256).double() / max(1, channel.numel())
+    for channel in counts:
+        share = channel.double() / max(1, int(channel.sum()))
         mean = float((share * levels).sum())
         means.append(round(mean, 4))
         deviation = float((share * (levels - mean) ** 2).sum().sqrt())

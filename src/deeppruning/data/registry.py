@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeppruning.data.custom import load_custom
-from deeppruning.data.folders import load_folder
+from deeppruning.data.folders import PictureForm, load_folder
 from deeppruning.data.known import KNOWN, Found, KnownData, Say
 from deeppruning.data.npz import load_npz
 from deeppruning.data.splits import DataSplits
@@ -68,6 +68,8 @@ def load_data(
     test_share: float = 0.2,
     seed: int = 0,
     image_size: int | tuple[int, int] | None = None,
+    image_resize: int | None = None,
+    loading_workers: int | None = None,
     say: Say | None = None,
 ) -> DataSplits:
     """Training and test images of `spec`.
@@ -76,15 +78,23 @@ def load_data(
     (see `custom.load_custom`), a `.npz` file, or a folder of class folders. `test_share` and `seed`
     part those that come in one piece. `image_size` (a side, or height and width) resizes all images.
     `say` is told of downloads.
+
+    Pictures of a folder are decoded when they are needed, by `loading_workers` processes (by default one for
+    each thread of this one, 4 at most), unless they are few and small. They are resized until they cover
+    `image_size` and cropped to it; with `image_resize` their shorter side becomes that long first, and
+    training crops at random (256 with an image_size of 224 is customary).
     """
     size = _size(image_size)
     path = Path(spec)
+    form = PictureForm(size, image_resize, loading_workers)
+    if image_resize is not None and (spec in KNOWN or not path.is_dir()):
+        raise InputError(f"image_resize is for folders of pictures, {spec!r} is none; give image_size alone")
     if spec in KNOWN:
         splits = _load_known(KNOWN[spec], data_dir, download, say or (lambda message: None))
     elif ":" in spec and not path.exists():
         splits = load_custom(spec)
     elif path.is_dir():
-        return load_folder(path, image_size=size, test_share=test_share, seed=seed)
+        return load_folder(path, test_share=test_share, seed=seed, wanted=form)
     elif path.suffix == ".npz" and path.is_file():
         splits = load_npz(path, test_share=test_share, seed=seed)
     elif path.exists():

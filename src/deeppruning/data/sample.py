@@ -8,14 +8,15 @@
 import torch
 
 from deeppruning.data.images import ImageSet
+from deeppruning.data.stream import Images
 from deeppruning.errors import InputError
 
 
-def balanced_sample(data: ImageSet, size: int, seed: int) -> ImageSet:
+def balanced_sample(data: Images, size: int, seed: int) -> ImageSet:
     """`size` images without repetition, the same number for each class.
 
     Where the classes do not divide `size`, some classes give one image more; the seed decides which.
-    Images come in the order in which they stand in `data`.
+    Images come in the order in which they stand in `data`; of a stream only these are read.
     """
     if size < 1:
         raise InputError(f"a sample must hold at least 1 image, got {size}")
@@ -33,16 +34,16 @@ def balanced_sample(data: ImageSet, size: int, seed: int) -> ImageSet:
         members = (data.labels == index).nonzero().flatten()
         picks = torch.randperm(len(members), generator=generator)[: int(wanted[index])]
         chosen.append(members[picks])
-    return data.subset(torch.cat(chosen).sort().values)
+    return data.subset(torch.cat(chosen).sort().values).in_memory()
 
 
-def has_balanced(data: ImageSet, size: int, seed: int) -> bool:
+def has_balanced(data: Images, size: int, seed: int) -> bool:
     """Whether `balanced_sample` finds enough images of every class."""
     wanted = _wanted(data, size, torch.Generator().manual_seed(seed))
     return bool((wanted <= _available(data)).all())
 
 
-def most_balanced(data: ImageSet) -> int:
+def most_balanced(data: Images) -> int:
     """How many images there are when every class gives as many as the smallest has.
 
     >>> most_balanced(ImageSet(torch.zeros(5, 1, 2, 2), torch.tensor([0, 0, 0, 1, 1]), ("a", "b")))
@@ -51,12 +52,12 @@ def most_balanced(data: ImageSet) -> int:
     return int(_available(data).min()) * data.num_classes
 
 
-def smallest_class(data: ImageSet) -> str:
+def smallest_class(data: Images) -> str:
     """The name of the class with the fewest images."""
     return data.classes[int(_available(data).argmin())]
 
 
-def _wanted(data: ImageSet, size: int, generator: torch.Generator) -> torch.Tensor:
+def _wanted(data: Images, size: int, generator: torch.Generator) -> torch.Tensor:
     """How many images each class gives to a balanced sample; the generator says which give one more."""
     base, extra = divmod(size, data.num_classes)
     wanted = torch.full((data.num_classes,), base)
@@ -64,11 +65,11 @@ def _wanted(data: ImageSet, size: int, generator: torch.Generator) -> torch.Tens
     return wanted
 
 
-def _available(data: ImageSet) -> torch.Tensor:
+def _available(data: Images) -> torch.Tensor:
     return torch.bincount(data.labels, minlength=data.num_classes)
 
 
-def hold_out(data: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet]:
+def hold_out(data: Images, share: float, seed: int) -> tuple[Images, Images]:
     """What stays, and a share of every class that is set aside, at least one image of each; by chance.
 
     >>> data = ImageSet(torch.zeros(6, 1, 2, 2), torch.tensor([0, 0, 0, 1, 1, 1]), ("a", "b"))

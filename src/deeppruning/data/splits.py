@@ -8,13 +8,18 @@
 
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import TypeVar
 
 import torch
 from torch.nn.functional import interpolate
 
 from deeppruning.data.bounds import LARGEST
+from deeppruning.data.dataset_items import resized
 from deeppruning.data.images import ImageSet, Normalization
+from deeppruning.data.stream import Images, ImageStream
 from deeppruning.errors import DataError, InputError
+
+AnyImages = TypeVar("AnyImages", ImageSet, ImageStream)
 
 
 @dataclass(frozen=True)
@@ -22,8 +27,8 @@ class DataSplits:
     """Images to train on and images to test on, of one data set."""
 
     name: str
-    train: ImageSet
-    test: ImageSet
+    train: Images
+    test: Images
 
     def __post_init__(self) -> None:
         if len(self.train) == 0:
@@ -53,7 +58,7 @@ class DataSplits:
         return self
 
 
-def check_fits(train: ImageSet, test: ImageSet) -> None:
+def check_fits(train: Images, test: Images) -> None:
     """Refuse test images that are none, or other than those trained on: nothing could be measured on them."""
     if len(test) == 0:
         raise DataError("there are no test images; give at least one")
@@ -67,21 +72,23 @@ def check_fits(train: ImageSet, test: ImageSet) -> None:
             f"training and test images must have the same shape, got {train.image_shape} and "
             f"{test.image_shape}; give an image size to resize both"
         )
-    if (train.images.dtype == torch.uint8) != (test.images.dtype == torch.uint8):
+    if (train.dtype == torch.uint8) != (test.dtype == torch.uint8):
         raise DataError(
             "training and test images must be of the same type, both uint8 or both normalised floats, got "
-            f"{train.images.dtype} and {test.images.dtype}"
+            f"{train.dtype} and {test.dtype}"
         )
     check_pixels(test, "test")
 
 
-def check_pixels(data: ImageSet, part: str) -> None:
-    """Refuse images with values that are not finite."""
+def check_pixels(data: Images, part: str) -> None:
+    """Refuse images with values that are not finite; those of a stream are refused when they are read."""
+    if isinstance(data, ImageStream):
+        return
     if data.images.is_floating_point() and not bool(torch.isfinite(data.images).all()):
         raise DataError(f"{part} images hold values that are not finite (nan or inf); remove or replace them")
 
 
-def stratified_split(data: ImageSet, test_share: float, seed: int) -> tuple[ImageSet, ImageSet]:
+def stratified_split(data: AnyImages, test_share: float, seed: int) -> tuple[AnyImages, AnyImages]:
     """Part the images at random, every class in the same proportion, at least one a class on each side.
 
     The test part holds `test_share` of all images, rounded up; what the classes' own shares leave
@@ -111,7 +118,9 @@ def stratified_split(data: ImageSet, test_share: float, seed: int) -> tuple[Imag
     return data.subset((~in_test).nonzero().flatten()), data.subset(in_test.nonzero().flatten())
 
 
-def _resize(data: ImageSet, height: int, width: int) -> ImageSet:
+def _resize(data: Images, height: int, width: int) -> Images:
+    if isinstance(data, ImageStream):
+        return resized(data, height, width)
     if data.image_shape[1:] == (height, width):
         return data
     needed = len(data) * data.image_shape[0] * height * width * data.images.element_size()

@@ -52,7 +52,8 @@ def assemble(
     for (layer, dimension), atoms in table.norms.items():
         if (genes[atoms] >= 0).any():
             norms.setdefault(layer, []).append((dimension, strips.add(genes[atoms])))
-    layers = tuple(_layers(table, classes, genes, reasons, _output_sizes(traces)))
+    every = options.prune_linear  # otherwise linear layers are beside the point
+    layers = tuple(_layers(table, classes, genes, reasons, _output_sizes(traces), every=every))
     trace = traces["eval"]
     plan = Plan(
         num_genes=int(gene_of_class.max(initial=-1)) + 1,
@@ -143,7 +144,10 @@ def _layers(
     genes: Genes,
     reasons: Mapping[int, list[str]],
     outputs: Mapping[int, int],
+    *,
+    every: bool,
 ) -> list[LayerFilters]:
+    """Convolutions, and linear layers that can lose something, or every one of them."""
     found: list[LayerFilters] = []
     uses: Counter[str] = Counter()
     for site, issue in table.issues.items():
@@ -151,7 +155,7 @@ def _layers(
             own = genes[issue.atoms]
             frozen = np.unique(classes[issue.atoms][own < 0]).tolist()
             why = tuple(dict.fromkeys(reason for kin in frozen for reason in reasons.get(kin, ())))
-            if issue.kind == "conv" or (own >= 0).any():
+            if issue.kind == "conv" or every or (own >= 0).any():
                 uses[issue.layer] += 1  # one weight, or one module, may make several convolutions
                 name = issue.layer if uses[issue.layer] == 1 else f"{issue.layer}#{uses[issue.layer]}"
                 repeats = max(1, outputs.get(issue.start, 0) // issue.size)

@@ -79,6 +79,8 @@ class _Watch:
     def see(self, name: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
         if not isinstance(output, Tensor) or output.ndim < 2 or len(output) != self.images:
             return  # a part that sees something other than one entry an image tells nothing about images
+        if isinstance(module, nn.Linear):  # which has its units last
+            output = output.movedim(-1, 1)
         answers = torch.relu(output).flatten(2) if output.ndim > 2 else torch.relu(output).unsqueeze(2)
         rows = slice(self.first, self.first + self.images)
         genes = self.genes[name]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from torch import nn
 
@@ -13,8 +14,11 @@ from deeppruning.evolution.selection import Picks
 from deeppruning.genome import Genome
 from deeppruning.pruning.candidate import Context, refit_if_asked
 from deeppruning.pruning.network_table import SEARCH_ERROR, NetworkRow, NetworkTable
-from deeppruning.roles import ORIGINAL, ROLES
+from deeppruning.pruning.saving import save
+from deeppruning.roles import ORIGINAL, ROLES, candidate_name
 from deeppruning.runs.records import Candidate
+
+_MARK = "_deeppruning_candidate"  # the attribute by which a network tells which candidate it is
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,7 @@ class ThinNetwork:
         """The thin network, refitted on all inputs of the search, in evaluation mode."""
         thin = self.context.graph.prune(self.genome)
         refit_if_asked(self.context, self.genome, thin, final=True)
+        setattr(thin, _MARK, self.candidate.id)  # goes along with copies, and is no part of its weights
         return thin.eval()
 
 
@@ -65,6 +70,7 @@ class Front:
     context: Context = field(repr=False)
     original_flops: int
     original_params: int
+    description: Mapping[str, str] = field(default_factory=dict, repr=False)  # written beside a network
 
     def __repr__(self) -> str:
         return self._table().text()
@@ -118,6 +124,35 @@ class Front:
                 "lower share on (SearchConfig(low=...))"
             )
         return self._thin(min(within, key=lambda one: (one.known.judged, one.known.cost, one.id)))
+
+    def save(
+        self, model: nn.Module | ThinNetwork, path: str | Path, *, test_error: float | None = None
+    ) -> Path:
+        """Write a network of this search, trained since in whatever way, as a run writes its own.
+
+        `front.save(front.knee, "knee.safetensors")` writes one as it is. `dp.load(path, original)` reads it
+        back. A network inside another (DataParallel, torch.compile, a module of Lightning) is found there.
+        """
+        module = model.model if isinstance(model, ThinNetwork) else model
+        ids = {getattr(one, _MARK) for one in module.modules() if hasattr(one, _MARK)}
+        known = {one.id: one for one in self.candidates}
+        if len(ids) != 1 or not ids <= known.keys():
+            raise InputError(
+                f"{type(module).__name__} is not one network of this search: give one that came from at(), "
+                "knee, heavy or light, or use dp.save with the graph and genome that it was cut by"
+            )
+        chosen = known[ids.pop()]
+        roles = [role for role, pick in self.picks.items() if pick.id == chosen.id]
+        return save(
+            module,
+            path,
+            self.context.graph,
+            chosen.genome,
+            role=roles[0] if roles else candidate_name(chosen.id),
+            error=chosen.train_error,
+            test_error=test_error,
+            description={"candidate": str(chosen.id), **self.description},
+        )
 
     def _thin(self, candidate: Candidate) -> ThinNetwork:
         return ThinNetwork(candidate, self.context)

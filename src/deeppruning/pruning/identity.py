@@ -23,7 +23,7 @@ from deeppruning.system.threads import torch_threads
 
 DECIDING = ("search", "finetune", "target", "model", "data", "objective")  # tables of config.toml
 # Where things lie and how the network is made: what comes of them is checked by itself.
-PLACES = {"model": ("weights", "spec", "options"), "data": ("data_dir",)}
+PLACES = {"model": ("weights", "spec", "options"), "data": ("data_dir", "loading_workers")}
 SPECS = {"data": "data", "objective": "spec"}
 GO_ON = "give the same to go on, or start a new run"
 

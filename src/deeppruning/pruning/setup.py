@@ -15,10 +15,10 @@ from deeppruning.backends.limits import AUTO, Timeout, read_timeout
 from deeppruning.backends.local import local_backend
 from deeppruning.backends.registry import Wanted
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
-from deeppruning.data.convert import as_image_set
-from deeppruning.data.images import ImageSet, measure_normalization
+from deeppruning.data.dataset_items import as_images_or_stream
 from deeppruning.data.sample import balanced_sample, has_balanced, hold_out, most_balanced, smallest_class
 from deeppruning.data.splits import check_fits, check_pixels
+from deeppruning.data.stream import Images, ImageStream
 from deeppruning.errors import DataError, InputError, unknown
 from deeppruning.graph import ChannelGraph
 from deeppruning.limits import COUNTED, Limits
@@ -34,6 +34,7 @@ from deeppruning.refitting.reference import FEWEST
 from deeppruning.system.device import default_workers, precision_of
 from deeppruning.training.finite import learnt, listed, not_finite
 
+LINEAR_HINT = "; to prune hidden units of its linear layers give prune_linear (--prune-linear)"
 SET_ASIDE = 0.1  # of the training images, where the error is limited
 
 
@@ -138,6 +139,7 @@ class Setup:
         if self.train is None:
             raise InputError("training data is needed: pass train, or a task of your own with example_input")
         train, test = _image_sets(self.train, self.test)
+        identity = train.identity if isinstance(train, ImageStream) else ""
         train, validation = set_aside(train, self.target, self.search.seed)
         self.search, self.sample_note = settle_sample(self.search, train)
         size = min(self.search.sample or USUAL_SAMPLE, len(train))
@@ -150,6 +152,7 @@ class Setup:
             validation=validation,
             tuning=self.tuning,
             teacher=self.model,
+            identity=identity,
         )
 
     def _refits(self, task: Task) -> bool:
@@ -191,14 +194,15 @@ class Setup:
         return described
 
 
-def set_aside(train: ImageSet, target: Limits, seed: int) -> tuple[ImageSet, ImageSet | None]:
+def set_aside(train: Images, target: Limits, seed: int) -> tuple[Images, Images | None]:
     """What is left to train on, and the images that an error limit is checked on, where there is one."""
     return hold_out(train, SET_ASIDE, seed) if target.bounds_error else (train, None)
 
 
-def settle_sample(search: SearchConfig, train: ImageSet) -> tuple[SearchConfig, str]:
+def settle_sample(search: SearchConfig, train: Images) -> tuple[SearchConfig, str]:
     """The same search with a size for its sample, where none was asked for, and why it is not the usual one.
 
+    >>> from deeppruning.data.images import ImageSet
     >>> data = ImageSet(torch.zeros(70, 1, 2, 2), torch.arange(70).clamp(max=50) // 50, ("a", "b"))
     >>> settle_sample(SearchConfig(), data)[1]
     "the sample has 40 images, 20 of each class: the smallest class, 'b', has no more"
@@ -224,10 +228,12 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
         exclude=(*by_paper, *search.exclude),
         min_channels=search.min_channels,
         round_to=search.round_to,
+        prune_linear=search.prune_linear,
         depth=search.depth,
     )
     if graph.num_genes == 0:
-        raise InputError(f"nothing of this network can be pruned:\n{graph}")
+        hint = "" if search.prune_linear or not _has_linear(model) else LINEAR_HINT
+        raise InputError(f"nothing of this network can be pruned{hint}:\n{graph}")
     if graph.repair(~graph.full_genome()).all():
         raise InputError(
             f"nothing of this network can be pruned: every layer must keep at least {search.min_channels} "
@@ -245,7 +251,7 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
     return graph
 
 
-def example_image(model: nn.Module, images: ImageSet) -> torch.Tensor:
+def example_image(model: nn.Module, images: Images) -> torch.Tensor:
     """A blank image of the set's shape, in the network's precision."""
     return torch.zeros(1, *images.image_shape, dtype=precision_of(model))
 
@@ -255,21 +261,25 @@ def _layers(model: nn.Module) -> list[str]:
     return [name for name, module in model.named_modules() if isinstance(module, kinds)]
 
 
-def _has_names(data: ImageSet) -> bool:
+def _has_linear(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.Linear) for module in model.modules())
+
+
+def _has_names(data: Images) -> bool:
     return not all(name.isdigit() for name in data.classes)
 
 
-def _image_sets(train: Any, test: Any) -> tuple[ImageSet, ImageSet | None]:
+def _image_sets(train: Any, test: Any) -> tuple[Images, Images | None]:
     """Both sets in one form; whole-number pixels without a normalisation get that of the training set."""
-    known = as_image_set(train)
+    known = as_images_or_stream(train)
     if len(known) == 0:
         raise DataError("there are no training images; give at least one a class")
     check_pixels(known, "training")
     if known.normalization is None:
-        known = replace(known, normalization=measure_normalization(known.images))
+        known = replace(known, normalization=known.measure())
     if test is None:
         return known, None
-    held_out = as_image_set(test)
+    held_out = as_images_or_stream(test)
     # Names that are only numbers stand for labels without names: there is nothing to mix up.
     if not all(_has_names(data) for data in (known, held_out)):
         held_out = replace(held_out, classes=known.classes)

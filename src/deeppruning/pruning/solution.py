@@ -52,20 +52,32 @@ def save_solution(solution: Solution, graph: ChannelGraph, description: Mapping[
 
     Raises Diverged for weights that are not finite.
     """
-    check_learnt(solution.model, f"the {solution.role} network")
+    retried = {"lr_factor": json.dumps(solution.lr_factor)} if solution.lr_factor != 1.0 else {}
+    errors = solution.train_error, solution.test_error
+    named = {"role": solution.role, "candidate": str(solution.id), **retried, **description}
+    write_thin(solution.path, solution.model, graph, solution.genome, errors, named)
+
+
+def write_thin(
+    path: Path,
+    model: nn.Module,
+    graph: ChannelGraph,
+    genome: Genome,
+    errors: tuple[float | None, float | None],
+    description: Mapping[str, str],
+) -> None:
+    """The weights of a thin network with its cut, its costs, and its errors in search and test."""
+    check_learnt(model, f"the {description.get('role', 'thin')} network")
     metadata = {
         "format": FORMAT,
-        "role": solution.role,
-        "candidate": str(solution.id),
-        "cut": graph.recipe(solution.genome).to_json(),
-        "flops": str(solution.flops),
-        "params": str(solution.params),
-        "train_error": json.dumps(solution.train_error),
-        "test_error": json.dumps(solution.test_error),
-        **({"lr_factor": json.dumps(solution.lr_factor)} if solution.lr_factor != 1.0 else {}),
+        "cut": graph.recipe(genome).to_json(),
+        "flops": str(graph.flops(genome)),
+        "params": str(graph.params(genome)),
+        "train_error": json.dumps(errors[0]),
+        "test_error": json.dumps(errors[1]),
         **description,
     }
-    write_tensors(solution.path, solution.model.state_dict(), metadata)
+    write_tensors(path, model.state_dict(), metadata)
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:

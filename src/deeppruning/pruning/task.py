@@ -23,6 +23,7 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import split_balanced
+from deeppruning.data.stream import Images
 from deeppruning.pruning.evaluations import EVALUATIONS, EvaluationKind, Trial
 from deeppruning.system.device import this_or_processor
 from deeppruning.training.evaluate import evaluate, outputs_on
@@ -125,11 +126,12 @@ class Classification(Task):
     sample: ImageSet
     search: SearchConfig
     device: str = "cpu"
-    train: ImageSet | None = None
-    test: ImageSet | None = None
-    validation: ImageSet | None = None  # set aside where the error is limited
+    train: Images | None = None
+    test: Images | None = None
+    validation: Images | None = None  # set aside where the error is limited
     tuning: FinetuneConfig | None = None
     teacher: nn.Module | None = None
+    identity: str = ""  # what tells training data that is not in memory from other data
     # Looked up where the task is made: workers need not know every name that this process does.
     evaluation: EvaluationKind | None = None
     _outputs: Tensor | None = field(default=None, init=False, repr=False)  # of the original, once asked for
@@ -194,8 +196,9 @@ class Classification(Task):
         return evaluate(model, self.parts[1], device=this_or_processor(self.device)).error
 
     def fingerprint(self) -> str:
-        """A hash of the sample."""
-        return hash_tensors({"images": self.sample.images, "labels": self.sample.labels})
+        """A hash of the sample, and of what tells the rest apart where that is not in memory."""
+        found = hash_tensors(self.sample.telling())
+        return f"{found} {self.identity}" if self.identity else found
 
     @property
     def rounds(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,33 +22,12 @@ CHUNK = 128  # inputs that go through the network at once
 KEPT_BYTES = 2**28  # of the original's outputs; what is larger is worked out anew for each candidate
 
 
-def gather_inputs(inputs: Any, most: int) -> Any:
-    """Inputs as one batch; of a Dataset at most so many entries, evenly spread, without their labels."""
-    if (
-        not hasattr(inputs, "__getitem__")
-        or not hasattr(inputs, "__len__")
-        or isinstance(inputs, (Tensor, tuple, list, Mapping))
-    ):
-        batch_size(as_call(inputs))  # refused if there is none
-        return inputs
-    if len(inputs) == 0:
-        raise InputError("there are no inputs: the data set is empty")
-    step = max(1, len(inputs) // most)
-    entries = [inputs[number] for number in range(0, len(inputs), step)][:most]
-    if isinstance(entries[0], (tuple, list)):
-        entries = [entry[0] for entry in entries]
-    if isinstance(entries[0], Mapping):
-        names = [name for name, value in entries[0].items() if isinstance(value, Tensor)]
-        return {name: torch.stack([entry[name] for entry in entries]) for name in names}
-    return torch.stack([torch.as_tensor(entry) for entry in entries])
-
-
 @dataclass
 class Unlabelled(Task):
     """Any network, any inputs: a part of them to refit on, the rest to judge by."""
 
     model: nn.Module
-    inputs: Any  # a tensor, a tuple of arguments or a dict of them, all with the same first extent
+    inputs: Any  # a tensor, a tuple of arguments or a dict of them, nested or not, with a batch
     device: str = "cpu"
     _wanted: list[Any] | None = field(default=None, init=False, repr=False)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from deeppruning.errors import InputError
 
@@ -21,39 +22,46 @@ def as_call(inputs: Any) -> Call:
 
 
 def batch_size(call: Call) -> int:
-    """How many inputs a call holds: the first extent of its first tensor."""
-    args, kwargs = call
-    for value in (*args, *kwargs.values()):
+    """How many inputs a call holds: the first extent of its first tensor, however deep it lies.
+
+    >>> batch_size(as_call({"x": [torch.zeros(3, 2)]}))
+    3
+    """
+    for value in tree_leaves(call):
         if isinstance(value, Tensor) and value.dim():
             return int(value.shape[0])
     raise InputError("inputs with a batch are needed: a tensor, a tuple or a dict of tensors")
 
 
 def part_of(call: Call, rows: slice) -> Call:
-    """The same call with some of its inputs."""
-    args, kwargs = call
+    """The same call with some of its inputs; tensors of another first extent belong to all of them."""
+    count = batch_size(call)
 
     def part(value: Any) -> Any:
-        return value[rows] if isinstance(value, Tensor) and value.dim() else value
+        in_batch = isinstance(value, Tensor) and value.dim() and value.shape[0] == count
+        return value[rows] if in_batch else value
 
-    return tuple(map(part, args)), {key: part(value) for key, value in kwargs.items()}
+    return _mapped(part, call)
 
 
 def onto(call: Call, device: torch.device | str, precision: torch.dtype | None = None) -> Call:
     """The same call with its tensors on a device, those of fractions in a precision."""
-    args, kwargs = call
 
     def moved(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
         return value.to(device, precision if value.is_floating_point() else None)
 
-    return tuple(map(moved, args)), {key: moved(value) for key, value in kwargs.items()}
+    return _mapped(moved, call)
 
 
 def check_finite(call: Call) -> None:
     """Refuse inputs that hold NaN or infinity."""
-    args, kwargs = call
-    for value in (*args, *kwargs.values()):
+    for value in tree_leaves(call):
         if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
             raise InputError("the inputs hold numbers that are not finite (NaN or infinity): take them out")
+
+
+def _mapped(change: Callable[[Any], Any], call: Call) -> Call:
+    args, kwargs = tree_map(change, call)
+    return args, kwargs

@@ -69,6 +69,11 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **{name: (lambda value: isinstance(value, Mapping), "a table") for name in (*_TABLES, "model.options")},
     **dict.fromkeys(_TEXTS, (_is_text, "a short text")),
     "data.image_size": (_is_size, "a list of height and width"),
+    "data.image_resize": (lambda value: _is_whole(value, 1, 1 << 16), "a number of pixels"),
+    "data.loading_workers": (
+        lambda value: _is_whole(value, 0, MOST_WORKERS),
+        "a small number",
+    ),
     "data.mean": (_are_numbers, "a list of numbers"),
     "data.std": (_are_numbers, "a list of numbers"),
     "run.workers": (lambda value: _is_whole(value, 1, MOST_WORKERS), f"a number in 1..{MOST_WORKERS}"),

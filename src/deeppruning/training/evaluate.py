@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from deeppruning.data.batches import Batches
-from deeppruning.data.images import ImageSet
+from deeppruning.data.stream import Images
 from deeppruning.errors import InputError
 from deeppruning.system.device import precision_of
 from deeppruning.training.finite import check_learnt, check_outputs_finite
@@ -40,7 +40,7 @@ def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
 
 
 def evaluate(
-    model: nn.Module, data: ImageSet, *, batch_size: int = 250, device: str | torch.device = "cpu"
+    model: nn.Module, data: Images, *, batch_size: int = 250, device: str | torch.device = "cpu"
 ) -> Performance:
     """Error and loss of `model`, in evaluation mode, on every image of `data`.
 
@@ -65,7 +65,7 @@ def evaluate(
 
 
 def outputs_on(
-    model: nn.Module, data: ImageSet, *, batch_size: int = 250, device: str | torch.device = "cpu"
+    model: nn.Module, data: Images, *, batch_size: int = 250, device: str | torch.device = "cpu"
 ) -> torch.Tensor:
     """(images, classes): what a network answers to every image, in evaluation mode, on the host.
 
@@ -95,7 +95,7 @@ def check_outputs(outputs: object, batch: int, classes: int) -> None:
 
 
 def recalibrate(
-    model: nn.Module, data: ImageSet, *, batch_size: int = 250, device: str | torch.device = "cpu"
+    model: nn.Module, data: Images, *, batch_size: int = 250, device: str | torch.device = "cpu"
 ) -> None:
     """Replace running mean and variance of every batch norm by those of `data`; weights stay.
 

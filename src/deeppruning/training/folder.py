@@ -13,7 +13,7 @@ from typing import Any
 import tomli_w
 from torch import nn
 
-from deeppruning.data.images import ImageSet
+from deeppruning.data.stream import Images
 from deeppruning.errors import DAMAGE, RunError
 from deeppruning.system.atomic import write_atomically
 from deeppruning.training.finite import check_learnt
@@ -81,7 +81,7 @@ class TrainFolder:
 
 
 def save_model(
-    path: Path, model: nn.Module, data: ImageSet, *, spec: str = "", options: Mapping[str, Any] | None = None
+    path: Path, model: nn.Module, data: Images, *, spec: str = "", options: Mapping[str, Any] | None = None
 ) -> None:
     """Write the weights with what is needed to use them again, as metadata.
 

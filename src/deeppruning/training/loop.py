@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from deeppruning.config import TrainConfig
 from deeppruning.data.batches import Augment, Batches
-from deeppruning.data.images import ImageSet
+from deeppruning.data.stream import Images, ImageStream
 from deeppruning.errors import Diverged, InputError
 from deeppruning.system.device import precision_of
 from deeppruning.training.checkpoint import load_checkpoint, save_checkpoint
@@ -39,10 +39,10 @@ _CHECK_EVERY = 16
 
 def fit(
     model: nn.Module,
-    train: ImageSet,
+    train: Images,
     config: TrainConfig,
     *,
-    test: ImageSet | None = None,
+    test: Images | None = None,
     device: str | torch.device = "cpu",
     checkpoint: Path | None = None,
     resume: bool = True,
@@ -111,13 +111,15 @@ def _optimizer(model: nn.Module, config: TrainConfig, device: torch.device) -> t
     return optimizer
 
 
-def _job(train: ImageSet, config: TrainConfig, loss: Loss) -> dict[str, Any]:
+def _job(train: Images, config: TrainConfig, loss: Loss) -> dict[str, Any]:
     """What decides the result beside the network, in JSON's types: a checkpoint belongs to one of these."""
-    data = {
+    data: dict[str, Any] = {
         "train_images": len(train),
         "image_shape": list(train.image_shape),
         "classes": list(train.classes),
     }
+    if isinstance(train, ImageStream):
+        data["data"] = train.identity
     distilled = loss.teacher is not None and loss.distill > 0.0
     teaching = {"distill": loss.distill, "temperature": loss.temperature} if distilled else {}
     return {**config.to_table(), **teaching, **data}
@@ -137,12 +139,12 @@ class _Epoch:
     optimizer: torch.optim.SGD
     loss: Loss
     penalty: Callable[[nn.Module], Tensor] | None
-    train: ImageSet
+    train: Images
     config: TrainConfig
     device: torch.device
     on_batch: Callable[[BatchReport], None] | None
 
-    def run(self, epoch: int, test: ImageSet | None) -> EpochReport:
+    def run(self, epoch: int, test: Images | None) -> EpochReport:
         start = time.perf_counter()
         # Dropout and its like draw from the global generator: seeded here, given back afterwards.
         with _forked_random_state(self.device), mode(self.model, training=True):

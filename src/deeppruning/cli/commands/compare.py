@@ -11,7 +11,7 @@ from deeppruning import api
 from deeppruning.amounts import duration
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.config_file import config_option
-from deeppruning.cli.options.data import data_options
+from deeppruning.cli.options.data import LOADING, data_options
 from deeppruning.cli.options.headings import COMPARING, OUTPUT, GroupedCommand, under
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import model_argument, model_option, weights_option
@@ -107,7 +107,7 @@ def compare(
     if folder is None:
         raise InputError("say where the comparison shall be kept: --out FOLDER, or --match RUN")
     search, finetune = _options(match, settings)
-    given = {key: settings[key] for key in ("data_dir", "download", "image_size", "mean", "std")}
+    given = {key: settings[key] for key in LOADING}
     choice = BackendChoice.take(settings).or_as_in({})
     progress = _Progress(quiet=quiet, as_json=as_json)
     usable, note = usable_methods(methods)

@@ -16,9 +16,9 @@ from deeppruning.cli.options.data import (
     image_size_option,
     load_from_options,
 )
-from deeppruning.data.images import ImageSet
 from deeppruning.data.registry import DataStatus, list_data
 from deeppruning.data.splits import DataSplits
+from deeppruning.data.stream import Images
 from deeppruning.errors import InputError
 
 CLASSES_SHOWN = 20
@@ -90,7 +90,7 @@ def _status_table(statuses: list[DataStatus]) -> Table:
     return table
 
 
-def _counts(part: ImageSet) -> list[int]:
+def _counts(part: Images) -> list[int]:
     counts: list[int] = part.labels.bincount(minlength=part.num_classes).tolist()
     return counts
 
@@ -113,11 +113,11 @@ def _print_splits(console: Console, splits: DataSplits) -> None:
     normalization = splits.train.normalization
     counted = f"{len(splits.train)} training, {len(splits.test)} test images"
     console.print(f"[bold]{escape(splits.name)}[/bold] loads: {counted}")
-    console.print(f"images: {channels} channel(s), {height} x {width} pixels, {splits.train.images.dtype}")
+    console.print(f"images: {channels} channel(s), {height} x {width} pixels, {splits.train.dtype}")
     if normalization:
         console.print(f"normalisation: mean {normalization.mean}, std {normalization.std}")
     else:
-        scaled = "only scaled to 0..1" if splits.train.images.dtype == torch.uint8 else "used as they are"
+        scaled = "only scaled to 0..1" if splits.train.dtype == torch.uint8 else "used as they are"
         console.print(f"normalisation: none, images are {scaled}")
     table = Table()
     table.add_column("class")

@@ -38,8 +38,8 @@ from deeppruning.training.weights import is_thin
 def evaluate(
     model: str | None, weights: Path | None, named_model: str | None, model_options: dict[str, Any],
     data: str, data_dir: Path | None, download: bool, image_size: tuple[int, int] | None,
-    mean: tuple[float, ...] | None, std: tuple[float, ...] | None, batch_size: int, device: str,
-    threads: int | None, as_json: bool,
+    image_resize: int | None, loading_workers: int | None, mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None, batch_size: int, device: str, threads: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the test error, loss and speed of MODEL on the test images.
 
@@ -62,8 +62,9 @@ def evaluate(
         raise InputError("say which network: MODEL, or --weights with a solution of a run, which records it")
     torch.set_num_threads(threads or min(torch.get_num_threads(), available_threads()))
     splits = load_from_options(
-        data, data_dir=data_dir, download=download, image_size=image_size, mean=mean, std=std
-    )
+        data, data_dir=data_dir, download=download, image_size=image_size, image_resize=image_resize,
+        loading_workers=loading_workers, mean=mean, std=std,
+    )  # fmt: skip
     splits, source = with_right_normalization(splits, weights, given=mean is not None)
     network = (
         build_thin(thin, splits.test, spec, model_options)

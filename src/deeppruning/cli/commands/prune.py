@@ -11,7 +11,7 @@ import click
 from deeppruning.cli.commands.train import train
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.config_file import config_option
-from deeppruning.cli.options.data import data_options
+from deeppruning.cli.options.data import LOADING, data_options
 from deeppruning.cli.options.headings import OUTPUT, TRAINING, under
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.model import model_argument, model_option, weights_option
@@ -96,7 +96,7 @@ def prune(
     data, options = settings["data"], settings["model_options"]
     out = out or Path("runs") / _plain(f"{model}-{data}-pruned")
     refuse_occupied(out)
-    given = {key: settings[key] for key in ("data_dir", "download", "image_size", "mean", "std")}
+    given = {key: settings[key] for key in LOADING}
     again = command("resume", out)
     with resumable(out, again), entered(choice, backend, search.threads) as progress.state.workers:
         if weights is None:

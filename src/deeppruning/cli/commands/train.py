@@ -16,8 +16,8 @@ from deeppruning.cli.options.headings import MACHINE, OUTPUT, TRAINING, GroupedC
 from deeppruning.cli.options.model import build_model, model_argument, model_option, weights_option
 from deeppruning.cli.options.normalization import with_right_normalization
 from deeppruning.config import SCHEDULES, TrainConfig
-from deeppruning.data.images import ImageSet
 from deeppruning.data.splits import DataSplits
+from deeppruning.data.stream import Images
 from deeppruning.display.training import TrainingProgress
 from deeppruning.runs.leftovers import remove_leftovers
 from deeppruning.runs.lock import RunLock
@@ -84,9 +84,9 @@ def training_options(command: Any) -> Any:
 @config_option
 def train(
     model: str, weights: Path | None, model_options: dict[str, Any], data: str, data_dir: Path | None,
-    download: bool, image_size: tuple[int, int] | None, mean: tuple[float, ...] | None,
-    std: tuple[float, ...] | None, out: Path | None, device: str, threads: int | None, quiet: bool,
-    **settings: Any,
+    download: bool, image_size: tuple[int, int] | None, image_resize: int | None, loading_workers: int | None,
+    mean: tuple[float, ...] | None, std: tuple[float, ...] | None, out: Path | None, device: str,
+    threads: int | None, quiet: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Train MODEL, a network from the zoo (see `deeppruning models`) or your own (file.py:factory).
 
@@ -103,8 +103,9 @@ def train(
     chosen_device = choose_device(device)
     torch.set_num_threads(threads or min(torch.get_num_threads(), available_threads()))
     splits = load_from_options(
-        data, data_dir=data_dir, download=download, image_size=image_size, mean=mean, std=std
-    )
+        data, data_dir=data_dir, download=download, image_size=image_size, image_resize=image_resize,
+        loading_workers=loading_workers, mean=mean, std=std,
+    )  # fmt: skip
     splits, _ = with_right_normalization(splits, weights, given=mean is not None)
     config = _config(settings, splits.train)
     # The global generator draws the first weights, nothing else; the loop has generators of its own.
@@ -112,6 +113,7 @@ def train(
     network = build_model(model, splits.train, weights, model_options)
     options: dict[str, Any] = {"model": model, **{f"model_option_{k}": v for k, v in model_options.items()}}
     options |= {"data": data, "image_shape": list(splits.train.image_shape)}
+    options |= {"image_resize": image_resize} if image_resize is not None else {}
     options |= {"weights": str(weights)} if weights is not None else {}
     if splits.train.normalization is not None:
         options |= {key: list(values) for key, values in asdict(splits.train.normalization).items()}
@@ -129,7 +131,7 @@ def train(
     click.echo(_outcome(history, folder))
 
 
-def _config(settings: dict[str, Any], data: ImageSet) -> TrainConfig:
+def _config(settings: dict[str, Any], data: Images) -> TrainConfig:
     """The options given, with crop and flip fitted to the images where they were not."""
     given = {name: value for name, value in settings.items() if value is not None}
     assert set(settings) == {field.name for field in fields(TrainConfig)}

@@ -11,6 +11,9 @@ from deeppruning.data.registry import ENVIRONMENT, load_data
 from deeppruning.data.splits import DataSplits
 from deeppruning.errors import InputError
 
+# What load_from_options takes beside the data's name.
+LOADING = ("data_dir", "download", "image_size", "image_resize", "loading_workers", "mean", "std")
+
 
 def _parse_size(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
     if value is None:
@@ -39,7 +42,22 @@ download_option = click.option(
     "--download", is_flag=True, help="Fetch the data set into the data folder if it is not there."
 )
 image_size_option = click.option(
-    "--image-size", metavar="SIDE|HxW", callback=_parse_size, help="Resize all images to this size."
+    "--image-size",
+    metavar="SIDE|HxW",
+    callback=_parse_size,
+    help="Resize all images to this size; pictures of a folder keep their proportions and are cropped to it.",
+)
+image_resize_option = click.option(
+    "--image-resize",
+    metavar="SIDE",
+    type=click.IntRange(min=1),
+    help="Shorter side of pictures of a folder before they are cropped to --image-size, at random in "
+    "training and in the middle elsewhere. [that of --image-size]",
+)
+loading_workers_option = click.option(
+    "--loading-workers",
+    type=click.IntRange(min=0),
+    help="Processes that decode pictures beside each one that trains or evaluates. [its threads, 4 at most]",
 )
 mean_option = click.option(
     "--mean",
@@ -69,10 +87,10 @@ def data_option(default: str | None = None, *, required: bool = False) -> Callab
 
 
 def data_options(default: str | None = None, *, required: bool = False) -> Callable[[Command], Command]:
-    """All of them: adds data, data_dir, download, image_size, mean and std to a command's parameters."""
-
-    data = data_option(default, required=required)
-    return under(DATA, data, data_dir_option, download_option, image_size_option, mean_option, std_option)
+    """All of them: adds data and those of LOADING to a command's parameters."""
+    sized = (image_size_option, image_resize_option, loading_workers_option)
+    where = (data_option(default, required=required), data_dir_option, download_option)
+    return under(DATA, *where, *sized, mean_option, std_option)
 
 
 def load_from_options(
@@ -81,6 +99,8 @@ def load_from_options(
     data_dir: Path | None = None,
     download: bool = False,
     image_size: tuple[int, int] | None = None,
+    image_resize: int | None = None,
+    loading_workers: int | None = None,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
 ) -> DataSplits:
@@ -96,6 +116,8 @@ def load_from_options(
         data_dir=data_dir,
         download=download,
         image_size=image_size,
+        image_resize=image_resize,
+        loading_workers=loading_workers,
         say=lambda message: click.echo(message, err=True),
     )
     if mean is None or std is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from deeppruning.cli.options.data import load_from_options
+from deeppruning.cli.options.data import LOADING, load_from_options
 from deeppruning.cli.options.model import build_model
 from deeppruning.cli.options.normalization import with_right_normalization
 from deeppruning.cli.options.trust import Vouched
@@ -30,20 +30,15 @@ class Inputs:
     data_dir: Path | None = None
     download: bool = False
     image_size: tuple[int, int] | None = None
+    image_resize: int | None = None
+    loading_workers: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     objective: str | None = None  # a function; None for an objective that has a name
 
     def load(self) -> "Loaded":
         """Read the data, make the network and put its weights in."""
-        splits = load_from_options(
-            self.data,
-            data_dir=self.data_dir,
-            download=self.download,
-            image_size=self.image_size,
-            mean=self.mean,
-            std=self.std,
-        )
+        splits = load_from_options(self.data, **{name: getattr(self, name) for name in LOADING})
         splits, source = with_right_normalization(splits, self.weights, given=self.mean is not None)
         network = build_model(self.model, splits.train, self.weights, dict(self.model_options))
         objective = None if self.objective is None else load_function(self.objective, "objective")
@@ -65,7 +60,13 @@ class Inputs:
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """The inputs as tables of a run's config.toml, which `from_run` reads back."""
-        optional = {"data_dir": self.data_dir and str(self.data_dir), "mean": self.mean, "std": self.std}
+        optional = {
+            "data_dir": self.data_dir and str(self.data_dir),
+            "image_resize": self.image_resize,
+            "loading_workers": self.loading_workers,
+            "mean": self.mean,
+            "std": self.std,
+        }
         listed = {key: list(value) if isinstance(value, tuple) else value for key, value in optional.items()}
         tables: dict[str, dict[str, Any]] = {
             "model": {"spec": self.model, "options": dict(self.model_options), "weights": str(self.weights)},
@@ -101,6 +102,8 @@ class Inputs:
             model_options=model.get("options", {}),
             data_dir=Path(data["data_dir"]) if "data_dir" in data else None,
             image_size=_pair(data.get("image_size")),
+            image_resize=data.get("image_resize"),
+            loading_workers=data.get("loading_workers"),
             mean=tuple(data["mean"]) if "mean" in data else None,
             std=tuple(data["std"]) if "std" in data else None,
             objective=vouched.objective or run.config.get("objective", {}).get("spec"),

@@ -8,7 +8,7 @@ import click
 from torch import nn
 
 from deeppruning.cli.options.headings import NETWORK, Command, under
-from deeppruning.data.images import ImageSet
+from deeppruning.data.stream import Images
 from deeppruning.errors import InputError
 from deeppruning.models import resolve_model
 from deeppruning.training.weights import load_weights
@@ -17,7 +17,7 @@ OptionValue = bool | int | float | str
 
 
 def build_model(
-    spec: str, data: ImageSet, weights: Path | None = None, options: Mapping[str, Any] | None = None
+    spec: str, data: Images, weights: Path | None = None, options: Mapping[str, Any] | None = None
 ) -> nn.Module:
     """The network `spec` names, made for the classes and shape of these images, with the weights loaded."""
     channels, height, width = data.image_shape

@@ -57,6 +57,7 @@ _SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
      "full: all layers that can be. paper: those of the paper.", True),
     ("min_channels", int, None, "Filters that every layer keeps at least.", False),
     ("round_to", int, None, "Keep filters in multiples of this number, which some hardware likes.", False),
+    ("prune_linear", bool, None, "Hidden units of linear layers may go, as in a transformer's MLPs.", False),
     ("depth", bool, None, "Whole branches may go, as residual blocks; else each layer keeps a filter.", True),
     ("threads", int, None, "Processor threads a candidate; part of the result's bits.", False),
 )  # fmt: skip
@@ -115,7 +116,7 @@ def _heading(field: str) -> str:
     """The heading in --help that a field of SearchConfig stands under."""
     if field.startswith("eval") or field == "sample":
         return JUDGING
-    if field in ("encoding", "min_channels", "round_to", "depth"):
+    if field in ("encoding", "min_channels", "round_to", "prune_linear", "depth"):
         return CUTTING
     return MACHINE if field == "threads" else SEARCH
 

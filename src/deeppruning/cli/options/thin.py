@@ -8,14 +8,14 @@ from typing import Any
 from torch import nn
 
 from deeppruning.cli.options.model import build_model
-from deeppruning.data.images import ImageSet
+from deeppruning.data.stream import Images
 from deeppruning.errors import DAMAGE, WeightsError
 from deeppruning.exporting.networks import read_image_shape
 from deeppruning.models.registry import architecture_of, list_models
 from deeppruning.pruning.solution import load, read_solution, rebuild
 
 
-def build_thin(path: Path, data: ImageSet, spec: str | None, options: Mapping[str, Any]) -> nn.Module:
+def build_thin(path: Path, data: Images, spec: str | None, options: Mapping[str, Any]) -> nn.Module:
     """The thin network of a solution; `spec` names the class it was pruned from, which the zoo's need not."""
     metadata, _ = read_solution(path)
     _check_data(path, metadata, data)
@@ -23,7 +23,7 @@ def build_thin(path: Path, data: ImageSet, spec: str | None, options: Mapping[st
 
 
 def _original(
-    path: Path, metadata: Mapping[str, str], data: ImageSet, spec: str | None, options: Mapping[str, Any]
+    path: Path, metadata: Mapping[str, str], data: Images, spec: str | None, options: Mapping[str, Any]
 ) -> nn.Module:
     """An instance of the class that the solution was pruned from; its weights do not matter."""
     if "architecture" in metadata:
@@ -43,7 +43,7 @@ def _original(
     return build_model(spec, data, None, options)
 
 
-def _check_data(path: Path, metadata: Mapping[str, str], data: ImageSet) -> None:
+def _check_data(path: Path, metadata: Mapping[str, str], data: Images) -> None:
     """Refuse data of another kind than the network was pruned on: it would answer, and be wrong."""
     if "classes" not in metadata or "image_shape" not in metadata:
         return  # made with a task of the user's own

@@ -164,16 +164,22 @@ def batch_size(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
 
 
 @contextmanager
-def seeded(seed: int = 0) -> Iterator[None]:
-    """Random numbers from this seed, without gradients; the caller's random state is put back after."""
+def seeded(seed: int = 0, *, fused: bool = False) -> Iterator[None]:
+    """Random numbers from this seed, without gradients; the caller's random state is put back after.
+
+    Unless `fused`, attention runs as its modules say: torch's kernels would hide its layers, or an encoder.
+    """
     python_state, numpy_state = random.getstate(), np.random.get_state()
+    usual = torch.backends.mha.get_fastpath_enabled()
     try:
+        torch.backends.mha.set_fastpath_enabled(fused and usual)
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(seed)
             random.seed(seed)
             np.random.seed(seed)
             yield
     finally:
+        torch.backends.mha.set_fastpath_enabled(usual)
         random.setstate(python_state)
         np.random.set_state(numpy_state)
 

@@ -32,7 +32,7 @@ def matmul(call: Call) -> list[Payload]:
     """A linear layer (mm, addmm, bmm with a parameter on one side); products of activations freeze."""
     product = _product(call)
     if product is None:
-        return call.freeze_inputs(f"{call.place} multiplies activations")
+        return call.freeze_inputs(f"{call.place} multiplies activations, as attention does: it stays whole")
     weight, matrix = product.weight, product.matrix
     if math.prod(weight.shape) != matrix.shape[product.inner] * matrix.shape[product.outer]:
         return call.freeze_inputs(f"{call.place} uses a part of {weight.name}")

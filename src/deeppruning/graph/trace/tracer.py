@@ -46,6 +46,8 @@ LAYER_RULES: dict[str, Rule] = {
     "_weight_norm_interface": weight_rules.weight_norm,
 }
 
+_ATTENTION = "_scaled_dot_product"
+
 
 @dataclass
 class Record:
@@ -99,6 +101,8 @@ def find_rule(call: Call) -> Rule:
         return elementwise_rules.spatial
     if elementwise_rules.is_elementwise(call):
         return elementwise_rules.elementwise
+    if call.name.startswith(_ATTENTION):
+        return lambda call: call.freeze_inputs(f"attention in {call.layer or 'forward'} stays whole")
     return lambda call: call.freeze_inputs(f"{call.place} is not understood")
 
 
@@ -230,7 +234,13 @@ class Tracer(Follower):
 def _multiply_adds(func: Any, args: Any, kwargs: Any, result: Any) -> int:
     """As torch's own counter has it, which counts a multiplication and an addition as two."""
     counter = flop_registry.get(func.overloadpacket)
-    return int(counter(*args, **kwargs, out_val=result)) // 2 if counter is not None else 0
+    if counter is not None:
+        return int(counter(*args, **kwargs, out_val=result)) // 2
+    if operation_name(func).startswith(_ATTENTION):  # not all of its kernels are in the registry
+        queries, keys, values = args[:3]
+        pairs = math.prod(queries.shape[:-1]) * keys.shape[-2]  # of a query and a key
+        return int(pairs * (queries.shape[-1] + values.shape[-1]))
+    return 0
 
 
 def run_on_labels(
