@@ -16,7 +16,9 @@ from deeppruning.data.convert import as_image_set
 from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.data.registry import load_data
 from deeppruning.data.sample import balanced_sample, has_balanced
+from deeppruning.data.source import Pass
 from deeppruning.data.splits import DataSplits
+from deeppruning.data.stream import Images, ImageStream
 from deeppruning.errors import InputError
 from deeppruning.limits import Limits
 from deeppruning.models.resolve import make_importable
@@ -34,14 +36,14 @@ class Material:
     """What a network is quantised with: inputs to calibrate on, and test images where there are any."""
 
     calibration: ImageSet | Tensor
-    test: ImageSet | None = None
+    test: Images | None = None
 
     def normalized(self, normalization: Normalization | None) -> Material:
         """The same images normalised as a network expects them; inputs that are given stay as they are."""
         if normalization is None:
             return self
         sets = [
-            replace(each, normalization=normalization) if isinstance(each, ImageSet) else each
+            replace(each, normalization=normalization) if isinstance(each, Images) else each
             for each in (self.calibration, self.test)
         ]
         return Material(*sets)  # type: ignore[arg-type]
@@ -97,23 +99,26 @@ class MaterialSource:
             self.data or recorded["data"], data_dir=folder, image_size=None if size is None else tuple(size)
         )
 
-    def _fewer(self, test: ImageSet) -> ImageSet:
+    def _fewer(self, test: Images) -> Images:
         wanted = self.test_images
         if wanted is None or wanted >= len(test):
             return test
         return _spread(test, wanted, seed=0)
 
 
-def labelled(data: ImageSet, *, pixels: bool) -> Iterator[tuple[Tensor, Tensor]]:
+def labelled(data: Images, *, pixels: bool) -> Iterator[tuple[Tensor, Tensor]]:
     """Images as a file takes them (pixels of 0..255, or normalised) with their labels, batch by batch."""
-    for start in range(0, len(data), BATCH):
-        part = slice(start, start + BATCH)
-        images = data.images[part]
+    places = list(torch.split(torch.arange(len(data)), BATCH))
+    if isinstance(data, ImageStream):
+        found = data.batches(places, Pass())
+    else:
+        found = ((data.images[part], data.labels[part]) for part in places)
+    for images, labels in found:
         ready = images.float() if pixels else normalize(images, data.normalization)
-        yield ready.contiguous(), data.labels[part]
+        yield ready.contiguous(), labels
 
 
-def _sample(run: RunFolder, train: ImageSet) -> ImageSet:
+def _sample(run: RunFolder, train: Images) -> ImageSet:
     """The images that the search judged its candidates on, as far as this data has them."""
     search = SearchConfig.of_run(run.config["search"])
     trained_on, _ = set_aside(train, Limits.of(run.config.get("target")), search.seed)
@@ -121,9 +126,9 @@ def _sample(run: RunFolder, train: ImageSet) -> ImageSet:
     return _spread(trained_on, min(settled.sample or USUAL_SAMPLE, len(trained_on)), settled.seed)
 
 
-def _spread(data: ImageSet, size: int, seed: int) -> ImageSet:
-    """So many images, as many of each class where there are enough of each."""
+def _spread(data: Images, size: int, seed: int) -> ImageSet:
+    """So many images, read into memory, as many of each class where there are enough of each."""
     if has_balanced(data, size, seed):
         return balanced_sample(data, size, seed)
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
-    return data.subset(order[:size].sort().values)
+    return data.subset(order[:size].sort().values).in_memory()

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from deeppruning.conversion.onnx_graph import INPUT, open_session, require, run_session
-from deeppruning.data.images import ImageSet
+from deeppruning.data.stream import Images
 from deeppruning.errors import DeepPruningError, GraphError
 from deeppruning.exporting.calibration import Material, labelled
 from deeppruning.exporting.formats import Export
@@ -112,7 +112,7 @@ def measure(plain: Path, small: Path, material: Material, *, pixels: bool) -> In
     return figures
 
 
-def error_of(file: Path, test: ImageSet, *, pixels: bool) -> float:
+def error_of(file: Path, test: Images, *, pixels: bool) -> float:
     """The share of test images that a file gets wrong, run in onnxruntime."""
     session, wrong = open_session(file), 0
     for images, labels in labelled(test, pixels=pixels):
