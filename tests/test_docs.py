@@ -44,7 +44,7 @@ def test_what_is_said_of_installing_is_true() -> None:
     assert "pip install torch --index-url https://download.pytorch.org/whl/cpu && pip install ." in readme
     assert {extra for extra in EXTRAS if f"'.[{extra}]'" not in readme} == set()
     # The package is in no index: by its name alone, pip finds nothing.
-    sources = [*PAGES, *(ROOT / "src").rglob("*.py")]
+    sources = [*PAGES, *(ROOT / "src").rglob("*.py"), ROOT / "examples" / "tutorial.ipynb"]
     assert [path.name for path in sources if re.search(r"pip install '?deeppruning", path.read_text())] == [
         "extras.py"  # says so
     ]
