@@ -4,19 +4,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 BASE := $(VENV)/.base
 READY := $(VENV)/.ready
+SITE := $(VENV)/.site
 PIP := $(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt
 
-.PHONY: demo test test-all lint suite suite-all browser setup clean
+.PHONY: demo docs test test-all lint suite suite-all browser setup clean
 
 demo: $(BASE)
 	$(BIN)/deeppruning demo
+
+# The variable silences the theme's advertisement, which is no warning about these pages.
+docs: $(SITE)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open $(CURDIR)/site/index.html"
 
 # Types are checked while the tests wait for processes and clusters to start.
 test: $(READY) browser
 	$(MAKE) --no-print-directory -j 2 lint suite
 
 # What is slow and rarely breaks, too.
-test-all: $(READY) browser
+test-all: $(READY) $(SITE) browser
 	$(MAKE) --no-print-directory -j 2 lint suite-all
 
 # Three at a time on two cores: every few tests wait for a process or a cluster to start.
@@ -54,5 +60,9 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m compileall -q -j 0 $(foreach package,torch numpy ray,$(VENV)/lib/python*/site-packages/$(package)) || true
 	touch $(BASE) $@
 
+$(SITE): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[docs]'
+	touch $(BASE) $@
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) site
