@@ -83,7 +83,9 @@ def load_folder(
         listed = _Listed.of(folder)
         whole = listed.stream(*_common_form((listed,), wanted), wanted)
         train, test = stratified_split(whole, test_share, seed)
-    splits = DataSplits(folder.name, train.held(wanted.held), test.held(wanted.held))
+    needed = (len(train) + len(test)) * train.image_bytes
+    most = wanted.held if needed <= wanted.held else 0  # of both parts or of none
+    splits = DataSplits(folder.name, train.held(most), test.held(most))
     return splits.with_normalization(splits.train.measure())
 
 
