@@ -213,7 +213,7 @@ def test_latency_is_measured_under_the_conditions_that_are_asked_for() -> None:
     assert conditions == Conditions("torch", 3, 1, "cuda:7")
     for example in (EXAMPLE, (EXAMPLE,), [EXAMPLE], {"x": EXAMPLE}):
         assert measure_networks([Sees(seen)], example, conditions, turns=1)[0] > 0
-        assert seen[-4:] == [(3, "cpu")] * 4  # three to warm up
+        assert seen[-4:] == [(3, "cpu")] * 4
     train, _ = digits()
     job = Setup(model=tiny_net(), train=train, device="cpu", workers=1).job()
     assert job.context.device == "cpu"

@@ -26,7 +26,7 @@ from deeppruning.latency.stopwatch import TURNS, in_turns, quickest
 from deeppruning.latency.surface import ALIGNED, Surface, aligned_levels, measure_surface, odd_levels
 from deeppruning.system.threads import torch_threads
 
-WHOLE = 10  # thin networks that are measured whole
+WHOLE = 16  # thin networks that are measured whole
 _FIGURES = 5  # what a latency is put together from, see `_figures`
 
 
