@@ -419,6 +419,7 @@ def test_a_choice_of_backend_is_kept_unless_another_is_made():
         BackendChoice("rey")
 
 
+@pytest.mark.slow
 def test_importing_deeppruning_does_not_import_ray():
     code = "import deeppruning as dp, sys; dp.prune; dp.RayBackend(); sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -31,6 +31,7 @@ def test_models_prints_a_row_for_each_network():
     assert rows["resnet56"] == ["56", "0.85", "M", "125.5", "M"]
 
 
+@pytest.mark.slow
 def test_models_as_json():
     rows = json.loads(CliRunner().invoke(cli, ["models", "--json"]).output)
     assert [row["name"] for row in rows] == list_models()

@@ -154,6 +154,7 @@ def test_a_unit_comes_back_only_where_the_rest_is_too_small(tmp_path: Path) -> N
     assert field.brought_to(near, int(graph.flops(near) * 1.01)) is near
 
 
+@pytest.mark.slow
 def test_numbers_stand_for_the_genome_they_were_made_of(tmp_path: Path) -> None:
     field = Field.of(make(tmp_path))
     generator = np.random.default_rng(3)
@@ -169,6 +170,7 @@ def test_numbers_stand_for_the_genome_they_were_made_of(tmp_path: Path) -> None:
     assert 5 < gone < 60
 
 
+@pytest.mark.slow
 def test_without_depth_and_whatever_the_evaluation_of_the_comparison(tmp_path: Path) -> None:
     problem = make(tmp_path, depth=False, evaluation="recalibrate", generations=1)
     METHODS["random-widths"].propose(problem, targets_of(problem))

@@ -136,7 +136,7 @@ LAYERS: dict[str, Callable[[int, int, bool], tuple[nn.Module, nn.Module, tuple[i
 }  # fmt: skip
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     kind=st.sampled_from(sorted(LAYERS)),
     width=st.integers(1, 3),

@@ -37,7 +37,7 @@ def at_focus(strategy, share):
     return float(((prices > 0.97 * share) & (prices <= share + 1e-9)).mean())
 
 
-@pytest.mark.parametrize("share", [0.3, 0.6])
+@pytest.mark.parametrize("share", [pytest.param(0.3, marks=pytest.mark.slow), 0.6])
 def test_a_good_part_of_all_genomes_lies_just_at_the_focus(share):
     aimed, free = at_focus(strategy_of(focus=share), share), at_focus(strategy_of(), share)
     assert aimed > 0.25 > free + 0.1

@@ -329,7 +329,9 @@ def test_a_range_that_ends_below_the_least_is_refused_with_the_least():
     strategy_of(space, low=0.1, high=least + 0.01)
 
 
-@pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize(
+    "power", [0.5, pytest.param(1.0, marks=pytest.mark.slow), pytest.param(2.0, marks=pytest.mark.slow)]
+)
 def test_costs_that_are_not_the_price_are_steered(power):
     """Offspring come close to the bins they are made for, although what they will cost is not known."""
     strategy = strategy_of(generations=24, bins=6, low=0.4, high=0.9)

@@ -131,7 +131,8 @@ def test_a_task_of_the_users_own(tmp_path: Path, given: bool) -> None:
     assert (np.mean(found) < 0.5 * np.mean(as_cut)) if given else (found == as_cut)
 
 
-@pytest.mark.parametrize("objective", [pytest.param("params", marks=pytest.mark.slow), "latency"])
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["params", "latency"])
 def test_another_second_objective(tmp_path: Path, objective: str) -> None:
     search = quick_guided(objective=objective, generations=2, low=0.05, high=1.0)
     result = run_guided(tmp_path / "run", search=search, finetune=quick_tuning(epochs=0))

@@ -162,6 +162,7 @@ def test_a_run_that_kept_no_options_goes_on(tmp_path: Path) -> None:
         assert run.history.get_fact("options")["search.offspring"] == 4
 
 
+@pytest.mark.slow
 def test_the_seed_of_fine_tuning_counts(tmp_path: Path) -> None:
     train, test = digits()
     weights = {}

@@ -45,6 +45,7 @@ def test_a_value_of_another_shape_is_refused(tmp_path: Path, fact: facts.Fact, v
                 read()
 
 
+@pytest.mark.slow
 def test_a_run_says_what_it_was_computed_by(tmp_path: Path) -> None:
     run, (train, test) = tmp_path / "run", digits(40, 40)
     quick = quick_search(offspring=1, generations=1, sample=20)

@@ -19,7 +19,6 @@ from deeppruning.data.known import KNOWN, Found, KnownData, Say
 from deeppruning.data.npz import load_npz
 from deeppruning.data.splits import DataSplits
 from deeppruning.errors import DataError, InputError, unknown
-from deeppruning.system.places import cache_folder
 
 ENVIRONMENT = "DEEPPRUNING_DATA"
 
@@ -42,7 +41,7 @@ def data_folders(data_dir: Path | str | None = None) -> tuple[Path, ...]:
         return (Path(data_dir),)
     if os.environ.get(ENVIRONMENT):
         return (Path(os.environ[ENVIRONMENT]),)
-    return (Path("data"), cache_folder())
+    return (Path("data"), Path.home() / ".cache" / "deeppruning")
 
 
 def list_data(data_dir: Path | str | None = None) -> list[DataStatus]:

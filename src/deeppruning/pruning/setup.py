@@ -232,7 +232,7 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
         depth=search.depth,
     )
     if graph.num_genes == 0:
-        hint = "" if search.prune_linear or not _has_linear(model) else LINEAR_HINT
+        hint = LINEAR_HINT if not (search.prune_linear or search.exclude) and _has_linear(model) else ""
         raise InputError(f"nothing of this network can be pruned{hint}:\n{graph}")
     if graph.repair(~graph.full_genome()).all():
         raise InputError(
