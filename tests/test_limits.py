@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deeppruning.errors import InputError
@@ -99,6 +99,7 @@ def test_values_that_are_no_limits_are_refused(value):
         Limits.of({"flops": value})
 
 
+@example(share=1, count=2, size=999.9999999999999, seconds=1.0, error=0, relative=False)
 @given(
     st.integers(1, 10_000),
     st.integers(2, 10**9),

@@ -203,4 +203,5 @@ def _shown(name: str, value: float | None) -> str:
         times = value / _BYTES[unit.lower()]
         if times >= 1 and float(f"{times:.6g}") * _BYTES[unit.lower()] == value:
             return f"{times:.6g}{unit}"
-    return f"{value:.15g}B"
+    plain = f"{value:.15g}"
+    return f"{plain if float(plain) == value else repr(value)}B"
