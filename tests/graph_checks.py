@@ -1,8 +1,10 @@
 """What tests of the channel graph check of a network: that it is priced, proven, trained and left alone."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -91,3 +93,10 @@ def assert_untouched(model: nn.Module, before: dict[str, Any]) -> None:
     for old, new in zip(before["grads"], after["grads"], strict=True):
         assert (old is None and new is None) or torch.equal(old, new)
     assert all(before[key] == after[key] for key in ("modes", "hooks", "ids"))
+
+
+def every_second(names: Iterable[str]) -> list[Any]:
+    """All names for parametrisation, every second one only where slow tests run, too."""
+    return [
+        pytest.param(name, marks=pytest.mark.slow) if place % 2 else name for place, name in enumerate(names)
+    ]

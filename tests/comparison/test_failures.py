@@ -51,10 +51,10 @@ BITS = ["es-plus", "es-comma", "random-search", "ga", "nsga2", "kgea"]
 WIDTHS = ["guided", "random-widths", "nsga2-widths"]
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in WIDTHS[1:]]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in (*BITS[1:], *WIDTHS[1:])]
 
 
-@pytest.mark.parametrize("name", [*BITS, WIDTHS[0], *SLOW])
+@pytest.mark.parametrize("name", [BITS[0], WIDTHS[0], *SLOW])
 def test_searches_propose_none_of_those_that_failed(tmp_path: Path, name: str) -> None:
     if METHODS[name].needs == "pymoo":
         pytest.importorskip("pymoo")

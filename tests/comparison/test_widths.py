@@ -198,6 +198,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_matched_to_a_guided_run(run: Path) -> None:
     found = compare(match=run, methods="guided,l1,l1+refit,es-plus")
     with RunFolder.open(run, read_only=True) as opened:

@@ -73,7 +73,7 @@ def test_the_first_genome_is_the_original_and_the_others_are_cut():
     assert (strategy.generation, strategy.ids) == (2, range(9, 15))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.lists(st.integers(1, 9), min_size=1, max_size=4),
     st.integers(1, 5),

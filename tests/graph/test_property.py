@@ -14,7 +14,16 @@ from torch import nn
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.models import create_model, list_models
-from graph_checks import assert_untouched, call, check_cut, counted, filled, snapshot, train_one_step
+from graph_checks import (
+    assert_untouched,
+    call,
+    check_cut,
+    counted,
+    every_second,
+    filled,
+    snapshot,
+    train_one_step,
+)
 from graph_networks import NETWORKS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -28,7 +37,7 @@ def genomes(graph: ChannelGraph) -> dict[str, np.ndarray]:
     return {kind: generator.random(graph.num_genes) < share for kind, share in SHARES.items()}
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", every_second(NETWORKS))
 def test_every_cut_of_a_small_network_is_proven_priced_and_trains(name):
     torch.manual_seed(0)
     model, example = NETWORKS[name]()
@@ -119,7 +128,7 @@ GRAPHS: dict[str, tuple[ChannelGraph, nn.Module, Any]] = {}
 
 
 @pytest.mark.parametrize("name", HYPOTHESIS_NETWORKS)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_genome_holds(name, data):
     if name not in GRAPHS:

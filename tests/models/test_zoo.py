@@ -46,7 +46,7 @@ def test_the_zoo_holds_the_promised_networks():
 
 
 @pytest.mark.parametrize("name", EACH)
-@pytest.mark.parametrize(("classes", "channels", "side"), [(10, 3, 32), (7, 1, 28), (7, 3, 8), (10, 1, 8)])
+@pytest.mark.parametrize(("classes", "channels", "side"), [(10, 3, 32), (7, 1, 8)])
 def test_one_logit_a_class(name, classes, channels, side):
     model = create_model(name, num_classes=classes, in_channels=channels, image_size=side).eval()
     with torch.no_grad():
@@ -66,6 +66,7 @@ def test_a_training_step_reaches_every_parameter(name):
     assert all(bool(value.grad.isfinite().all()) for value in model.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EACH)
 def test_copies_answer_alike(name):
     model = create_model(name, image_size=8).eval()

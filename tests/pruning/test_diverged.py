@@ -160,7 +160,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory, light: int) -> Any:
     return outcome(folder / "run")
 
 
-@pytest.mark.parametrize("stop", [2, 4, 5, 6, 7])  # round by round, around the two divergences
+@pytest.mark.parametrize(
+    "stop", [2, 5, *(pytest.param(one, marks=pytest.mark.slow) for one in (4, 6, 7))]
+)  # round by round, around the two divergences
 def test_stopped_anywhere_it_ends_the_same(tmp_path: Path, light: int, whole: Any, stop: int) -> None:
     heard = 0
 

@@ -110,7 +110,7 @@ def test_convolutions_without_a_name_are_listed_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
-@pytest.mark.parametrize("evaluation", ["finetune", "recalibrate"])
+@pytest.mark.parametrize("evaluation", ["finetune", pytest.param("recalibrate", marks=pytest.mark.slow)])
 def test_networks_of_other_precision_are_pruned_in_it(
     tmp_path: Path, kind: torch.dtype, evaluation: str
 ) -> None:

@@ -47,10 +47,8 @@ def run_tiny(folder: Path, **options: Any) -> Result:
     )
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("vgg16", "densenet50")]
-
-
-@pytest.mark.parametrize("name", ["resnet20", *SLOW])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet20", "vgg16", "densenet50"])
 def test_one_network_of_each_family(tmp_path: Path, name: str) -> None:
     torch.manual_seed(0)
     model = create_model(name, num_classes=10, in_channels=1, image_size=8)
