@@ -17,7 +17,7 @@ from deeppruning.data.stream import Images
 from deeppruning.errors import DeepPruningError, GraphError
 from deeppruning.exporting.calibration import Material, labelled
 from deeppruning.exporting.formats import Export
-from deeppruning.exporting.onnx_file import as_exported, export_onnx
+from deeppruning.exporting.onnx_file import as_exported, write_onnx
 from deeppruning.exporting.parity import check_parity
 from deeppruning.runs.facts import Int8Figures
 from deeppruning.runs.leftovers import scratch_folder
@@ -37,14 +37,7 @@ def export_int8(export: Export, path: Path, material: Material) -> tuple[float, 
     wanted = replace(export, model=model, example=lambda: export.example().float())
     with scratch_folder() as folder:
         plain, small = folder / "float.onnx", folder / "int8.onnx"
-        export_onnx(
-            wanted.model,
-            wanted.example(),
-            plain,
-            normalization=wanted.normalization,
-            tolerance=wanted.tolerance,
-            metadata=wanted.metadata,
-        )
+        write_onnx(wanted, plain)
         pixels = wanted.normalization is not None
         quantize(plain, small, material.batches(pixels=pixels))
         _check(wanted, small)

@@ -111,7 +111,8 @@ def _describe(path: Path, metadata: Mapping[str, str]) -> None:
     path.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def _write(export: Export, path: Path) -> float:
+def write_onnx(export: Export, path: Path) -> float:
+    """Write what is to be exported as ONNX and return the largest difference of its outputs."""
     return export_onnx(
         export.model,
         export.example(),
@@ -127,7 +128,7 @@ FORMATS.add(
         name="onnx",
         suffix=".onnx",
         about="ONNX file",
-        write=_write,
+        write=write_onnx,
         detail=f"ONNX, opset {OPSET}",
         needs=("onnx", "onnxruntime"),
     ),
