@@ -6,6 +6,7 @@ import torch
 
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.trace.follow import tensors_in
+from deeppruning.models import create_model
 from deeppruning.refitting import Reference, refit_with
 from graph_checks import assert_untouched, call, snapshot
 from graph_networks import NETWORKS
@@ -79,6 +80,40 @@ def test_whole_it_stays_and_cut_it_is_refitted_the_same_way_twice(name):
     with torch.no_grad():
         assert all(bool(torch.isfinite(out).all()) for out in tensors_in(call(twice[0].model, inputs)))
     assert_untouched(model, before)
+
+
+def resnet_cut_at(layer):
+    """ResNet20 without every second filter of one layer, and the original."""
+    torch.manual_seed(0)
+    model = create_model("resnet20").eval()
+    graph = ChannelGraph(model, torch.zeros(1, 3, 16, 16))
+    genome = graph.full_genome()
+    genome[graph.layer_genes()[layer][::2]] = False
+    return model, graph, genome
+
+
+def test_what_runs_before_the_first_cut_stays_as_it_was():
+    model, graph, genome = resnet_cut_at("layer2.1.conv1")
+    thin = refit_with(Reference.of(graph, torch.randn(32, 3, 16, 16)), graph, genome).model.state_dict()
+    first = list(thin).index("layer2.1.conv1.weight")
+    for place, (name, value) in enumerate(model.state_dict().items()):
+        if place < first:
+            assert torch.equal(thin[name], value), name
+        elif name.endswith("conv2.weight"):
+            assert not torch.equal(thin[name], value), name
+
+
+def test_where_only_silent_filters_were_cut_every_solution_is_what_was_there():
+    model, graph, genome = resnet_cut_at("layer1.0.conv1")
+    with torch.no_grad():
+        model.layer1[0].bn1.weight[::2] = 0.0
+        model.layer1[0].bn1.bias[::2] = 0.0
+    graph = ChannelGraph(model, torch.zeros(1, 3, 16, 16))
+    inputs = torch.randn(32, 3, 16, 16)
+    thin = refit_with(Reference.of(graph, inputs), graph, genome).model
+    with torch.no_grad():
+        wanted, found = model(inputs), thin(inputs)
+    assert float((found - wanted).abs().max() / wanted.abs().max()) < 2e-3
 
 
 LEFT = {

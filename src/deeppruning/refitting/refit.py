@@ -88,14 +88,17 @@ class _Pass:
         self.ridge = ridge
         self.left: dict[str, str] = {}
         self.modules = dict(thin.named_modules())
+        self.originals = dict(reference.model.named_modules())
         self.layers = {n for n, m in self.modules.items() if not isinstance(m, (Answer, Hollow))}
         self.held: dict[str, Tensor] = {}  # what a layer's answer will be added to
         self.moved: set[str] = set()  # norms that were moved with the layer before them
+        self.whole = True  # nothing that was cut has run yet: what is before it needs no solution
 
     def go(self) -> None:
         """Run the thin network once; its weights change on the way."""
         handles: list[RemovableHandle] = []
         with torch.no_grad():
+            handles += self._watch()
             for name, known in self.reference.layers.items():
                 if known.partner is not None:
                     handles += self._hold(name, known)
@@ -117,6 +120,21 @@ class _Pass:
             finally:
                 for handle in handles:
                     handle.remove()
+
+    def _watch(self) -> list[RemovableHandle]:
+        """Notice when the first module runs that is not as it was."""
+
+        def met(*_: Any) -> None:
+            self.whole = False
+
+        cut = [name for name, module in self.modules.items() if self._is_cut(name, module)]
+        if any(name not in self.reference.called for name in cut):
+            met()  # its weights are read from elsewhere, there is no telling when
+        return [self.modules[name].register_forward_pre_hook(met) for name in cut]
+
+    def _is_cut(self, name: str, module: nn.Module) -> bool:
+        original = self.originals.get(name)
+        return type(module) is not type(original) or _shapes(module) != _shapes(original)
 
     def _hold(self, name: str, known: LayerAnswers) -> list[RemovableHandle]:
         """Keep what the layer's answer will be added to until the layer is solved."""
@@ -182,7 +200,7 @@ class _Pass:
 
     def _norm(self, name: str, norm: _BatchNorm, x: Tensor) -> None:
         """Move the statistics as the inputs have moved, so that an uncut network stays as it is."""
-        if norm.running_mean is None or norm.running_var is None or name in self.moved:
+        if self.whole or norm.running_mean is None or norm.running_var is None or name in self.moved:
             return
         mean, variance = self.reference.norms[name]
         kept = self._kept(f"{name}.running_mean", 0, len(mean)).to(mean.device)
@@ -193,6 +211,9 @@ class _Pass:
         norm.running_var *= ratio.to(norm.running_var)
 
     def _layer(self, name: str, layer: nn.Module, x: Tensor) -> None:
+        if self.whole:
+            self.held.pop(name, None)
+            return
         known = self.reference.layers[name]
         filters = self._kept(f"{name}.weight", 0, known.answers.shape[-1]).to(x.device)
         wanted = known.answers.index_select(-1, filters)
@@ -291,6 +312,14 @@ class _Pass:
             gap = gap if layer.bias is None else gap - layer.bias
             total += float(gap.square().sum())
         return total
+
+
+def _shapes(module: nn.Module | None) -> list[tuple[str, torch.Size]]:
+    """Of what the module holds itself."""
+    if module is None:
+        return []
+    own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+    return [(name, tensor.shape) for name, tensor in own]
 
 
 def _undone(norm: _BatchNorm) -> Tensor | None:
