@@ -6,21 +6,23 @@
     python benchmarks/faster.py --weights W --flops-run runs/flops --latency-run runs/latency
 
 Networks: the original; the knee of the search by FLOPs; the knee of the search by latency, and its best
-within half of the original's latency; for both of these, l1-norm at the same planned latency (the same share
-of every layer, no block gone). Test errors as cut, refitted, and after one epoch of our default fine-tuning,
-which begins for ours with the refitted weights and for l1-norm with those as cut. Errors are kept in --out:
-a second call goes on; latencies are measured anew, all networks in turns.
+within half of the original's latency; for both of these, l1-norm at the same latency: the same share of
+every layer, no block gone, and of widths as they fall and in multiples of 4 and 8 those that leave it the
+most FLOPs. What is half and what is the same latency is measured, under the conditions that the latency was
+planned for. Test errors as cut, refitted, and after one epoch of our default fine-tuning, which begins for
+ours with the refitted weights and for l1-norm with those as cut. Networks and errors are kept in --out: a
+second call goes on; latencies are measured anew, all networks in turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -29,7 +31,7 @@ from deeppruning.config import RUNTIMES, FinetuneConfig, SearchConfig
 from deeppruning.data.images import ImageSet
 from deeppruning.data.registry import load_data
 from deeppruning.evolution.space import Space
-from deeppruning.genome import Genome
+from deeppruning.genome import Genome, pack_genome, unpack_genome
 from deeppruning.importance import CRITERIA, Evidence
 from deeppruning.latency import Conditions, LatencyPlan
 from deeppruning.latency.plan import measure_networks
@@ -43,7 +45,9 @@ from deeppruning.training.evaluate import evaluate
 from deeppruning.training.loop import fit
 from deeppruning.training.weights import load_weights, normalization_for
 
+EXAMPLE = torch.zeros(1, 3, 32, 32)
 HALF = 0.5
+MULTIPLES = (1, 4, 8)
 L1 = "l1, "
 COLUMNS = ("cut", "refitted", "one epoch")
 
@@ -65,37 +69,56 @@ class Kept:
         plan = None if table is None else LatencyPlan.from_table(table)
         return cls(candidates, candidates[picks[max(picks)][KNEE]], plan)
 
-    def best_within(self, cost: float) -> Candidate:
-        """By what the search selects on."""
-        able = [one for one in self.candidates.values() if one.cost is not None and one.cost <= cost]
-        return min(able, key=lambda one: one.known.judged)
+    def front(self) -> list[Candidate]:
+        """Those that nothing cheaper is judged better than, and the knee."""
+        able = [one for one in self.candidates.values() if one.cost is not None]
+        members: dict[int, Candidate] = {self.knee.id: self.knee}
+        best = float("inf")
+        for one in sorted(able, key=lambda one: one.known.cost):
+            if one.known.judged < best:
+                members[one.id] = one
+                best = one.known.judged
+        return list(members.values())
 
 
-def by_l1(graph: ChannelGraph, plan: LatencyPlan, seconds: float) -> Genome:
-    """The same share of every layer by l1-norm, no block gone, within a planned latency."""
+def by_l1(graph: ChannelGraph) -> list[Genome]:
+    """The same share of every layer by l1-norm, no block gone, at many FLOPs and in several multiples."""
     scores = CRITERIA["l1"].scores(Evidence(graph, graph.prune(graph.full_genome())))
-    space = Space(
-        graph.num_genes,
-        [group.genes for group in graph.groups if group.prunable],
-        scores={"l1": scores},
-        price=lambda genomes: plan(graph, genomes),
-        repair=graph.repair,
-    )
-    return space.uniform(seconds, "l1")
+    found = {}
+    for multiple in MULTIPLES:
+        space = Space(
+            graph.num_genes,
+            [group.genes for group in graph.groups if group.prunable],
+            scores={"l1": scores},
+            price=graph.flops,
+            repair=graph.repair,
+            multiple=multiple,
+        )
+        for share in np.linspace(0.06, 0.9, 29):
+            genome = space.uniform(share * graph.flops(graph.full_genome()), "l1")
+            found[genome.tobytes()] = genome
+    return list(found.values())
 
 
-def networks(graph: ChannelGraph, flops: Kept, latency: Kept) -> Iterator[tuple[str, Genome]]:
+def networks(graph: ChannelGraph, flops: Kept, latency: Kept) -> dict[str, Genome]:
     """Names and genomes of all that are compared."""
     assert latency.plan is not None
-    whole = float(latency.plan(graph, graph.full_genome()[None])[0])
-    yield "original", graph.full_genome()
-    yield "knee by FLOPs", flops.knee.genome
-    for name, one in (
-        ("knee by latency", latency.knee),
-        ("half the latency", latency.best_within(HALF * whole)),
-    ):
-        yield name, one.genome
-        yield f"{L1}{name}", by_l1(graph, latency.plan, float(latency.plan(graph, one.genome[None])[0]))
+    full = graph.full_genome()
+    ours, rivals = latency.front(), by_l1(graph)
+    thin = [graph.prune(genome) for genome in (full, *(one.genome for one in ours), *rivals)]
+    whole, *times = measure_networks(thin, EXAMPLE, latency.plan.conditions)
+    measured = dict(zip((one.id for one in ours), times, strict=False))
+    half = min((one for one in ours if measured[one.id] <= HALF * whole), key=lambda one: one.known.judged)
+    chosen = {"original": full, "knee by FLOPs": flops.knee.genome}
+    for name, one in (("knee by latency", latency.knee), ("half the latency", half)):
+        within = [
+            genome
+            for genome, seconds in zip(rivals, times[len(ours) :], strict=True)
+            if seconds <= measured[one.id]
+        ]
+        chosen[name] = one.genome
+        chosen[f"{L1}{name}"] = max(within, key=graph.flops)
+    return chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,21 +158,21 @@ def load_images(weights: Path, data_dir: str | None) -> tuple[ImageSet, ImageSet
     return replace(data.train, normalization=normalization), replace(data.test, normalization=normalization)
 
 
-def table(graph: ChannelGraph, genomes: dict[str, Genome], kept: dict[str, Any]) -> None:
+def table(graph: ChannelGraph, genomes: dict[str, Genome], errors: dict[str, Any]) -> None:
     """Latencies in turns, beside the errors that are known."""
-    full, example = graph.full_genome(), torch.zeros(1, 3, 32, 32)
+    full = graph.full_genome()
     columns: dict[str, list[float]] = {}
     for runtime in RUNTIMES:
         for batch in (1, 32):
             for threads in (1, 2):
                 conditions = Conditions(runtime, batch, threads)
                 thin = [graph.prune(genome) for genome in genomes.values()]
-                columns[str(conditions)] = measure_networks(thin, example, conditions)
+                columns[str(conditions)] = measure_networks(thin, EXAMPLE, conditions)
     print("| " + " | ".join(["network", "FLOPs", *COLUMNS, *columns]) + " |")
     print("|---|---|" + "---|" * len([*COLUMNS, *columns]))
     for place, (name, genome) in enumerate(genomes.items()):
         share = graph.flops(genome) / graph.flops(full)
-        shown = [f"{100 * kept[name][key]:.1f}" if name in kept else "-" for key in COLUMNS]
+        shown = [f"{100 * errors[name][key]:.1f}" if name in errors else "-" for key in COLUMNS]
         cells = [f"{1000 * times[place]:.2f} ({times[place] / times[0]:.2f}x)" for times in columns.values()]
         print(f"| {name} | {share:.0%} | {' | '.join([*shown, *cells])} |")
     print("\nBy how much of the share of FLOPs cut the latency fell:")
@@ -174,20 +197,28 @@ def main() -> None:
     model = create_model("resnet56", num_classes=10)
     load_weights(model, options.weights)
     model.eval()
-    graph = ChannelGraph(model, torch.zeros(1, 3, 32, 32), depth=True)
-    genomes = dict(networks(graph, Kept.of(options.flops_run), Kept.of(options.latency_run)))
-    kept = json.loads(options.out.read_text()) if options.out.exists() else {}
+    graph = ChannelGraph(model, EXAMPLE, depth=True)
+    kept = json.loads(options.out.read_text()) if options.out.exists() else {"errors": {}}
+    if "genomes" not in kept:
+        chosen = networks(graph, Kept.of(options.flops_run), Kept.of(options.latency_run))
+        kept["genomes"] = {name: pack_genome(genome).hex() for name, genome in chosen.items()}
+        options.out.write_text(json.dumps(kept))
+    genomes = {
+        name: unpack_genome(bytes.fromhex(packed), graph.num_genes)
+        for name, packed in kept["genomes"].items()
+    }
+    errors = kept["errors"]
     if not options.latency_only:
         train, test = load_images(options.weights, options.data_dir)
         task = Setup(model=model, train=train, search=SearchConfig()).job().task
         reference = Reference.of(graph, task.refit_inputs(final=True))
         judge = Judge(model, graph, reference, train, test, options.epochs)
         for name, genome in genomes.items():
-            if name not in kept:
-                kept[name] = judge(name, genome)
+            if name not in errors:
+                errors[name] = judge(name, genome)
                 options.out.write_text(json.dumps(kept))
-                print(name, kept[name], flush=True)
-    table(graph, genomes, kept)
+                print(name, errors[name], flush=True)
+    table(graph, genomes, errors)
 
 
 if __name__ == "__main__":

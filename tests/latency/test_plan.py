@@ -1,5 +1,6 @@
 """A planned latency: the widths it goes by are those of the thin network, its times those of the table."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,6 +157,22 @@ def test_a_plan_adds_up_the_times_it_knows(own_cache: Path) -> None:
         LatencyPlan.from_table(json.loads(json.dumps(plan.to_table())))(graph, genomes).tolist()
         == plan(graph, genomes).tolist()
     )
+
+
+def test_what_a_call_itself_takes_is_not_counted_for_every_layer(own_cache: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 2, 3))
+    graph = ChannelGraph(model, torch.zeros(1, 3, 10, 10))
+    conditions = Conditions("onnxruntime")
+    times = LayerTimes.of(OnnxRuntime(conditions))
+    for layer in find_layers(graph, model, torch.zeros(1, 3, 10, 10)):
+        for first, second in itertools.product(range(1, 9), repeat=2):
+            times.get(layer.shape, (first, second), lambda: 1.0)
+    times.save()
+    assert float(OnnxRuntime(conditions).nothing()()) == 0.0
+    plan = plan_latency(graph, torch.zeros(1, 3, 10, 10), conditions)
+    grids = [np.array(one.values) for pair in plan.surfaces for one in pair]
+    assert all(grid.min() == grid.max() for grid in grids)
+    assert 0.9 < grids[0].max() < 1.0  # a call of nothing takes far less than the second that was set
 
 
 @pytest.mark.parametrize(

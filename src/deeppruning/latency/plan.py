@@ -132,14 +132,15 @@ def measure_networks(
 
 def _untested(layers: Sequence[Layer], runtime: Runtime) -> LatencyPlan:
     """The plan in which a network takes as long as its layers."""
-    times = LayerTimes.of(runtime)
+    times, nothing = LayerTimes.of(runtime), runtime.nothing()
+    called = 0.0 if nothing is None else quickest(nothing)
     kinds = list(dict.fromkeys((layer.shape, layer.extents, layer.free) for layer in layers))
     surfaces = []
     for shape, extents, free in kinds:
 
         def time(first: int, second: int, shape: Any = shape) -> float:
             even = shape.rounded((first, second))
-            return times.get(shape, even, lambda: quickest(runtime.layer(shape, even)))
+            return max(0.0, times.get(shape, even, lambda: quickest(runtime.layer(shape, even))) - called)
 
         aligned, others = (
             measure_surface(extents, free, levels, time) for levels in (aligned_levels, odd_levels)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._pytree import tree_map
@@ -47,6 +48,10 @@ class Runtime(ABC):
     @abstractmethod
     def layer(self, shape: LayerShape, extents: tuple[int, int]) -> Forward:
         """One layer with these extents of its weight, on the inputs of a batch."""
+
+    def nothing(self) -> Forward | None:
+        """What calling `layer` takes beside the layer, where a network pays that once and not for each."""
+        return None
 
     @abstractmethod
     def network(self, network: nn.Module, example_input: Any) -> Forward:
@@ -97,8 +102,7 @@ class OnnxRuntime(Runtime):
         return f"onnxruntime {require('onnxruntime').__version__}"
 
     def layer(self, shape: LayerShape, extents: tuple[int, int]) -> Forward:
-        onnx = require("onnx")
-        make = onnx.helper
+        make = require("onnx").helper
         inside, outside, groups = shape.channels(extents)
         weight = np.random.default_rng(0).standard_normal((*extents, *shape.kernel), dtype=np.float32)
         if shape.kernel:
@@ -116,19 +120,26 @@ class OnnxRuntime(Runtime):
         else:
             size = [self.conditions.batch * shape.size[0], inside]
             node = make.make_node("Gemm", [INPUT, "weight", "bias"], ["answer"], transB=1)
-        kind = onnx.TensorProto.FLOAT
+        bias = np.zeros(outside, dtype=np.float32)
+        return self._node(node, torch.randn(*size), {"weight": weight, "bias": bias})
+
+    def nothing(self) -> Forward:
+        identity = require("onnx").helper.make_node("Identity", [INPUT], ["answer"])
+        return self._node(identity, torch.zeros(1), {})
+
+    def _node(self, node: Any, images: Tensor, weights: Mapping[str, NDArray[np.float32]]) -> Forward:
+        """A session that computes one thing."""
+        onnx = require("onnx")
+        make, kind = onnx.helper, onnx.TensorProto.FLOAT
         graph = make.make_graph(
             [node],
             "layer",
-            [make.make_tensor_value_info(INPUT, kind, size)],
+            [make.make_tensor_value_info(INPUT, kind, list(images.shape))],
             [make.make_tensor_value_info("answer", kind, None)],
-            [
-                onnx.numpy_helper.from_array(weight, "weight"),
-                onnx.numpy_helper.from_array(np.zeros(outside, dtype=np.float32), "bias"),
-            ],
+            [onnx.numpy_helper.from_array(values, name) for name, values in weights.items()],
         )
         model = make.make_model(graph, opset_imports=[make.make_opsetid("", OPSET)], ir_version=9)
-        return self._session(model.SerializeToString(), torch.randn(*size))
+        return self._session(model.SerializeToString(), images)
 
     def network(self, network: nn.Module, example_input: Any) -> Forward:
         if not isinstance(example_input, Tensor):
