@@ -22,7 +22,7 @@ from deeppruning.latency.cache import LayerTimes
 from deeppruning.latency.conditions import Conditions
 from deeppruning.latency.layers import Layer, find_layers
 from deeppruning.latency.runtimes import Runtime, runtime_for
-from deeppruning.latency.stopwatch import TURNS, in_turns, quickest
+from deeppruning.latency.stopwatch import in_turns, quickest
 from deeppruning.latency.surface import ALIGNED, Surface, aligned_levels, measure_surface, odd_levels
 from deeppruning.system.threads import torch_threads
 
@@ -122,7 +122,7 @@ def plan_latency(graph: ChannelGraph, example_input: Any, conditions: Conditions
 
 
 def measure_networks(
-    networks: Sequence[nn.Module], example_input: Any, conditions: Conditions, *, turns: int = TURNS
+    networks: Sequence[nn.Module], example_input: Any, conditions: Conditions, *, turns: int | None = None
 ) -> list[float]:
     """Seconds of whole networks under these conditions, measured in turns; the networks may be changed."""
     runtime = runtime_for(conditions)
