@@ -25,9 +25,9 @@ def quickest(forward: Forward, *, seconds: float = 0.02, most: int = 30, fewest:
 def in_turns(forwards: Sequence[Forward], turns: int | None = None) -> list[float]:
     """The least seconds of each call, some a turn, so that busy moments fall on all alike.
 
-    Without a number there are as many turns as it takes for such moments to pass.
-    Some calls, because libraries keep what they prepared for the last thousand layers only: of many networks in
-    turns, each would be prepared anew at every call.
+    Without a number there are as many turns as it takes for such moments to pass. Some calls, because
+    libraries keep what they prepared for the last thousand layers only: of many networks in turns, each would
+    be prepared anew at every call.
     """
     begin = time.perf_counter()
     found = [float("inf")] * len(forwards)
