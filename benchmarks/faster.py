@@ -41,6 +41,7 @@ from deeppruning.refitting import Reference, refit_in_place
 from deeppruning.roles import KNEE
 from deeppruning.runs import RunFolder, facts
 from deeppruning.runs.records import Candidate
+from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.training.evaluate import evaluate
 from deeppruning.training.loop import fit
 from deeppruning.training.weights import load_weights, normalization_for
@@ -194,6 +195,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("faster.json"))
     parser.add_argument("--latency-only", action="store_true", help="no errors beyond those in --out")
     options = parser.parse_args()
+    keep_freed_memory()
     model = create_model("resnet56", num_classes=10)
     load_weights(model, options.weights)
     model.eval()

@@ -30,6 +30,7 @@ from deeppruning.latency import Conditions
 from deeppruning.latency.plan import measure_networks
 from deeppruning.models import create_model
 from deeppruning.pruning.front import Front, ThinNetwork
+from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.training.evaluate import evaluate
 from deeppruning.training.weights import load_weights
 
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("rounding.json"))
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()
     model = create_model(options.model, num_classes=10)
     load_weights(model, options.weights)
     model.eval()

@@ -29,6 +29,7 @@ from deeppruning.pruning.candidate import Context, evaluate_candidate
 from deeppruning.pruning.guide import find_guide
 from deeppruning.pruning.task import Classification
 from deeppruning.runs.history import History
+from deeppruning.system.allocator import keep_freed_memory
 
 KINDS = ("refit", "recalibrate", "finetune")
 SHARES = (0.7, 0.5, 0.3)
@@ -111,6 +112,7 @@ def main() -> None:
         compare_searches(args.comparison)
         return
     torch.set_num_threads(1)
+    keep_freed_memory()
     for name in args.models:
         found, guide = seconds_a_candidate(name, args.data_dir, args.rounds)
         told = ", ".join(f"{kind} {spent:.2f} s" for kind, spent in found.items())

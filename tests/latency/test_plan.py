@@ -29,6 +29,8 @@ from deeppruning.objectives import OBJECTIVES
 from deeppruning.runs import RunFolder, facts
 from search_helpers import EXAMPLE, digits, quick_finetune, quick_guided, tiny_net
 
+needs_onnx = pytest.mark.skipif(not has_onnx(), reason="needs onnx and onnxruntime")
+
 KINDS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
 FAMILIES = ["resnet20", *(
     pytest.param(name, marks=pytest.mark.slow)
@@ -79,7 +81,7 @@ def test_a_networks_layers_are_found_with_what_they_read_and_write() -> None:
     assert (last.extents, last.shape.size, last.inputs, last.outputs) == ((5, 144), (1,), 1, 1)
 
 
-@pytest.mark.skipif(not has_onnx(), reason="needs onnx and onnxruntime")
+@needs_onnx
 @pytest.mark.parametrize(
     "shape, extents, wanted",
     [
@@ -159,6 +161,7 @@ def test_a_plan_adds_up_the_times_it_knows(own_cache: Path) -> None:
     )
 
 
+@needs_onnx
 def test_what_a_call_itself_takes_is_not_counted_for_every_layer(own_cache: Path) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 2, 3))
     graph = ChannelGraph(model, torch.zeros(1, 3, 10, 10))
@@ -218,6 +221,14 @@ def test_a_search_by_latency_goes_by_the_plan_that_its_run_keeps(tmp_path: Path,
         run.history.set_fact(facts.LATENCY_PLAN, {"layers": []})
     with pytest.raises(RunError, match="holds no whole plan of the latency"):
         dp.resume(tmp_path / "run", tiny_net(), train, workers=1)
+
+
+@needs_onnx
+def test_a_search_by_inputs_alone_plans_in_onnxruntime(own_cache: Path) -> None:
+    config = quick_guided(objective="latency", latency_runtime="onnxruntime")
+    front = dp.search(tiny_net().eval(), torch.randn(64, *EXAMPLE.shape[1:]), search=config, workers=1)
+    assert all(one.cost > 0 for one in front.candidates)
+    assert front.light.candidate.cost < front.heavy.candidate.cost
 
 
 def test_what_cannot_be_planned_is_said() -> None:

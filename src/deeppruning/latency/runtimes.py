@@ -142,6 +142,8 @@ class OnnxRuntime(Runtime):
         return self._session(model.SerializeToString(), images)
 
     def network(self, network: nn.Module, example_input: Any) -> Forward:
+        if isinstance(example_input, tuple) and len(example_input) == 1:
+            (example_input,) = example_input
         if not isinstance(example_input, Tensor):
             raise InputError(
                 "the latency in onnxruntime can be had of networks that take one tensor; "
