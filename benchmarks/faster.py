@@ -95,8 +95,9 @@ def by_l1(graph: ChannelGraph) -> list[Genome]:
             repair=graph.repair,
             multiple=multiple,
         )
-        for share in np.linspace(0.06, 0.9, 29):
-            genome = space.uniform(share * graph.flops(graph.full_genome()), "l1")
+        for share in np.linspace(0.16, 0.6, 23):
+            price = share * graph.flops(graph.full_genome())
+            genome = space.fill(space.uniform(price, "l1"), price, "l1")
             found[genome.tobytes()] = genome
     return list(found.values())
 
