@@ -22,6 +22,9 @@ class RowOptions:
     search: SearchConfig
     finetune: FinetuneConfig
     target: Limits
+    model_options: dict[str, Any]
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
 
     @classmethod
     def read(cls, *arguments: object) -> "RowOptions":
@@ -30,7 +33,8 @@ class RowOptions:
             settings: dict[str, Any] = dict(context.params)
         search, _ = search_config(settings)
         finetune = finetune_config(settings, search.seed)
-        return cls(settings["model"], settings["data"], search, finetune, settings["target"])
+        rest = {name: settings[name] for name in ("model", "data", "target", "model_options", "mean", "std")}
+        return cls(search=search, finetune=finetune, **rest)
 
 
 def row_file(name: str) -> Path:
