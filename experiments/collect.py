@@ -27,7 +27,7 @@ from trained_networks import trained_networks
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 RECORDS = HERE / "records"
 FORMAT = 1

@@ -15,6 +15,7 @@ from deeppruning.errors import RunError
 from deeppruning.runs import RunFolder
 from report_runs import make_run
 from row_options import RowOptions, row_file
+from table import page_text, read_paper
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,18 @@ def test_the_command_asks_for_the_options_of_the_run(run: Path, record: dict[str
     assert {key: found[key] for key in wanted} == wanted
     assert again.finetune.to_table() == options["finetune"]
     assert str(again.target) == "flops=60%"
+
+
+def test_the_page_shows_what_is_recorded(record: dict[str, Any]) -> None:
+    text = page_text(read_paper(), [record], "")
+    untrained, *further = networks(record, "target")
+    finetuned, redrawn = sorted(further, key=lambda one: -one["epochs"])
+    before, after, anew = (f"{100 * one['test_error']:.2f} %" for one in (untrained, finetuned, redrawn))
+    cut = f"{100 - untrained['flops_left']:.2f} %"
+    pick = f"({untrained['candidate']}) | ours, guided"
+    assert f"| target {pick} | {after} ({before} untrained) | {cut} |" in text
+    assert f", weights re-drawn {pick} | {anew} | {cut} |" in text
+    assert "\n".join(one["command"] for one in further) in text
 
 
 @pytest.mark.parametrize("changes", [{}, {"seed": 3, "selection": "comma"}])

@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from deeppruning.errors import InputError
+from deeppruning.pruning.aiming import with_focus
 from row_options import RowOptions, row_file, row_files
+from table import read_paper
 
 ROWS = {path.stem: path for path in row_files()}
 WHAT = {
-    "resnet56-cifar10": ("resnet56", "cifar10", "guided", 143, 0, 0.41),
+    "resnet56-cifar10": ("resnet56", "cifar10", "guided", 143, 0, 0.408),
     "densenet100-cifar10": ("densenet100", "cifar10", "guided", 39, 0, 0.396),
     "densenet100-cifar100": ("densenet100", "cifar100", "guided", 39, 0, 0.213),
     "resnet20-cifar10": ("resnet20", "cifar10", "guided", 143, 10, None),
@@ -31,6 +33,18 @@ def test_a_row_asks_prune_for_what_it_is_about(name: str) -> None:
     assert found == WHAT[name]
     assert search.idle() == []  # an option that nothing looks at would mislead a reader
     assert search.selection == ("comma" if name.endswith("comma") else "plus")
+
+
+@pytest.mark.parametrize("name", sorted(name for name in WHAT if WHAT[name][-1] is not None))
+def test_a_row_comes_down_to_what_the_picks_of_the_paper_cost(name: str) -> None:
+    row = RowOptions.read("--config", row_file(name))
+    by_key = {(one["model"], one["data"]): one for one in read_paper()["network"]}
+    paper = by_key[row.model, row.data]
+    left = {role: 1 - paper[role]["cut"] / 100 for role in ("heavy", "knee", "light")}
+    assert row.target.flops is not None and row.target.flops <= left["knee"]
+    aimed = with_focus(row.search, row.target.flops)
+    first_bin_ends = aimed.low * (aimed.high / aimed.low) ** (1 / aimed.bins)
+    assert (aimed.high <= left["heavy"], first_bin_ends <= left["light"]) == (True, True)
 
 
 @pytest.mark.parametrize("name", sorted(ROWS))
