@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from commands import finetune_command, prune_command, train_command
-from deeppruning.errors import DeepPruningError, RunError
+from deeppruning.errors import DeepPruningError, InputError, RunError
 from deeppruning.reporting.data import collect as shown
 from deeppruning.reporting.measured import latency_ms
 from deeppruning.roles import ORIGINAL
@@ -37,6 +37,8 @@ _FOLDERS = re.compile(r"(?<![\w.:/\\-])(?:[A-Za-z]:|~)?[\\/](?:[^\s\\/'\",;:]+[\
 
 def collect(folders: Sequence[Path], row: str) -> dict[str, Any]:
     """The record of a row, from the folders of its runs."""
+    if not re.fullmatch(r"\w[\w.-]*", row):
+        raise InputError(f"a row is named by letters, digits, - and _, got {row!r}; see experiments/*.toml")
     runs = [training_record(path, row) if is_training(path) else run_record(path, row) for path in folders]
     return {"format": FORMAT, "row": row, "runs": _without_folders(runs)}
 

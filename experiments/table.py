@@ -41,7 +41,7 @@ LEGEND = """\
 Test error: after the last epoch, on all test images, of the longest training that a network got; "untrained"
 is the same network refitted, before any epoch. Cut: share of the original's that is gone. Latency: one input
 on one thread of the machine that made the run. Time: candidates of the search + epochs of this network, added
-up over workers. "target": the best network within the FLOPs that the row asks for. In brackets: the candidate.
+up over workers. "target": the best network within the FLOPs that the row asks for. In brackets: its number.
 """
 PICTURES = """\
 How each was made, and every candidate that its search tried: FLOPs, and error on the sample it was judged on.
@@ -61,7 +61,8 @@ def read_records(folder: Path = RECORDS) -> list[dict[str, Any]]:
 
 def read_paper(path: Path = HERE / "paper.toml") -> dict[str, Any]:
     """The paper's figures."""
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    figures: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    return figures
 
 
 def page_text(paper: Mapping[str, Any], records: Sequence[Mapping[str, Any]], reading: str) -> str:
@@ -70,7 +71,7 @@ def page_text(paper: Mapping[str, Any], records: Sequence[Mapping[str, Any]], re
         INTRODUCTION.format(**paper),
         f"{START}\n{reading.strip()}\n{END}\n",
         f"## The networks\n\n{LEGEND}\n{_network_table(paper, records)}",
-        f"## Networks made for phones, from scratch\n\n{_training_table(paper, records)}",
+        f"## Trained from scratch\n\nThe paper's networks made for phones, and whatever else we trained.\n\n{_training_table(paper, records)}",
         f"## Our runs\n\n{PICTURES}\n{_runs(records)}",
     ]
     return "\n".join(parts)

@@ -11,7 +11,7 @@ from cli_calls import call
 from cli_search import guided_arguments, trained
 from collect import collect, write_record
 from commands import prune_command
-from deeppruning.errors import RunError
+from deeppruning.errors import InputError, RunError
 from deeppruning.runs import RunFolder
 from report_runs import make_run
 from row_options import RowOptions, row_file
@@ -151,3 +151,8 @@ def test_a_training_from_scratch_is_a_row_too(tmp_path: Path) -> None:
 def test_what_is_not_finished_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not finished"):
         collect([make_run(tmp_path / "run", finished=False)], "early")
+
+
+def test_a_record_is_written_nowhere_else(run: Path) -> None:
+    with pytest.raises(InputError, match=r"got '\.\./x'"):
+        collect([run], "../x")
