@@ -43,6 +43,9 @@ is the same network refitted, before any epoch. Cut: share of the original's tha
 on one thread of the machine that made the run. Time: candidates of the search + epochs of this network, added
 up over workers. "target": the best network within the FLOPs that the row asks for. In brackets: its number.
 """
+SCRATCH = """\
+The paper's networks made for phones, and whatever else we trained.
+"""
 PICTURES = """\
 How each was made, and every candidate that its search tried: FLOPs, and error on the sample it was judged on.
 """
@@ -71,7 +74,7 @@ def page_text(paper: Mapping[str, Any], records: Sequence[Mapping[str, Any]], re
         INTRODUCTION.format(**paper),
         f"{START}\n{reading.strip()}\n{END}\n",
         f"## The networks\n\n{LEGEND}\n{_network_table(paper, records)}",
-        f"## Trained from scratch\n\nThe paper's networks made for phones, and whatever else we trained.\n\n{_training_table(paper, records)}",
+        f"## Trained from scratch\n\n{SCRATCH}\n{_training_table(paper, records)}",
         f"## Our runs\n\n{PICTURES}\n{_runs(records)}",
     ]
     return "\n".join(parts)
