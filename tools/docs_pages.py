@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 BROUGHT = {
     "tutorial.md": "examples/tutorial.ipynb",
     "benchmarks.md": "benchmarks/README.md",
+    "experiments.md": "experiments/README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
 }

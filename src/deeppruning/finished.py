@@ -32,7 +32,7 @@ from deeppruning.pruning.solution import Solution
 from deeppruning.pruning.task import Task
 from deeppruning.reporting import write_report, write_report_or_warn
 from deeppruning.roles import KNEE
-from deeppruning.runs import RunFolder
+from deeppruning.runs import RunFolder, facts
 
 
 @refuse_unknown_parameters
@@ -182,6 +182,9 @@ def finetune(
         job = setup.job()
         with job.backend, watched(job, progress) as shown:
             solution = finetune_one(shown, run, candidate, variant="" if same else digest)
+        if not same and task is None:
+            training = f"{solution.role}/{digest}"
+            run.history.set_fact(facts.training_fact(training), {**chosen.to_table(), "threads": cores})
     if report:
         write_report_or_warn(run_dir)
     return solution

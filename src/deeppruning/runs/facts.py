@@ -179,7 +179,7 @@ INT8 = Fact[dict[str, Int8Figures]]("int8", _check_int8)  # by role, of networks
 TEST_IMAGES = Fact["int | None"]("test_images", _check_images)  # that test errors are measured on
 TARGET = Fact[TargetFigures]("target", _check_target)
 
-_SOLUTION, _DIVERGED = "solution/", "diverged/"
+_SOLUTION, _DIVERGED, _TRAINING = "solution/", "diverged/", "training/"
 _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
@@ -206,6 +206,11 @@ def solution_fact(role: str) -> Fact[SolutionFigures]:
 def diverged_fact(training: str) -> Fact[list[str]]:
     """Why each attempt of a fine-tuning diverged, such as that of "candidate-17"."""
     return Fact(f"{_DIVERGED}{training}")
+
+
+def training_fact(training: str) -> Fact[dict[str, Any]]:
+    """By which options a candidate was trained apart from the run's own, as "candidate-17/1a2b3c4d"."""
+    return Fact(f"{_TRAINING}{training}", _check_table)
 
 
 def solution_role(key: str) -> str | None:

@@ -1,0 +1,204 @@
+"""The page of results, docs/results/paper.md, from the paper's figures and the records of our runs.
+
+Example: python experiments/table.py
+
+What is written by hand between the two marks of the page stays as it is.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from collect import FORMAT, RECORDS
+from deeppruning.errors import DeepPruningError, InputError
+from deeppruning.reporting.plots import population
+from deeppruning.roles import SOLUTIONS
+from row_options import HERE, RowOptions, row_files
+from table_lines import Group, Line, our_lines, paper_lines, trained_lines, who
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+PAGE = HERE.parent / "docs" / "results" / "paper.md"
+START, END = "<!-- reading -->", "<!-- /reading -->"
+NOTHING_READ = "Nothing is read out of it yet."
+DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+INTRODUCTION = """\
+# The paper's tables, row by row
+
+The figures of the paper ({authors},
+*{title}*; means of {runs} runs, quoted from
+[paper.toml](../../experiments/paper.toml)) beside runs of our own on the real data sets. How a row is run,
+what it costs and where weights come from: [experiments](../../experiments/README.md). This page is written by
+[table.py](../../experiments/table.py) from the records that the lines link to.
+"""
+LEGEND = """\
+Test error: after the last epoch, on all test images, of the longest training that a network got; "untrained"
+is the same network refitted, before any epoch. Cut: share of the original's that is gone. Latency: one input
+on one thread of the machine that made the run. Time: candidates of the search + epochs of this network, added
+up over workers. "target": the best network within the FLOPs that the row asks for. In brackets: its number.
+"""
+SCRATCH = """\
+The paper's networks made for phones, and whatever else we trained.
+"""
+PICTURES = """\
+How each was made, and every candidate that its search tried: FLOPs, and error on the sample it was judged on.
+"""
+
+
+def read_records(folder: Path = RECORDS) -> list[dict[str, Any]]:
+    """All records, by the names of their rows."""
+    records = []
+    for path in sorted(folder.glob("*.json")):
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if record.get("format") != FORMAT:
+            raise InputError(f"{path} is no record of format {FORMAT}; write it again with collect.py")
+        records.append(record)
+    return records
+
+
+def read_paper(path: Path = HERE / "paper.toml") -> dict[str, Any]:
+    """The paper's figures."""
+    figures: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    return figures
+
+
+def page_text(paper: Mapping[str, Any], records: Sequence[Mapping[str, Any]], reading: str) -> str:
+    """The whole page."""
+    parts = [
+        INTRODUCTION.format(**paper),
+        f"{START}\n{reading.strip()}\n{END}\n",
+        f"## The networks\n\n{LEGEND}\n{_network_table(paper, records)}",
+        f"## Trained from scratch\n\n{SCRATCH}\n{_training_table(paper, records)}",
+        f"## Our runs\n\n{PICTURES}\n{_runs(records)}",
+    ]
+    return "\n".join(parts)
+
+
+def kept_reading(page: Path) -> str:
+    """What is written by hand on the page; a page that has lost its marks is not written over."""
+    if not page.exists():
+        return NOTHING_READ
+    _, start, rest = page.read_text(encoding="utf-8").partition(START)
+    reading, end, _ = rest.partition(END)
+    if not start or not end:
+        raise InputError(f"{page} has no {START} and {END}, between which text is kept; put them back")
+    return reading.strip()
+
+
+def write_page(records: Sequence[Mapping[str, Any]], page: Path = PAGE) -> list[Path]:
+    """Write the page, and beside it the plot of each search; plots of records that are gone go as well."""
+    text = page_text(read_paper(), records, kept_reading(page))
+    page.write_text(text, encoding="utf-8")
+    plots = {page.parent / name: run for name, run in _searches(records).items()}
+    for stale in set(page.parent.glob("paper-*.svg")) - plots.keys():
+        stale.unlink()
+    for path, run in plots.items():
+        drawing = population(_plot_data(run))
+        if drawing is not None:
+            path.write_text(drawing.svg(), encoding="utf-8")
+    return [page, *plots]
+
+
+def _network_table(paper: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+    """Every network of the paper and of ours: the paper's lines, ours, and what has not been run."""
+    groups = {(one["model"], one["data"]): Group(one["name"], one) for one in paper["network"]}
+    for record in records:
+        for run in record["runs"]:
+            if run["kind"] == "search":
+                options = run["options"]
+                key = (options["model"].get("spec", "own"), options["data"].get("data", "own"))
+                groups.setdefault(key, Group(_title(key[0]))).ours.append((record["row"], run))
+    for path in row_files():
+        row = RowOptions.read("--config", path)
+        group = groups.setdefault((row.model, row.data), Group(_title(row.model)))
+        if path.stem not in {name for name, _ in group.ours}:
+            group.waiting.append((who(row.search.to_table()), path.stem))
+    scratch = {(one["model"], one["data"]): one for one in paper["scratch"]}
+    lines = []
+    for key in sorted(groups, key=lambda key: key[1]):  # keeps the paper's order within a data set
+        shown = DATA.get(key[1], key[1])
+        lines += [
+            line.text(groups[key].name, shown)
+            for line in (*paper_lines(groups[key], scratch.get(key)), *our_lines(groups[key]))
+        ]
+    return Line.heading() + "".join(lines)
+
+
+def _title(model: str) -> str:
+    """
+    >>> _title("resnet20")
+    'ResNet20'
+    """
+    for name in ("ResNet", "DenseNet", "VGG"):
+        model = model.replace(name.lower(), name)
+    return model
+
+
+def _training_table(paper: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+    ours = [(record["row"], run) for record in records for run in record["runs"] if run["kind"] == "training"]
+    lines = [
+        line.text(name, DATA.get(data, data)) for name, data, line in trained_lines(paper["mobile"], ours)
+    ]
+    return Line.heading() + "".join(lines)
+
+
+def _searches(records: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The searches by the names of their plots."""
+    return {
+        f"paper-{record['row']}{f'-{number}' if number > 1 else ''}.svg": run
+        for record in records
+        for number, run in enumerate(record["runs"], start=1)
+        if run["kind"] == "search"
+    }
+
+
+def _plot_data(run: Mapping[str, Any]) -> dict[str, Any]:
+    """A search in the form in which the report's plots take it."""
+    rows = [dict(zip(run["columns"], row, strict=True)) for row in run["candidates"]]
+    picks = {role: one["candidate"] for one in run["networks"] for role in one["roles"] if role in SOLUTIONS}
+    return {
+        "candidates": rows,
+        "axes": [{"key": "flops", "label": "FLOPs"}],
+        "error_is_share": all(0 <= row["error"] <= 1 for row in rows if row["error"] is not None),
+        "archive": {"fronts": [{"ids": run["front"]}]} if run["front"] else None,
+        "picks": [picks],
+        "solutions": [],
+    }
+
+
+def _runs(records: Sequence[Mapping[str, Any]]) -> str:
+    """The commands and the plots of every row."""
+    plots = {id(run): name for name, run in _searches(records).items()}
+    shown = []
+    for record in records:
+        lines, pictures = [], []
+        for run in record["runs"]:
+            lines += [run["command"], *filter(None, (one.get("command") for one in run.get("networks", ())))]
+            if id(run) in plots:
+                what = f"{record['row']}, seed {run['seed']}: error in the search against FLOPs"
+                pictures.append(f"\n![{what}]({plots[id(run)]})\n")
+        shown.append(f"### {record['row']}\n\n```\n" + "\n".join(lines) + "\n```\n" + "".join(pictures))
+    return "\n".join(shown) or "None has been run yet.\n"
+
+
+def main() -> None:
+    """Write the page and its plots."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--records", type=Path, default=RECORDS, help="the folder of records")
+    parser.add_argument("--page", type=Path, default=PAGE, help="where to write")
+    arguments = parser.parse_args()
+    try:
+        for path in write_page(read_records(arguments.records), arguments.page):
+            print(path)
+    except DeepPruningError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
