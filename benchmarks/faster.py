@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from deeppruning import ChannelGraph
 from deeppruning.config import RUNTIMES, FinetuneConfig, SearchConfig
@@ -44,6 +44,7 @@ from deeppruning.runs.records import Candidate
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.training.evaluate import evaluate
 from deeppruning.training.loop import fit
+from deeppruning.training.tensors import hash_tensors
 from deeppruning.training.weights import load_weights, normalization_for
 
 EXAMPLE = torch.zeros(1, 3, 32, 32)
@@ -123,11 +124,26 @@ def networks(graph: ChannelGraph, flops: Kept, latency: Kept) -> dict[str, Genom
     return chosen
 
 
+class Remembered(nn.Module):
+    """A teacher of several networks that see the same batches: it is asked once about each."""
+
+    def __init__(self, teacher: nn.Module) -> None:
+        super().__init__()
+        self.teacher = teacher
+        self.answers: dict[str, Tensor] = {}
+
+    def forward(self, images: Tensor) -> Tensor:
+        key = hash_tensors({"images": images})
+        if key not in self.answers:
+            self.answers[key] = self.teacher(images)
+        return self.answers[key]
+
+
 @dataclass(frozen=True, eq=False)
 class Judge:
     """Test errors of a cut, and what it takes to find them."""
 
-    model: nn.Module
+    teacher: nn.Module
     graph: ChannelGraph
     reference: Reference
     train: ImageSet
@@ -146,7 +162,7 @@ class Judge:
             trained,
             self.train,
             options,
-            teacher=self.model,
+            teacher=self.teacher,
             distill=options.distill,
             temperature=options.temperature,
         )
@@ -215,7 +231,7 @@ def main() -> None:
         train, test = load_images(options.weights, options.data_dir)
         task = Setup(model=model, train=train, search=SearchConfig()).job().task
         reference = Reference.of(graph, task.refit_inputs(final=True))
-        judge = Judge(model, graph, reference, train, test, options.epochs)
+        judge = Judge(Remembered(model), graph, reference, train, test, options.epochs)
         for name, genome in genomes.items():
             if name not in errors:
                 errors[name] = judge(name, genome)
