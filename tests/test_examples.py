@@ -52,7 +52,7 @@ def figures(printed: str) -> dict[str, tuple[float, float]]:
 def check_halved(
     printed: str, *, original: float, refitted: float, trained: float
 ) -> dict[str, tuple[float, float]]:
-    """Half of the FLOPs are gone, and no more of the metric than said: by the search, and after training on."""
+    """Half of the FLOPs are gone, and no more of the metric than said, by the search and in the end."""
     found = figures(printed)
     assert found["original"][0] == 1.0 and found["original"][1] >= original
     for name, most in (("half, refitted", refitted), ("half, trained on", trained)):
@@ -83,6 +83,20 @@ def test_half_of_the_flops_without_labels(
     name: str, original: float, refitted: float, trained: float
 ) -> None:
     check_halved(run(name), original=original, refitted=refitted, trained=trained)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "needed", "refitted", "trained"),
+    [
+        ("lightning_module.py", ("lightning",), 0.04, 0.04),
+        ("transformers_trainer.py", ("transformers", "accelerate"), 0.06, 0.05),
+    ],
+)
+def test_trainers_of_others(name: str, needed: tuple[str, ...], refitted: float, trained: float) -> None:
+    for package in needed:
+        pytest.importorskip(package, reason=f"{package} comes with the extra `examples`: make test-all")
+    check_halved(run(name), original=0.9, refitted=refitted, trained=trained)
 
 
 MODULES = sorted(module.name for module in pkgutil.walk_packages(deeppruning.__path__, "deeppruning."))
