@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 BASE := $(VENV)/.base
 READY := $(VENV)/.ready
 SITE := $(VENV)/.site
+EXAMPLES := $(VENV)/.examples
 PIP := $(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt
 
 .PHONY: demo docs test test-all lint suite suite-all browser setup clean
@@ -22,7 +23,7 @@ test: $(READY) browser
 	$(MAKE) --no-print-directory -j 2 lint suite
 
 # What is slow and rarely breaks, too.
-test-all: $(READY) $(SITE) browser
+test-all: $(READY) $(SITE) $(EXAMPLES) browser
 	$(MAKE) --no-print-directory -j 2 lint suite-all
 
 # Three at a time on two cores: every few tests wait for a process or a cluster to start.
@@ -62,6 +63,11 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 
 $(SITE): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[docs]'
+	touch $(BASE) $@
+
+# What a few examples use; large, so only where all tests are run.
+$(EXAMPLES): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[examples]' || echo "no Lightning or transformers for this Python: their tests will be skipped"
 	touch $(BASE) $@
 
 clean:

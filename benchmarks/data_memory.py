@@ -29,22 +29,22 @@ ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
 TESTED = 20  # one picture of so many is a test picture
 
 
-def write_folder(folder: Path, pictures: int) -> None:
+def write_folder(folder: Path, pictures: int, classes: int = CLASSES, side: int = SIDE) -> None:
     """JPEG files of noise in class folders, each followed by its own number, which readers pass over."""
     noise = np.random.default_rng(0)
     encoded = []
     for _ in range(CONTENTS):
         file = io.BytesIO()
         coarse = Image.fromarray(noise.integers(0, 256, (8, 8, 3), dtype=np.uint8))
-        coarse.resize((SIDE, SIDE), Image.Resampling.BICUBIC).save(file, "JPEG")
+        coarse.resize((side, side), Image.Resampling.BICUBIC).save(file, "JPEG")
         encoded.append(file.getvalue())
     for part in ("train", "test"):
-        for label in range(CLASSES):
+        for label in range(classes):
             (folder / part / str(label)).mkdir(parents=True)
     for number in range(pictures):
-        part = "test" if number // CLASSES % TESTED == 0 else "train"
+        part = "test" if number // classes % TESTED == 0 else "train"
         content = encoded[number % CONTENTS] + number.to_bytes(4, "big")
-        (folder / part / str(number % CLASSES) / f"{number:07}.jpg").write_bytes(content)
+        (folder / part / str(number % classes) / f"{number:07}.jpg").write_bytes(content)
 
 
 def measure(folder: Path, run: Path, readers: int) -> dict[str, float]:

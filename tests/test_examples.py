@@ -4,11 +4,13 @@ import doctest
 import importlib
 import pkgutil
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import deeppruning
 
@@ -37,6 +39,64 @@ def test_segmentation(tmp_path: Path) -> None:
     assert flops[0] > max(flops[1:])
     assert flops[3] == min(flops)
     assert float(lines[1].split()[2]) < 0.3
+
+
+def figures(printed: str) -> dict[str, tuple[float, float]]:
+    """The table of an example: share of the FLOPs and metric of each network."""
+    rows = re.findall(r"^(\w[\w, ]+?) +([\d.]+)% +([\d.]+)(%?)$", printed, re.MULTILINE)
+    return {
+        name: (float(share) / 100, float(value) / (100 if cent else 1)) for name, share, value, cent in rows
+    }
+
+
+def check_halved(
+    printed: str, *, original: float, refitted: float, trained: float
+) -> dict[str, tuple[float, float]]:
+    """Half of the FLOPs are gone, and no more of the metric than said, by the search and in the end."""
+    found = figures(printed)
+    assert found["original"][0] == 1.0 and found["original"][1] >= original
+    for name, most in (("half, refitted", refitted), ("half, trained on", trained)):
+        share, metric = found[name]
+        assert 0.3 < share <= 0.5
+        assert found["original"][1] - metric <= most
+    return found
+
+
+def test_plain_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with torch.random.fork_rng():
+        runpy.run_path(str(EXAMPLES / "plain_loop.py"))["main"](tmp_path)
+    found = check_halved(capsys.readouterr().out, original=0.9, refitted=0.03, trained=0.03)
+    assert found["half, loaded again"] == found["half, trained on"]
+    assert (tmp_path / "half.safetensors").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "original", "refitted", "trained"),
+    [
+        ("segmentation_unlabelled.py", 0.80, 0.03, 0.03),  # mean IoU
+        ("detection.py", 0.95, 0.05, 0.02),  # AP at IoU 0.5
+        ("audio.py", 0.94, 0.02, 0.02),  # accuracy
+    ],
+)
+def test_half_of_the_flops_without_labels(
+    name: str, original: float, refitted: float, trained: float
+) -> None:
+    check_halved(run(name), original=original, refitted=refitted, trained=trained)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "needed", "refitted", "trained"),
+    [
+        ("lightning_module.py", ("lightning",), 0.04, 0.04),
+        ("transformers_trainer.py", ("transformers", "accelerate"), 0.06, 0.05),
+    ],
+)
+def test_trainers_of_others(name: str, needed: tuple[str, ...], refitted: float, trained: float) -> None:
+    for package in needed:
+        pytest.importorskip(package, reason=f"{package} comes with the extra `examples`: make test-all")
+    check_halved(run(name), original=0.9, refitted=refitted, trained=trained)
 
 
 MODULES = sorted(module.name for module in pkgutil.walk_packages(deeppruning.__path__, "deeppruning."))

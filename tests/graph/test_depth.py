@@ -275,3 +275,32 @@ def test_stand_ins_can_be_scripted(kind):
     image, extents = torch.zeros(2, 3, 9, 9), Extents.of(kind)
     for module in (Hollow(extents), Answer(torch.ones(4), extents)):
         assert torch.equal(torch.jit.script(module)(image), module(image))
+
+
+class Beside(nn.Module):
+    """Two branches, one of which must stay, and the first through something that refuses empty tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.coarse = nn.Conv2d(4, 5, 3, stride=2, padding=1)
+        self.fine = nn.Conv2d(4, 6, 3, padding=1)
+        self.out = nn.Conv2d(11, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        coarse = nn.functional.interpolate(torch.relu(self.coarse(x)), scale_factor=2.0)
+        out: torch.Tensor = self.out(torch.cat([coarse, self.fine(x)], dim=1))
+        return out
+
+
+def test_a_branch_is_not_allowed_to_go_because_another_went_in_its_place() -> None:
+    torch.manual_seed(0)
+    model, example = Beside().eval(), torch.randn(1, 3, 8, 8)
+    graph = ChannelGraph(model, example, depth=True)
+    assert [group.layers for group in graph.groups if group.removable] == [("fine",)]
+    for group in graph.groups:
+        genome = graph.full_genome()
+        if group.prunable:
+            genome[list(group.genes)] = False
+        assert graph.verify(genome).holds

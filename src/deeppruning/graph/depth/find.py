@@ -59,12 +59,15 @@ class Depth:
 
     def close(self, genome: Bits) -> Emptied:
         """The units that go under this genome; the lowest are given back where it would fall silent."""
-        wanted = self.gone(genome) & self.allowed
-        settled = self.settle(wanted)
+        return self.together(self.gone(genome) & self.allowed)
+
+    def together(self, units: Emptied, first: Emptied = frozenset()) -> Emptied:
+        """All that goes when as many of these units go as may at once, the first ones before others."""
+        settled = self.settle(units)
         if settled.sound:
             return settled.units
         kept: Emptied = frozenset()
-        for number in sorted(wanted, reverse=True):
+        for number in (*sorted(first, reverse=True), *sorted(units - first, reverse=True)):
             if self.settle(kept | {number}).sound:
                 kept |= {number}
         return self.settle(kept).units

@@ -12,7 +12,7 @@ import numpy as np
 
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.graph.depth.branches import Branches
+from deeppruning.graph.depth.branches import Branches, Emptied
 from deeppruning.graph.depth.find import Depth, find_units
 from deeppruning.graph.depth.flow import FlowRun
 from deeppruning.graph.depth.repair import DepthRepair
@@ -45,14 +45,26 @@ class DepthFinder:
         modes = [self._branches(*each, units) for each in self.scenes.values()]
         depth = Depth(self.scenes["eval"][0].model, units, modes)
         candidates = depth.allowed
-        if candidates and not self._equal(depth):
+        if not self._proven(depth, candidates):
             depth.allowed = frozenset()
             for number in sorted(candidates):
                 before = depth.allowed
                 depth.allowed = before | {number}
-                if not self._equal(depth):
+                if not self._proven(depth, frozenset({number})):
                     depth.allowed = before
         return depth
+
+    def _proven(self, depth: Depth, units: Emptied) -> bool:
+        """Whether the network is right without these units, each gone with all others that may go beside it.
+
+        Not all may go at once: some must stay for the network to hear its input. These are gone in turns.
+        """
+        while units:
+            gone = depth.together(depth.allowed, first=units)
+            if not self._equal(depth, gone):
+                return False
+            units -= gone
+        return True
 
     def _branches(self, scene: Scene, records: Sequence[Record], units: Sequence[Genes]) -> Branches:
         model = scene.copy()
@@ -60,11 +72,13 @@ class DepthFinder:
             flow = FlowRun(model, self.detached).follow(model, scene.args, scene.kwargs)
         return Branches(model, flow, records, self.gene_of_class[self.classes], units)
 
-    def _equal(self, depth: Depth) -> bool:
-        """Whether the network without all units allowed, thinned elsewhere, gives what silence gives."""
+    def _equal(self, depth: Depth, gone: Emptied) -> bool:
+        """Whether the network without these units, thinned elsewhere, gives what silence gives."""
         plan = replace(self.plan, depth=depth)
         drawn = np.random.default_rng(0).random((1, plan.num_genes)) < SHARE
-        drawn[:, depth.genes(depth.allowed)] = False
+        for number in depth.allowed:
+            drawn[:, depth.units[number][:1]] = True  # not gone by chance
+        drawn[:, depth.genes(gone)] = False
         genome = DepthRepair(plan.repair(), depth)(drawn)[0]
         recipe = plan.recipe(genome)
         try:
