@@ -65,6 +65,33 @@ def test_a_solution_is_never_further_from_what_is_wanted_than_the_start(
     assert error(weights, offsets if offset else torch.zeros(3)) <= error(start, best) * (1 + 1e-4) + 1e-6
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.integers(2, 30),
+    st.integers(2, 20),
+    st.booleans(),
+    st.sampled_from([0.01, 0.1, 3]),
+)
+def test_few_rows_are_solved_as_the_equations_of_the_inputs_would_be(seed, inputs, rows, offset, ridge):
+    x, y = drawn(2, rows, inputs, seed=seed).double(), drawn(2, rows, 3, seed=seed + 1).double()
+    start = drawn(2, inputs, 3, seed=seed + 2).double()
+    fit = Fit(inputs=inputs, outputs=3, intercept=offset, leading=(2,))
+    fit.add(x[:, :1], y[:, :1])
+    fit.add(x[:, 1:], y[:, 1:])
+    weights, offsets = fit.solve(start, ridge)
+    if offset:
+        x, y = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)
+    gram = x.mT @ x
+    added = (ridge + 1e-7) * gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] * torch.eye(inputs)
+    wanted = start + torch.linalg.solve(gram + added, x.mT @ (y - x @ start))
+    assert torch.allclose(weights, wanted, atol=1e-6)
+    assert offsets.shape == (2, 3)
+    answered = (x - x.mean(1, keepdim=True)) @ weights
+    share = answered.square().sum(1) / (y - y.mean(1, keepdim=True)).square().sum(1)
+    assert torch.allclose(fit.spread(weights), share, rtol=1e-5)
+
+
 LAYERS = {
     "plain": (nn.Conv2d(4, 6, 3, padding=1), (5, 4, 9, 8)),
     "strided": (nn.Conv2d(4, 6, 3, stride=2, padding=2, dilation=2, bias=False), (5, 4, 9, 8)),

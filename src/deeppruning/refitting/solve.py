@@ -14,23 +14,27 @@ from torch import Tensor
 
 TOUCH = 1e-7  # of the mean diagonal, so that inputs that never speak do not make it unsolvable
 SMALLEST = 1e-12
+FIRM = 1e-3  # ridge from which single precision suffices for products of rows
 
 
 class Fit:
-    """Sums over rows of inputs X and wanted outputs Y; rows come in pieces, so that memory stays bounded.
+    """Rows of inputs X and wanted outputs Y, which come in pieces, and the weights between them.
 
-    Everything may have leading dimensions (the groups of a convolution), each solved by itself. With an
-    intercept, means are taken off first: the answer then is the slope, and the offset that goes with it.
+    Of many rows only sums are kept, so that memory stays bounded. Everything may have leading dimensions (the
+    groups of a convolution), each solved by itself. With an intercept, means are taken off first: the answer
+    then is the slope, and the offset that goes with it.
     """
 
     def __init__(self, *, inputs: int, outputs: int, intercept: bool, leading: tuple[int, ...] = ()) -> None:
         self.intercept = intercept
         self.rows = 0
-        self.gram = torch.zeros(*leading, inputs, inputs, dtype=torch.float64)
-        self.cross = torch.zeros(*leading, inputs, outputs, dtype=torch.float64)
-        self.sum_x = torch.zeros(*leading, 1, inputs, dtype=torch.float64)
-        self.sum_y = torch.zeros(*leading, 1, outputs, dtype=torch.float64)
-        self.square_y = torch.zeros(*leading, 1, outputs, dtype=torch.float64)
+        self._inputs, self._outputs, self._leading = inputs, outputs, leading
+        self._held: list[tuple[Tensor, Tensor]] = []  # while there are fewer rows than inputs
+        self._gram: Tensor | None = None  # afterwards
+        self._cross = torch.zeros(*leading, inputs, outputs, dtype=torch.float64)
+        self._sum_x = torch.zeros(*leading, 1, inputs, dtype=torch.float64)
+        self._sum_y = torch.zeros(*leading, 1, outputs, dtype=torch.float64)
+        self._square_y = torch.zeros(*leading, 1, outputs, dtype=torch.float64)
 
     def add(self, x: Tensor, y: Tensor) -> None:
         """Add rows: x (..., rows, inputs), y (..., rows, outputs)."""
@@ -38,42 +42,87 @@ class Fit:
         # Products in single precision, sums in double: the former is what takes the time.
         precision = torch.promote_types(torch.promote_types(x.dtype, y.dtype), torch.float32)
         x, y = x.to(precision), y.to(precision)
-        self.gram += (x.mT @ x).double().cpu()
-        self.cross += (x.mT @ y).double().cpu()
-        self.sum_x += x.sum(-2, keepdim=True, dtype=torch.float64).cpu()
-        self.sum_y += y.sum(-2, keepdim=True, dtype=torch.float64).cpu()
-        self.square_y += y.double().square().sum(-2, keepdim=True).cpu()
+        self._sum_x += x.sum(-2, keepdim=True, dtype=torch.float64).cpu()
+        self._sum_y += y.sum(-2, keepdim=True, dtype=torch.float64).cpu()
+        self._square_y += y.double().square().sum(-2, keepdim=True).cpu()
+        self._held.append((x, y))
+        if self.rows >= self._inputs:
+            self._sum_up()
+
+    def _sum_up(self) -> Tensor:
+        """Give up the rows for the sums of their products."""
+        if self._gram is None:
+            self._gram = torch.zeros(*self._leading, self._inputs, self._inputs, dtype=torch.float64)
+        for x, y in self._held:
+            self._gram += (x.mT @ x).double().cpu()
+            self._cross += (x.mT @ y).double().cpu()
+        self._held = []
+        return self._gram
 
     @property
     def finite(self) -> bool:
         """Whether all rows were made of numbers whose squares can be summed."""
-        return all(bool(sums.isfinite().all()) for sums in (self.gram, self.cross, self.square_y))
+        sums = [self._square_y, self._cross]
+        sums += [x.square().sum((-2, -1)) for x, _ in self._held] if self._gram is None else [self._gram]
+        return all(bool(values.isfinite().all()) for values in sums)
 
     def solve(self, start: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
         """Weights (..., inputs, outputs) near `start`, and the offsets (..., outputs) that go with them."""
-        gram, cross = self._centred()
         first = start.double().cpu()
-        scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(SMALLEST)[..., None]
-        drawn = gram.clone()
-        drawn.diagonal(dim1=-2, dim2=-1).add_((ridge + TOUCH) * scale)
-        factor, failed = torch.linalg.cholesky_ex(drawn)
-        change = torch.cholesky_solve(cross - gram @ first, factor)
-        sound = (failed == 0) & change.isfinite().flatten(-2).all(-1)
+        few = self._gram is None and self._held and ridge >= FIRM
+        change, sound = self._by_rows(first, ridge) if few else self._by_inputs(first, ridge)
         weights = first + torch.where(sound[..., None, None], change, torch.zeros_like(change))
-        offset = (self.sum_y - self.sum_x @ weights) / max(self.rows, 1)
+        offset = (self._sum_y - self._sum_x @ weights) / max(self.rows, 1)
         return weights.to(start), offset.squeeze(-2).to(start)
+
+    def _by_inputs(self, first: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+        """One unknown an input: (X'X + ridge) change = X'(Y - X first)."""
+        gram, cross = self._centred()
+        scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(SMALLEST)
+        factor, failed = _factor(gram, (ridge + TOUCH) * scale)
+        change = torch.cholesky_solve(cross - gram @ first, factor)
+        return change, (failed == 0) & change.isfinite().flatten(-2).all(-1)
+
+    def _by_rows(self, first: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+        """One unknown a row, the same solution: change = X'(XX' + ridge)^-1 (Y - X first)."""
+        x, y = self._deviations(centred=self.intercept)
+        scale = (x.double().square().sum((-2, -1)).cpu() / self._inputs).clamp_min(SMALLEST)
+        factor, failed = _factor((x @ x.mT).double().cpu(), (ridge + TOUCH) * scale)
+        missed = (y - x @ first.to(x)).double().cpu()
+        change = (x.mT @ torch.cholesky_solve(missed, factor).to(x)).double().cpu()
+        return change, (failed == 0) & change.isfinite().flatten(-2).all(-1)
 
     def spread(self, weights: Tensor) -> Tensor:
         """(..., outputs): the variance of what these weights answer, as a share of what is wanted."""
-        gram, _ = self._centred(always=True)
-        weights = weights.double().cpu()
-        answered = (weights * (gram @ weights)).sum(-2)
-        wanted = (self.square_y - self.sum_y.square() / max(self.rows, 1)).squeeze(-2)
+        if self._gram is None and self._held:
+            x, _ = self._deviations(centred=True)
+            answered = (x @ weights.to(x)).double().square().sum(-2).cpu()
+        else:
+            gram, _ = self._centred(always=True)
+            weights = weights.double().cpu()
+            answered = (weights * (gram @ weights)).sum(-2)
+        wanted = (self._square_y - self._sum_y.square() / max(self.rows, 1)).squeeze(-2)
         heard = wanted > SMALLEST * max(self.rows, 1)
         return torch.where(heard, answered / torch.where(heard, wanted, 1.0), 1.0).clamp_min(0.0)
 
+    def _deviations(self, *, centred: bool) -> tuple[Tensor, Tensor]:
+        """The rows that are held, from their means if asked for."""
+        x, y = (torch.cat(pieces, -2) for pieces in zip(*self._held, strict=True))
+        if not centred:
+            return x, y
+        return x - (self._sum_x / self.rows).to(x), y - (self._sum_y / self.rows).to(y)
+
     def _centred(self, *, always: bool = False) -> tuple[Tensor, Tensor]:
+        gram = self._sum_up()
         if not (self.intercept or always) or not self.rows:
-            return self.gram, self.cross
-        means = self.sum_x / self.rows
-        return self.gram - means.mT @ self.sum_x, self.cross - means.mT @ self.sum_y
+            return gram, self._cross
+        means = self._sum_x / self.rows
+        return gram - means.mT @ self._sum_x, self._cross - means.mT @ self._sum_y
+
+
+def _factor(matrix: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
+    """The lower triangle of a matrix with something added along its diagonal, and where there is none."""
+    drawn = matrix.clone()
+    drawn.diagonal(dim1=-2, dim2=-1).add_(added[..., None])
+    factor, failed = torch.linalg.cholesky_ex(drawn)
+    return factor, failed
