@@ -22,7 +22,7 @@ from deeppruning.display.watching import watched
 from deeppruning.errors import InputError, refuse_unknown_parameters
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
-from deeppruning.pruning.aiming import aimed, with_objective
+from deeppruning.pruning.aiming import aimed, with_every_width, with_objective
 from deeppruning.pruning.evaluations import EVALUATIONS
 from deeppruning.pruning.events import Observer, Started, ignore
 from deeppruning.pruning.front import Front
@@ -80,11 +80,12 @@ def prune(
     spends its effort near them, and result.target is the network that meets them (see docs/targets.md).
     """
     limits = Limits.of(target)
+    options = with_objective(search or SearchConfig(), limits if objective is None else Limits())
     setup = Setup(
         model=model,
         train=train,
         test=test,
-        search=with_objective(search or SearchConfig(), limits if objective is None else Limits()),
+        search=with_every_width(options, limits),
         finetune=finetune,
         workers=workers,
         device=device,

@@ -171,7 +171,7 @@ class SearchConfig(_Checked):
     latency_threads: int = 1
     encoding: str = "full"  # "paper" leaves alone the layers the paper leaves alone; "full" prunes all
     min_channels: int = 1
-    round_to: int = 1
+    round_to: int | None = None  # by default what vector units like, or as bits fall in the paper's search
     prune_linear: bool = False  # hidden units of linear layers may go, as those of a transformer's MLPs
     depth: bool = True  # whole branches may go; in the paper every layer keeps at least one filter
     exclude: tuple[str, ...] = ()
@@ -182,6 +182,11 @@ class SearchConfig(_Checked):
     def paper(cls, **changes: Any) -> "SearchConfig":
         """The paper's search, but for what is changed."""
         return cls(**{**_PAPER_SEARCH, **changes})
+
+    @property
+    def multiples(self) -> int | None:
+        """What `ChannelGraph` is told to round widths to."""
+        return 1 if self.round_to is None and self.strategy == "paper" else self.round_to
 
     @classmethod
     def of_run(cls, table: Mapping[str, Any]) -> "SearchConfig":
@@ -224,7 +229,8 @@ class SearchConfig(_Checked):
         _whole("latency_threads", self.latency_threads, 1, 4096)
         _one_of("encoding", self.encoding, ("paper", "full"))
         _whole("min_channels", self.min_channels, 1)
-        _whole("round_to", self.round_to, 1)
+        if self.round_to is not None:
+            _whole("round_to", self.round_to, 1)
         object.__setattr__(self, "exclude", tuple(self.exclude))
         _whole("threads", self.threads, 1, 4096)
         _whole("seed", self.seed, 0, 2**63 - 1)

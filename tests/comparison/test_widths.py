@@ -51,7 +51,7 @@ class Blocks(nn.Module):
 def understood(**options: Any) -> Problem:
     """The network understood once, however many tests ask."""
     torch.manual_seed(0)
-    search = quick_guided(**{"offspring": 6, "generations": 2, "sample": 40, **options})
+    search = quick_guided(**{"offspring": 6, "generations": 2, "sample": 40, "round_to": 1, **options})
     with TemporaryDirectory() as folder:
         return make_problem(Blocks(), Path(folder), data=digits(train=60, test=30), search=search)
 

@@ -26,7 +26,7 @@ def least_of(space: Space, genome: np.ndarray) -> float:
     """What a genome costs at its least widths: a multiple of filters in each group that is there."""
     smallest = genome
     for group in np.flatnonzero(space.widths(genome)):
-        count = min(space.least, int(space.sizes[group]))
+        count = min(int(space.least[group]), int(space.sizes[group]))
         smallest = space.resize(smallest, int(group), count, space.orders[0])
     return price_of(space, space.repaired(smallest))
 

@@ -158,9 +158,9 @@ def test_the_space_is_priced_by_the_objective_or_by_flops():
     half = np.arange(graph.num_genes) % 2 == 0
     wanted = {"flops": graph.flops, "params": graph.params, lambda network: 1.0: graph.flops}
     for objective, figure in wanted.items():
-        space = guide.space(graph, objective=as_objective(objective), multiple=2)
+        space = guide.space(graph, objective=as_objective(objective), round_to=2)
         assert space.price(half[None]).tolist() == [figure(half)]
-        assert (space.multiple, space.units) == (2, (1,))
+        assert (set(space.multiples.tolist()), space.units) == ({2}, (1,))
         assert space.sizes.tolist() == [len(group.genes) for group in graph.groups if group.prunable]
 
 

@@ -105,6 +105,8 @@ def make_rivalry(
     if setup.test is None:
         raise InputError("methods are compared by their error on test data: give test data")
     chosen = choose_methods(methods)
+    if setup.search.round_to is None:  # only with every width can all methods meet the same FLOPs
+        setup = replace(setup, search=replace(setup.search, round_to=1))
     job = setup.job()
     task = job.task
     assert isinstance(task, Classification)

@@ -52,9 +52,11 @@ class Balance:
         """Groups with the width they could have next: a step less or, where they may go, none."""
         found = []
         for group, width in enumerate(self.space.widths(genome).tolist()):
-            step = max(self.space.multiple, int(self.space.sizes[group]) // STEPS)
-            if width - step >= self.space.least:
-                found.append((group, width - step))
+            multiple = int(self.space.multiples[group])
+            step = max(multiple, int(self.space.sizes[group]) // STEPS)
+            next_width = (width - step) // multiple * multiple
+            if next_width >= self.space.least[group]:
+                found.append((group, next_width))
             if width and group in self.space.units:
                 found.append((group, 0))
         return found

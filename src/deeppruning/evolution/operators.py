@@ -67,7 +67,7 @@ def change_widths(v: Variation) -> Genome:
     for group in groups:
         count = int(counts[group])
         if count == widths[group]:  # a step too small to be seen: one filter, or one multiple, all the same
-            count += v.space.multiple * (1 if v.rng.random() < 0.5 else -1)
+            count += int(v.space.multiples[group]) * (1 if v.rng.random() < 0.5 else -1)
             count = int(np.clip(count, 1, v.space.sizes[group]))
         genome = v.space.resize(genome, group, count, v.order)
     return genome

@@ -30,7 +30,8 @@ class Space:
     """Genomes as widths of groups, filled by orders of their filters; knows their price, not their error.
 
     `groups` lists the genes that are decided alike, `scores` what each gene is worth by one order or
-    another (the highest stays longest). `units` are the groups that may lose all their filters, the
+    another (the highest stays longest). Widths are varied in multiples, of one number or of one for each
+    group. `units` are the groups that may lose all their filters, the
     dispensable first. A group that is there keeps `least` filters, by the order rather than as a repair
     would choose them. `price` is arithmetic that can be asked a thousand times.
     """
@@ -44,7 +45,7 @@ class Space:
         price: Callable[[Population], NDArray[np.float64]],
         repair: Callable[[Population], Population] = lambda population: population,
         units: Sequence[int] = (),
-        multiple: int = 1,
+        multiple: int | Sequence[int] = 1,
         least: int = 1,
     ) -> None:
         self.num_genes = num_genes
@@ -54,8 +55,8 @@ class Space:
         self.sizes: Numbers = np.array([len(genes) for genes in self.groups])
         self._price, self._repair = price, repair
         self.units = tuple(int(unit) for unit in units)
-        self.multiple = multiple
-        self.least = -(-least // multiple) * multiple
+        self.multiples: Numbers = np.broadcast_to(np.asarray(multiple, dtype=np.int64), self.sizes.shape)
+        self.least: Numbers = -(-least // self.multiples) * self.multiples
         if not scores:
             raise InputError("filters cannot be chosen without an order of them: give scores")
         self.scores = {name: self._checked(name, values) for name, values in scores.items()}
@@ -130,7 +131,7 @@ class Space:
 
     def rounded(self, widths: NDArray[Any]) -> Numbers:
         """Whole widths from the least to what each group has, in multiples where they are asked for."""
-        whole = np.maximum(np.round(widths / self.multiple) * self.multiple, self.least)
+        whole = np.maximum(np.round(widths / self.multiples) * self.multiples, self.least)
         return np.asarray(np.minimum(whole, self.sizes), dtype=np.int64)
 
     def fit(self, genome: Genome, price: float, order: str) -> Genome:
@@ -162,8 +163,9 @@ class Space:
         """
         while (spent := float(self.price(genome[None])[0])) < CLOSE * price:
             widths = self.widths(genome)
+            wider_by_one = np.minimum(widths + self.multiples, self.sizes)
             wider = [
-                self.resize(genome, int(group), min(widths[group] + self.multiple, self.sizes[group]), order)
+                self.resize(genome, int(group), int(wider_by_one[group]), order)
                 for group in np.flatnonzero((widths > 0) & (widths < self.sizes))
             ]
             if not wider:

@@ -21,7 +21,7 @@ class GraphOptions:
     exclude: tuple[str, ...] = ()  # name patterns of layers that keep all filters
     exclude_types: tuple[type[nn.Module], ...] = ()
     min_channels: int = 1
-    round_to: int = 1
+    round_to: int | None = 1
     prune_linear: bool = False
     depth: bool = False
 

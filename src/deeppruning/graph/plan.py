@@ -61,7 +61,7 @@ class Plan:
     grouped: dict[str, int]  # weight whose groups go whole -> rows a group
     norms: dict[str, tuple[tuple[int, int], ...]]  # norm layer -> ((dimension, strip), ...)
     min_channels: int
-    round_to: int
+    round_to: int | None  # None: what vector units like
     depth: Depth | None = None  # which sets of filters may go altogether
     # What a file of weights holds -> bytes of each element under all its names; the network's own precision,
     # which is not that of the copies a plan is made from.

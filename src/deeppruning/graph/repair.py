@@ -16,12 +16,23 @@ from deeppruning.graph.tally import Tally
 Bits = NDArray[np.bool_]
 
 
+def multiple_for(width: int, round_to: int | None) -> int:
+    """What a layer of so many filters keeps a multiple of; left open (None), what vector units like.
+
+    >>> [multiple_for(width, None) for width in (4, 8, 16, 64)], multiple_for(64, 3)
+    ([1, 4, 8, 8], 3)
+    """
+    if round_to is not None:
+        return round_to
+    return 8 if width >= 16 else 4 if width >= 8 else 1
+
+
 class FilterRepair:
     """Switches removed genes back on, lowest first, until every limit is kept.
 
     `layers` and `pieces` list the gene of each filter (-1 for one that always stays). Every layer
-    keeps at least `min_channels` filters (all of them if it has fewer) and, with `round_to`, a
-    multiple of it (or all); every piece keeps at least one. The lowest removed gene comes back first:
+    keeps at least `min_channels` filters (all of them if it has fewer) and a multiple as `multiple_for`
+    says (or all); every piece keeps at least one. The lowest removed gene comes back first:
     arbitrary, but the same every time and no judgement on which filter matters.
     """
 
@@ -32,9 +43,11 @@ class FilterRepair:
         layers: Sequence[NDArray[np.int64]],
         pieces: Sequence[NDArray[np.int64]] = (),
         min_channels: int = 1,
-        round_to: int = 1,
+        round_to: int | None = 1,
     ) -> None:
-        strips = [(genes, min(min_channels, len(genes)), round_to) for genes in layers]
+        strips = [
+            (genes, min(min_channels, len(genes)), multiple_for(len(genes), round_to)) for genes in layers
+        ]
         strips += [(genes, 1, 1) for genes in pieces]
         strips = [strip for strip in strips if (strip[0] >= 0).any()]
         self.strips = [genes for genes, _, _ in strips]

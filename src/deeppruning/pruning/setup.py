@@ -227,7 +227,7 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
         example_input,
         exclude=(*by_paper, *search.exclude),
         min_channels=search.min_channels,
-        round_to=search.round_to,
+        round_to=search.multiples,
         prune_linear=search.prune_linear,
         depth=search.depth,
     )
@@ -237,8 +237,8 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
     if graph.repair(~graph.full_genome()).all():
         raise InputError(
             f"nothing of this network can be pruned: every layer must keep at least {search.min_channels} "
-            f"filters and a multiple of {search.round_to}, which is all it has; lower min_channels or "
-            f"round_to\n{graph}"
+            f"filters and a multiple of {search.round_to or 'what vector units like'}, which is all it has; "
+            f"lower min_channels or round_to\n{graph}"
         )
     if search.strategy == "guided" and search.objective in COUNTED:
         price = getattr(graph, search.objective)

@@ -70,7 +70,7 @@ def guided_strategy(
     """Ours, on widths and orders."""
     objective = as_objective(context.objective)
     space = guide.space(
-        context.graph, objective=objective, multiple=config.round_to, least=config.min_channels
+        context.graph, objective=objective, round_to=config.multiples, least=config.min_channels
     )
     return GuidedStrategy(
         space,

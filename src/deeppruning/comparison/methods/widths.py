@@ -53,7 +53,7 @@ class Field:
         space = guide.space(
             problem.graph,
             objective=as_objective("flops"),
-            multiple=config.round_to,
+            round_to=config.multiples,
             least=config.min_channels,
         )
         return cls(judged, config, guide, space)
