@@ -82,6 +82,23 @@ def test_only_leftovers_are_removed(tmp_path: Path, own_temporary: Path) -> None
     assert len(list(run.iterdir())) == 6
 
 
+def test_scratch_taken_for_a_leftover_before_it_is_locked_is_made_again(
+    tmp_path: Path, own_temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, made = tempfile.mkdtemp, []
+
+    def cleared_away_once(prefix: str) -> str:
+        made.append(make(prefix=prefix))
+        if len(made) == 1:
+            assert remove_leftovers(tmp_path) == [Path(made[0])]
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", cleared_away_once)
+    with scratch_folder() as folder:
+        assert folder.is_dir()
+    assert [str(folder)] == made[1:]
+
+
 def test_deleting_the_lock_file_lets_no_second_process_in(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "run", {}):
         (tmp_path / "run" / "run.lock").unlink()

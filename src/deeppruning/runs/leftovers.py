@@ -22,11 +22,15 @@ def scratch_folder() -> Iterator[Path]:
     """A folder for the moment in the system's place for such; one that a killed process left is removed
     by `remove_leftovers`."""
     while True:
+        # Between its making and its locking it may be taken for a leftover, and be gone.
         path = Path(tempfile.mkdtemp(prefix=_SCRATCH))
-        handle = os.open(path, os.O_RDONLY)
+        try:
+            handle = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
         with suppress(OSError):  # without locks it cannot be told from one in use, and stays after a kill
             fcntl.flock(handle, fcntl.LOCK_SH)
-        if path.exists():  # between its making and its locking it may have been taken for a leftover
+        if path.exists():
             break
         os.close(handle)
     try:
