@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +17,7 @@ from deeppruning.pruning.candidate import Context
 from deeppruning.runs.records import Candidate
 
 SLACK = 1.1  # times the limit: a candidate that was to be slower than that is not measured
+TRIES = 4  # measurements above a limit until they are believed: machines have slow seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +45,16 @@ class Yardstick:
         """What follows from the genome; a history of any age holds genomes."""
         return {name: getattr(self.context.graph, name)(candidate.genome) for name in COUNTED}
 
-    def seconds(self, candidate: Candidate) -> float:
-        """The latency, measured here and now with none of ours beside it."""
-        network = self.context.graph.prune(candidate.genome)
-        return measure_networks([network], self.context.example_input, self.conditions)[0]
+    def seconds(self, candidate: Candidate, most: float) -> float:
+        """The latency, measured here and now with none of ours beside it; again where it is above `most`."""
+        found = math.inf
+        for _ in range(TRIES):
+            network = self.context.graph.prune(candidate.genome)
+            (seconds,) = measure_networks([network], self.context.example_input, self.conditions)
+            found = min(found, seconds)
+            if found <= most:
+                break
+        return found
 
     @property
     def searched_latency(self) -> bool:
@@ -78,7 +86,7 @@ def _timed(pool: Sequence[Candidate], most: float, yardstick: Yardstick) -> tupl
         pool = front_of(pool, key="flops")
     measured: list[tuple[Candidate, float]] = []
     for one in pool:
-        measured.append((one, yardstick.seconds(one)))
+        measured.append((one, yardstick.seconds(one, most)))
         if measured[-1][1] <= most:
             return measured[-1]
     return min(measured, key=lambda pair: pair[1])
