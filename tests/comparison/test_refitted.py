@@ -19,6 +19,7 @@ from deeppruning.data.batches import normalize
 from deeppruning.errors import InputError
 from deeppruning.importance import register_criterion
 from deeppruning.importance.criteria import Criterion
+from deeppruning.pruning.candidate import FINAL_REFERENCE
 from deeppruning.refitting import refit
 from deeppruning.registry import CRITERIA
 from deeppruning.training.loop import fit
@@ -86,7 +87,7 @@ def test_weights_that_give_nothing_finite_are_a_failure(tmp_path: Path) -> None:
     reference = context.reference(final=True)
     assert reference is not None
     broken = replace(reference, args=(reference.args[0] * torch.nan,))
-    context._references[True] = broken
+    context._found[FINAL_REFERENCE] = broken
     network = refit_network(context, genome)
     assert "not finite" in network.failure
     assert network.weights is None

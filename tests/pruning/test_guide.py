@@ -11,9 +11,10 @@ from deeppruning.errors import RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.importance import CRITERIA
 from deeppruning.objectives import as_objective
-from deeppruning.pruning import guide as guide_module
+from deeppruning.pruning import scan as scan_module
 from deeppruning.pruning.candidate import Context
-from deeppruning.pruning.guide import Guide, find_guide, order_units, scan
+from deeppruning.pruning.guide import Guide, find_guide, order_units
+from deeppruning.pruning.scan import Scanner, look_here, scan
 from deeppruning.pruning.setup import Setup
 from deeppruning.pruning.strategies import known_guide
 from deeppruning.pruning.task import Task
@@ -54,9 +55,14 @@ def names_of(graph: ChannelGraph, units: tuple[int, ...]) -> list[str]:
     return [groups[unit].layers[0] for unit in units]
 
 
+def losses_of(graph: ChannelGraph, inputs: Tensor, scores: np.ndarray) -> list[list[float]]:
+    scanner = Scanner.of(graph, inputs)
+    return scan(graph, scores, lambda genomes: [scanner.loss(genome) for genome in genomes])
+
+
 def units_of(graph: ChannelGraph, inputs: Tensor) -> tuple[int, ...]:
     scores = np.zeros(graph.num_genes)
-    return order_units(graph, scan(graph, inputs, scores), scores)
+    return order_units(graph, losses_of(graph, inputs, scores), scores)
 
 
 def context_of(model: nn.Module, **options) -> Context:
@@ -91,7 +97,7 @@ def test_without_inputs_the_scores_of_their_filters_tell():
 
 def test_a_unit_without_which_nothing_works_comes_last(monkeypatch):
     graph = ChannelGraph(blocks(0.3, 1.5, 0.8), EXAMPLE, depth=True)
-    real = guide_module.refit_in_place
+    real = scan_module.refit_in_place
 
     def breaks_without_the_first(reference, graph, genome, thin):
         real(reference, graph, genome, thin)
@@ -99,7 +105,7 @@ def test_a_unit_without_which_nothing_works_comes_last(monkeypatch):
             with torch.no_grad():
                 thin.linear.weight.fill_(torch.nan)
 
-    monkeypatch.setattr(guide_module, "refit_in_place", breaks_without_the_first)
+    monkeypatch.setattr(scan_module, "refit_in_place", breaks_without_the_first)
     units = units_of(graph, torch.randn(64, 1, 8, 8))
     assert names_of(graph, units)[-1] == "inner.0"
 
@@ -141,15 +147,16 @@ def test_a_task_of_the_users_own_has_the_orders_that_its_inputs_allow(inputs, or
 def test_what_is_written_down_is_what_is_used(tmp_path):
     context = context_of(tiny_net())
     history = History(tmp_path / "history.sqlite")
-    found = known_guide(context, quick_guided(), history)
+    found = known_guide(context, quick_guided(), history, look_here(context))
     read = Guide.from_table(json.loads(json.dumps(found.to_table())))
-    again = known_guide(context_of(tiny_net(seed=1)), quick_guided(), history)  # kept, not found anew
+    changed = context_of(tiny_net(seed=1))
+    again = known_guide(changed, quick_guided(), history, look_here(changed))  # kept, not found anew
     for other in (read, again):
         assert other.units == found.units and other.scores.keys() == found.scores.keys()
         assert all(np.array_equal(other.scores[name], found.scores[name]) for name in found.scores)
     history.set_fact(facts.GUIDE, {"scores": {"l1": ["a"]}, "units": []})
     with pytest.raises(RunError, match="holds no whole guide of the search"):
-        known_guide(context, quick_guided(), history)
+        known_guide(context, quick_guided(), history, look_here(context))
 
 
 def test_the_space_is_priced_by_the_objective_or_by_flops():
@@ -167,7 +174,7 @@ def test_the_space_is_priced_by_the_objective_or_by_flops():
 def test_a_scan_has_a_row_for_each_group_and_loses_more_the_more_is_gone():
     graph = ChannelGraph(blocks(20.0, 0.0), EXAMPLE, depth=True)
     torch.manual_seed(1)
-    rows = scan(graph, torch.randn(80, 1, 8, 8), -np.arange(float(graph.num_genes)))
+    rows = losses_of(graph, torch.randn(80, 1, 8, 8), -np.arange(float(graph.num_genes)))
     groups = [group for group in graph.groups if group.prunable]
     assert len(rows) == len(groups) and all(len(row) == 4 for row in rows)
     by_layer = {group.layers[0]: row for group, row in zip(groups, rows, strict=True)}

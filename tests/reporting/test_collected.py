@@ -10,7 +10,7 @@ from deeppruning.reporting.data import collect
 from deeppruning.reporting.plots import LETTER, finetuning, layers, population
 from deeppruning.reporting.sections.candidates import _candidate
 from deeppruning.reporting.words import in_use
-from deeppruning.runs import EpochRow, Evaluation, RunFolder
+from deeppruning.runs import EpochRow, Evaluation, RunFolder, facts
 from report_runs import GENES, LAYERS, ORIGINAL, add_generation, config, genome, make_run
 
 
@@ -195,6 +195,14 @@ def test_time_left_is_that_of_the_epochs_once_picks_are_tuned(tmp_path):
         # Three picks share eight workers: three at once, 13 of 15 epochs to go.
         assert collect(path)["progress"] == {"what": "epochs", "done": 2, "of": 15, "seconds_left": 26.0}
     assert collect(path)["progress"] is None  # nobody works on it
+
+
+def test_before_the_first_candidate_the_scan_tells_how_far_it_is(tmp_path):
+    path = make_run(tmp_path / "run", 0, finished=False)
+    with RunFolder.open(path) as run:
+        run.history.set_fact(facts.SCAN, {"of": 9, "losses": {"0": 0.5, "3": None}})
+        wanted = {"what": "cuts of single layers", "done": 2, "of": 9, "seconds_left": None}
+        assert collect(path)["progress"] == wanted
 
 
 def test_a_target_is_told_while_it_is_awaited_and_once_it_is_settled(tmp_path):

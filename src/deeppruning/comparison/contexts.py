@@ -26,7 +26,7 @@ class Contexts:
         """The contexts for a task that candidates may be refitted for; the plain one trains them briefly."""
         if EVALUATIONS.find(task.search.evaluation).refits:
             task = replace(task, search=replace(task.search, evaluation=BRIEF), evaluation=None)
-        return cls(replace(context, task=task, refits=False, _references={}))
+        return cls(replace(context, task=task, refits=False, _found={}))
 
     @cached_property
     def refitting(self) -> Context:
@@ -36,7 +36,7 @@ class Contexts:
         search = replace(task.search, evaluation=REFIT)
         # Nothing is fine-tuned here, so what the options say of it does not matter.
         own = replace(task, search=search, evaluation=None, train=None, tuning=None)
-        return replace(self.plain, task=own, refits=True, _references={})
+        return replace(self.plain, task=own, refits=True, _found={})
 
     def with_seed(self, seed: int) -> "Contexts":
         """The same with another seed."""

@@ -1,9 +1,9 @@
 """How a search shows itself: a live picture on a terminal, lines elsewhere, JSON for machines, or nothing.
 
 With --json every line on the output is one object with the key `event`; errors are shares (0..1):
-`training`, `trained` (only without --weights), `started`, `candidate`, `generation`, `epoch`, `diverged`,
-`solution`, `target`, `finished`. A candidate that diverged or failed has null for its error and cost.
-The keys are the fields of the events in deeppruning.pruning.events, those of a candidate, a solution
+`training`, `trained` (only without --weights), `started`, `scanned`, `candidate`, `generation`, `epoch`,
+`diverged`, `solution`, `target`, `finished`. A candidate that diverged or failed has null for its error and
+cost. The keys are the fields of the events in deeppruning.pruning.events, those of a candidate, a solution
 or an epoch report beside them; `finished` has `networks`, the rows of the final table, and `report`.
 """
 
@@ -25,6 +25,7 @@ from deeppruning.pruning.events import (
     Event,
     FinetuneDiverged,
     GenerationDone,
+    LayersScanned,
     SolutionSaved,
     Started,
     TargetSettled,
@@ -82,6 +83,8 @@ class PlainProgress(SearchProgress):
     def _line(self, event: Event) -> str:
         if isinstance(event, Started):
             return started_line(event)
+        if isinstance(event, LayersScanned):
+            return scanned_line(event)
         if isinstance(event, CandidateDone):
             return self._candidate_line(event) if event.fresh else ""
         if isinstance(event, GenerationDone):
@@ -175,6 +178,13 @@ def started_line(event: Started) -> str:
         f"searching: {event.genes} genes, {event.evaluations} candidates, "
         f"{amount(event.original_flops)} FLOPs, {event.original_params:,} parameters{error}{begun}"
     )
+
+
+def scanned_line(event: LayersScanned) -> str:
+    """How far the scan is, a line for each quarter of it."""
+    quarters = 4 * event.done // event.of
+    passed = quarters > 4 * (event.done - 1) // event.of
+    return f"looking at each layer by itself: {event.done} of {event.of} cuts" if passed else ""
 
 
 def epoch_line(event: EpochDone) -> str:

@@ -9,6 +9,7 @@ from deeppruning.pruning.events import (
     EpochDone,
     Event,
     GenerationDone,
+    LayersScanned,
     SolutionSaved,
     Started,
     TargetSettled,
@@ -19,6 +20,8 @@ _SOLUTION = ("role", "id", "path", "train_error", "test_error", "flops", "flops_
 
 def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:
     """An event as its name and its JSON values."""
+    if isinstance(event, LayersScanned):
+        return "scanned", asdict(event)
     if isinstance(event, CandidateDone):
         return "candidate", _candidate(event)
     if isinstance(event, GenerationDone):

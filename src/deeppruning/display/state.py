@@ -12,6 +12,7 @@ from deeppruning.pruning.events import (
     Event,
     FinetuneDiverged,
     GenerationDone,
+    LayersScanned,
     Started,
 )
 from deeppruning.roles import MARKS, ROLES
@@ -25,6 +26,7 @@ class SearchState:
 
     workers: int = 1
     started: Started | None = None
+    scanned: LayersScanned | None = None
     generation: int = 1
     done: int = 0
     seconds: list[float] = field(default_factory=list)  # of each candidate evaluated by this process
@@ -43,6 +45,8 @@ class SearchState:
         if isinstance(event, Started):
             self.started = event
             self.within = range_of(event.run)
+        elif isinstance(event, LayersScanned):
+            self.scanned = event
         elif isinstance(event, CandidateDone):
             self._hear_candidate(event)
         elif isinstance(event, GenerationDone):
@@ -83,6 +87,9 @@ class SearchState:
             return f"fine-tuning  epoch {done}/{total}", done, total
         if self.done == self.total and self.total:
             return "search done", self.done, self.total
+        if self.scanned is not None and not self.done:
+            done, total = self.scanned.done, self.scanned.of
+            return f"looking at each layer  {done}/{total}", done, total
         generations = self.started.generations if self.started is not None else 0
         what = f"generation {self.generation}/{generations}  candidate {self.done}/{self.total}"
         return what, self.done, self.total

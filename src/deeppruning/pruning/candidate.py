@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from torch import nn
 
@@ -16,6 +16,9 @@ from deeppruning.objectives import Objective, as_objective
 from deeppruning.pruning.task import Judgement, Task
 from deeppruning.refitting import Reference, refit_in_place
 from deeppruning.runs.records import Evaluation, Status, now
+
+Found = TypeVar("Found")
+FINAL_REFERENCE = "final reference"
 
 
 @dataclass(frozen=True)
@@ -30,20 +33,27 @@ class Context:
     device: str = "cpu"  # what latency is measured on
     plan: LatencyPlan | None = None  # where a latency is the objective or limited
     refits: bool = False  # candidates are refitted where the task has inputs for it
-    _references: dict[bool, Reference | None] = field(default_factory=dict, repr=False, compare=False)
+    _found: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # by this process
+
+    def once(self, name: str, find: Callable[[], Found]) -> Found:
+        """What is found under this name by the first call in this process; it does not travel."""
+        if name not in self._found:
+            self._found[name] = find()
+        return cast(Found, self._found[name])
 
     def reference(self, *, final: bool = False) -> Reference | None:
         """What the original answers to the inputs that networks are refitted on; each process has its own."""
         if not self.refits:
             return None
-        if final not in self._references:
+
+        def find() -> Reference | None:
             inputs = self.task.refit_inputs(final=final)
-            known = None if inputs is None else Reference.of(self.graph, inputs, device=self.device)
-            self._references[final] = known
-        return self._references[final]
+            return None if inputs is None else Reference.of(self.graph, inputs, device=self.device)
+
+        return self.once(FINAL_REFERENCE if final else "reference", find)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_references": {}}
+        return {**self.__dict__, "_found": {}}
 
 
 def refit_if_asked(context: Context, genome: Genome, thin: nn.Module, *, final: bool = False) -> None:

@@ -23,6 +23,14 @@ class Started:
 
 
 @dataclass(frozen=True)
+class LayersScanned:
+    """A guided search looks at each layer by itself before its first candidate; so many cuts are done."""
+
+    done: int
+    of: int
+
+
+@dataclass(frozen=True)
 class CandidateDone:
     """One candidate has its objectives, or none; `fresh` is false where that was known already."""
 
@@ -78,7 +86,14 @@ class TargetSettled:
 
 
 Event = (
-    Started | CandidateDone | GenerationDone | EpochDone | FinetuneDiverged | SolutionSaved | TargetSettled
+    Started
+    | LayersScanned
+    | CandidateDone
+    | GenerationDone
+    | EpochDone
+    | FinetuneDiverged
+    | SolutionSaved
+    | TargetSettled
 )
 Observer = Callable[[Event], None]
 

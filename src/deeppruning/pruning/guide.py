@@ -9,36 +9,30 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
-from deeppruning.errors import Diverged, InputError
-from deeppruning.evolution.balance import LEVELS
+from deeppruning.errors import InputError
 from deeppruning.evolution.space import Space
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.repair import multiple_for
 from deeppruning.importance import CRITERIA, Evidence
 from deeppruning.objectives import Counted, Objective
 from deeppruning.pruning.candidate import Context
-from deeppruning.pruning.drift import drift
+from deeppruning.pruning.scan import Look, Scanner, look_here, scan
 from deeppruning.pruning.task import Classification
-from deeppruning.refitting import Reference, refit_in_place
-from deeppruning.refitting.calls import Call, as_call, batch_size, onto, part_of
-from deeppruning.refitting.reference import FEWEST as NEEDED
 
 FIRST = ("span", "l1")  # orders that measured best after a refit; mixtures of depth and width use these
 NO_ORDER = ("random",)
 DIGITS = 6  # of a score: what is written down is what is used
-SCANNED = 3000  # inputs that the scans of all groups share
-FEWEST, MOST = 48, 256  # inputs of one scan; every second to refit on, the others to judge by
+
+Scores = dict[str, NDArray[np.float64]]  # of all genes, by each order
 
 
 @dataclass(frozen=True, eq=False)
 class Guide:
     """Scores of all genes by each order, and the groups that may go, the dispensable first."""
 
-    scores: dict[str, NDArray[np.float64]]
+    scores: Scores
     units: tuple[int, ...]
     losses: list[list[float]] = field(default_factory=list)  # of each group, see `scan`; none without inputs
 
@@ -53,7 +47,7 @@ class Guide:
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Guide:
         """Read back what `to_table` wrote."""
-        scores = {name: np.array(values, dtype=np.float64) for name, values in table["scores"].items()}
+        scores = read_scores(table)
         losses = [[math.inf if value is None else float(value) for value in row] for row in table["losses"]]
         return cls(scores, tuple(int(unit) for unit in table["units"]), losses)
 
@@ -78,8 +72,21 @@ class Guide:
         )
 
 
-def find_guide(context: Context) -> Guide:
-    """Ask every criterion that can tell from what the task has; look at each unit by itself."""
+def read_scores(table: Mapping[str, Any]) -> Scores:
+    """The orders of a guide that was written down, its scan being done or not."""
+    return {name: np.array(values, dtype=np.float64) for name, values in table["scores"].items()}
+
+
+def find_guide(context: Context, look: Look | None = None) -> Guide:
+    """Ask every criterion that can tell from what the task has; look at each group by itself.
+
+    Without a way to look at cuts they are looked at here.
+    """
+    return scanned_guide(context, find_orders(context), look or look_here(context))
+
+
+def find_orders(context: Context) -> Scores:
+    """Scores of all genes by every criterion that can tell from what the task has, the best ones first."""
     graph = context.graph
     task, inputs = context.task, context.task.refit_inputs()
     evidence = Evidence(
@@ -90,14 +97,23 @@ def find_guide(context: Context) -> Guide:
         inputs=inputs,
     )
     names = [*FIRST, *(name for name in CRITERIA if name not in (*FIRST, *NO_ORDER))]
-    scores = {}
+    scores: Scores = {}
     for name in names:
         try:
             found = np.asarray(CRITERIA[name].scores(evidence), dtype=np.float64)
         except InputError:  # it looks at something that this task does not have
             continue
         scores[name] = _rounded(found)
-    losses = scan(graph, inputs, scores[names[0]]) if inputs is not None else []
+    return scores
+
+
+def scanned_guide(context: Context, scores: Scores, look: Look) -> Guide:
+    """The guide of these orders, its units and losses by a scan where there are inputs for one."""
+    graph, losses = context.graph, []
+    if context.task.refit_inputs() is not None:
+        Scanner.in_(context)  # inputs that will not do are found out here, not in a worker
+        rows = scan(graph, next(iter(scores.values())), look)
+        losses = [_rounded(np.array(row)).tolist() for row in rows]
     return Guide(scores, order_units(graph, losses, scores["l1"]), losses)
 
 
@@ -115,57 +131,6 @@ def order_units(
     else:
         missed = [float(scores[list(groups[unit].genes)].sum()) for unit in units]
     return tuple(units[place] for place in np.argsort(missed, kind="stable"))
-
-
-def scan(graph: ChannelGraph, inputs: Any, scores: NDArray[np.float64]) -> list[list[float]]:
-    """For each prunable group by itself, what is lost at `LEVELS` of its filters, and at last without it.
-
-    The rest of the network is whole; all is refitted on a few inputs, and the outputs for others are held
-    against the original's. A group that cannot go is lost without measure.
-    """
-    groups = [group for group in graph.groups if group.prunable]
-    call = as_call(inputs)
-    wanted = min(max(SCANNED // len(groups), FEWEST), MOST)
-    few = part_of(call, slice(None, None, max(1, batch_size(call) // wanted)))
-    refitted = judged = few
-    if batch_size(few) >= 2 * NEEDED:  # else there are too few to keep some aside
-        refitted, judged = part_of(few, slice(0, None, 2)), part_of(few, slice(1, None, 2))
-    reference = Reference.of(graph, refitted[0] or refitted[1])
-    judge = _Judge(reference.model, onto(judged, reference.device))
-    found = []
-    for group in groups:
-        ranked = np.array(group.genes)[np.argsort(-scores[list(group.genes)], kind="stable")]
-        kept = [max(1, round(level * len(ranked))) for level in LEVELS]
-        row = [_loss(graph, reference, judge, ranked[count:]) for count in kept]
-        row.append(_loss(graph, reference, judge, ranked) if group.removable else math.inf)
-        found.append(_rounded(np.array(row)).tolist())
-    return found
-
-
-class _Judge:
-    """How far a network's outputs are from the original's on some inputs."""
-
-    def __init__(self, original: nn.Module, call: Call) -> None:
-        self._args, self._kwargs = call
-        with torch.no_grad():
-            self._wanted = original(*self._args, **self._kwargs)
-
-    def __call__(self, network: nn.Module) -> float:
-        with torch.no_grad():
-            found = network(*self._args, **self._kwargs)
-        try:
-            return drift(self._wanted, found).score
-        except Diverged:  # nothing works without what is gone
-            return math.inf
-
-
-def _loss(graph: ChannelGraph, reference: Reference, judge: _Judge, gone: NDArray[np.int64]) -> float:
-    genome = graph.full_genome()
-    genome[gone] = False
-    genome = graph.repair(genome)
-    thin = graph.prune(genome).eval()
-    refit_in_place(reference, graph, genome, thin)
-    return judge(thin)
 
 
 def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:

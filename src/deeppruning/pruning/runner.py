@@ -4,8 +4,12 @@ Resuming is the same loop: the strategy asks for the same genomes again and find
 the history.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +20,10 @@ from deeppruning.evolution.selection import Picks
 from deeppruning.genome import Genome, Population
 from deeppruning.limits import Limits
 from deeppruning.pruning.candidate import Context, evaluate_candidate, settle
-from deeppruning.pruning.events import CandidateDone, GenerationDone, Observer
+from deeppruning.pruning.events import CandidateDone, GenerationDone, LayersScanned, Observer
+from deeppruning.pruning.scan import loss_of
 from deeppruning.pruning.strategies import make_strategy
+from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Candidate, Evaluation, Status
 
@@ -33,10 +39,12 @@ def search(
     limits: Limits | None = None,
 ) -> Picks[Candidate]:
     """Run the strategy to its end and return knee, heavy and light."""
-    strategy = make_strategy(context, config, history, limits)
     original_flops = context.graph.flops(context.graph.full_genome())
     candidates: dict[int, Candidate] = {}
-    with backend.open(evaluate_candidate, context) as session:
+    session: Session[Any, Any] = backend.open(work, context, kind=type)
+    with session:
+        look = partial(look_by_workers, session, history, observer)
+        strategy = make_strategy(context, config, history, look, limits)
         while not strategy.done:
             generation, ids, genomes = strategy.generation, strategy.ids, strategy.ask()
             origins = [(origin.operator, origin.parents) for origin in strategy.origins]
@@ -53,6 +61,38 @@ def search(
             history.record_picks(generation, {role: pick.id for role, pick in picks.items()})
             observer(GenerationDone(generation, config.generations, dict(picks.items()), original_flops))
     return picks
+
+
+@dataclass(frozen=True, eq=False)
+class Glance:
+    """A cut that a scan looks at, as an item for workers; other genomes are candidates."""
+
+    genome: Genome
+
+
+def work(context: Context, item: Genome | Glance) -> Evaluation | float:
+    """What the workers of a search do."""
+    return loss_of(context, item.genome) if isinstance(item, Glance) else evaluate_candidate(context, item)
+
+
+def look_by_workers(
+    session: Session[Any, Any], history: History, observer: Observer, genomes: Sequence[Genome]
+) -> list[float]:
+    """What is lost by each cut of a scan; kept as it arrives, so that a scan that is stopped goes on."""
+    kept = history.get_fact(facts.SCAN)
+    known: dict[str, float | None] = {} if kept is None else kept["losses"]
+    places = [str(place) for place in range(len(genomes))]
+    glances = {place: Glance(genome) for place, genome in zip(places, genomes, strict=True)}
+    missing = [(place, glance) for place, glance in glances.items() if place not in known]
+    for outcome in session.map(missing) if missing else ():
+        if outcome.value is None:
+            raise RunError(f"a scan of the network's layers failed:\n{outcome.failure}"[-FAILURE_SHOWN:])
+        known[outcome.key] = outcome.value if math.isfinite(outcome.value) else None
+        figures: facts.ScanFigures = {"of": len(genomes), "losses": known}
+        history.set_fact(facts.SCAN, figures)
+        observer(LayersScanned(len(known), len(genomes)))
+    losses = [known[place] for place in places]
+    return [math.inf if loss is None else loss for loss in losses]
 
 
 class _Generation:

@@ -18,7 +18,8 @@ from deeppruning.limits import Limits
 from deeppruning.objectives import as_objective
 from deeppruning.pruning.aiming import limited
 from deeppruning.pruning.candidate import Context
-from deeppruning.pruning.guide import Guide, find_guide
+from deeppruning.pruning.guide import Guide, find_orders, read_scores, scanned_guide
+from deeppruning.pruning.scan import Look
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.system.threads import torch_threads
@@ -42,12 +43,13 @@ class AskAndTell(Protocol):
 
 
 def make_strategy(
-    context: Context, config: SearchConfig, history: History, limits: Limits | None = None
+    context: Context, config: SearchConfig, history: History, look: Look, limits: Limits | None = None
 ) -> AskAndTell:
     """The strategy for a network's genomes; what guides it is kept in the history, once found."""
     if config.strategy == "paper":
         return paper_strategy(context, config)
-    return guided_strategy(context, config, known_guide(context, config, history), limits or Limits())
+    guide = known_guide(context, config, history, look)
+    return guided_strategy(context, config, guide, limits or Limits())
 
 
 def paper_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
@@ -86,20 +88,24 @@ def guided_strategy(
     )
 
 
-def known_guide(context: Context, config: SearchConfig, history: History) -> Guide:
-    """The guide that a history keeps, or a new one, which it then keeps.
+def known_guide(context: Context, config: SearchConfig, history: History, look: Look) -> Guide:
+    """The guide that a history keeps, or a new one, which it then keeps: first its orders, then its scan.
 
     Another processor rounds otherwise: a run that goes on elsewhere must not change its mind about orders.
     """
     table = history.get_fact(facts.GUIDE)
-    if table is None:
-        with torch_threads(config.threads):
-            guide = find_guide(context)
-        history.set_fact(facts.GUIDE, guide.to_table())
-        return guide
     try:
-        return Guide.from_table(table)
+        if table is not None and table["losses"] is not None:
+            return Guide.from_table(table)
+        scores = None if table is None else read_scores(table)
     except DAMAGE as error:
         raise RunError(
             f"{history.path} holds no whole guide of the search ({error}); start a new run"
         ) from error
+    with torch_threads(config.threads):
+        if scores is None:
+            scores = find_orders(context)
+            history.set_fact(facts.GUIDE, {**Guide(scores, ()).to_table(), "losses": None})
+        guide = scanned_guide(context, scores, look)
+    history.set_fact(facts.GUIDE, guide.to_table())
+    return guide

@@ -47,7 +47,7 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
     data = collect_sections(Source(run, kept, snapshot), about)
     waiting = len(snapshot["candidates"]) - len(data["candidates"])
     data |= standing(run.path, data, waiting=waiting, facts=kept)
-    data["progress"] = progress(data, snapshot["epochs"])
+    data["progress"] = progress(data, snapshot["epochs"], kept.get(facts.SCAN.key))
     advice = recommend(kept)
     data["recommended"] = advice.role if advice else None
     data["verdict"] = advice.text if advice else verdict(data)

@@ -4,14 +4,20 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from deeppruning.runs.facts import ScanFigures
 
-def progress(data: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+
+def progress(
+    data: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]], scan: ScanFigures | None = None
+) -> dict[str, Any] | None:
     """{"what", "done", "of", "seconds_left"} of the stage a run is in; None where nothing goes on.
 
     The time is that of the stage alone: how long fine-tuning takes is not known before its first epoch.
     """
     if not data["alive"]:
         return None
+    if data["state"] == "empty" and scan is not None:
+        return _stage("cuts of single layers", len(scan["losses"]), scan["of"], None, 1)
     if data["state"] == "searching" and data["evaluations"]:
         seconds = [row["seconds"] for row in data["candidates"] if row["seconds"]]
         done, of = len(data["candidates"]), data["evaluations"]

@@ -51,6 +51,13 @@ class TargetFigures(TypedDict):
     note: str  # what it has of each limit or, where none is met, how near the nearest comes
 
 
+class ScanFigures(TypedDict):
+    """How far the scan before a guided search has come."""
+
+    of: int  # cuts
+    losses: dict[str, float | None]  # of those that were looked at, by their numbers; None: infinite
+
+
 class Int8Figures(TypedDict, total=False):
     """A network in int8 beside the same in floats, both as ONNX files; errors where they were measured."""
 
@@ -101,6 +108,12 @@ def _check_target(key: str, value: Any) -> None:
 
 def _check_numbers_only(key: str, value: Any) -> None:
     _check_numbers(key, _table(key, value), tuple(value))
+
+
+def _check_scan(key: str, value: Any) -> None:
+    losses = _table(key, _table(key, value).get("losses"))
+    _check_numbers(key, value, ("of",))
+    _check_numbers(key, losses, tuple(place for place, loss in losses.items() if loss is not None))
 
 
 def _check_layers(key: str, value: Any) -> None:
@@ -171,6 +184,7 @@ LAYERS = Fact[dict[str, list[int]]]("layers", _check_layers)  # the gene of each
 # Layer -> sets of genes without any one of which it is gone, with the branch it stands in.
 BRANCHES = Fact[dict[str, list[list[int]]]]("branches", _check_branches)
 GUIDE = Fact[dict[str, Any]]("guide", _check_table)  # orders of filters and units that the search follows
+SCAN = Fact[ScanFigures]("scan", _check_scan)
 FINISHED = Fact[bool]("finished")
 LATENCY_PLAN = Fact[dict[str, Any]]("latency_plan", _check_table)  # that the search goes by
 LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)  # seconds for one input, by role
@@ -184,7 +198,7 @@ _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
         OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE,
-        FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8, TEST_IMAGES, TARGET,
+        SCAN, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8, TEST_IMAGES, TARGET,
     )
 }  # fmt: skip
 

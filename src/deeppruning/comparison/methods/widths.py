@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from deeppruning.importance.budget import TOLERANCE, meet_flops
 from deeppruning.importance.orders import uniform_order
 from deeppruning.objectives import as_objective
 from deeppruning.pruning.guide import Guide
+from deeppruning.pruning.scan import loss_of
 from deeppruning.pruning.strategies import guided_strategy, known_guide
 from deeppruning.refitting.reference import FEWEST
 
@@ -49,7 +51,7 @@ class Field:
         """The orders of the filters are found anew for each method, unless its history has them."""
         judged = problem.by_refit()
         config = replace(problem.search, seed=problem.seed)
-        guide = known_guide(judged.context, config, judged.history)
+        guide = known_guide(judged.context, config, judged.history, partial(judged.map, loss_of))
         space = guide.space(
             problem.graph,
             objective=as_objective("flops"),

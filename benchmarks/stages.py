@@ -1,0 +1,163 @@
+"""Is more than one step worth it? Selection in two steps, and pruning in two stages, against one of each.
+
+    python benchmarks/stages.py --weights resnet20.th [--model resnet20] [--share 0.21] [--data-dir data]
+
+CIFAR-10, guided searches by inputs alone. All networks have at most the given share of the FLOPs and are
+trained by the default fine-tuning, the original being followed; errors are on all test images.
+
+- *one step*: the best by the score of the search, refitted.
+- *two steps*: of the best few by that score, the one that errs least on 1,000 other training images after
+  32 steps of distillation on 4,000 images; it starts anew from its refit.
+- *two stages*: a network halfway there (the square root of the share) is trained for one epoch, then searched
+  again; what comes of it has one epoch less, so that all have been through as many.
+
+Networks and errors are kept in --out: a second call goes on where the first was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from faster import Remembered, load_images
+from torch import Tensor, nn
+
+import deeppruning as dp
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.data.batches import normalize
+from deeppruning.data.images import ImageSet
+from deeppruning.data.sample import balanced_sample, split_balanced
+from deeppruning.models import create_model
+from deeppruning.pruning.front import Front, ThinNetwork
+from deeppruning.system.allocator import keep_freed_memory
+from deeppruning.training.evaluate import evaluate
+from deeppruning.training.loop import fit
+from deeppruning.training.weights import load_weights
+
+NEAR = 0.95  # of the share: what costs less is no rival of the best
+FEW = 8  # networks of the second step
+STEPS_ON = 4000  # images: 32 steps of 125
+JUDGED_ON = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """What all ways share: the original, the data, the options, and what is known already."""
+
+    teacher: nn.Module
+    train: ImageSet
+    test: ImageSet
+    inputs: Tensor
+    search: SearchConfig
+    epochs: int
+    known: dict[str, float]
+    keep: Callable[[], None]
+
+    def front(self, model: nn.Module) -> Front:
+        """The guided search from this network on."""
+        return dp.search(model, self.inputs, search=self.search, workers=1, progress=False)
+
+    def trained(self, model: nn.Module, epochs: int, images: ImageSet | None = None) -> nn.Module:
+        """A copy after some epochs of the default fine-tuning."""
+        thin = deepcopy(model)
+        options = FinetuneConfig(epochs=epochs, batch_size=125 if images else FinetuneConfig().batch_size)
+        data = images or self.train
+        fit(
+            thin,
+            data,
+            options,
+            teacher=self.teacher,
+            distill=options.distill,
+            temperature=options.temperature,
+        )
+        return thin
+
+    def note(self, name: str, find: Callable[[], float]) -> float:
+        """What is known under this name, or is found now."""
+        if name not in self.known:
+            self.known[name] = find()
+            self.keep()
+            print(f"{name}: {self.known[name]:.4f}", flush=True)
+        return self.known[name]
+
+
+def two_steps(bench: Bench, front: Front, flops: float) -> tuple[ThinNetwork, ThinNetwork]:
+    """The best by score, and the best of the best few after 32 steps."""
+    within = [one for one in front.candidates if one.cost is not None and NEAR * flops <= one.flops <= flops]
+    few = [ThinNetwork(one, front.context) for one in sorted(within, key=lambda one: one.known.judged)[:FEW]]
+    steps, judged = split_balanced(balanced_sample(bench.train, STEPS_ON + JUDGED_ON, 1), STEPS_ON)
+    errors = [
+        bench.note(
+            f"after 32 steps, number {place} by score",
+            lambda thin=thin: evaluate(bench.trained(thin.model, 1, steps), judged).error,
+        )
+        for place, thin in enumerate(few)
+    ]
+    return few[0], few[min(range(len(few)), key=errors.__getitem__)]
+
+
+def compare(bench: Bench, model: nn.Module, share: float) -> None:
+    """All three ways, one after the other."""
+    front = bench.front(model)
+    flops = share * front.original_flops
+    first, second = two_steps(bench, front, flops)
+    for name, thin in (("one step", first), ("two steps", second)):
+        bench.note(f"{name}, FLOPs", lambda thin=thin: thin.flops / front.original_flops)
+        bench.note(f"{name}, untrained", lambda thin=thin: evaluate(thin.model, bench.test).error)
+        bench.note(
+            f"{name}, {bench.epochs} epochs",
+            lambda thin=thin: evaluate(bench.trained(thin.model, bench.epochs), bench.test).error,
+        )
+    halfway = bench.trained(front.at(flops=share**0.5).model, 1)
+    bench.note("two stages, halfway", lambda: evaluate(halfway, bench.test).error)
+    again = bench.front(halfway)
+    last = again.at(flops=flops / again.original_flops)
+    bench.note("two stages, FLOPs", lambda: last.flops / front.original_flops)
+    bench.note("two stages, untrained", lambda: evaluate(last.model, bench.test).error)
+    bench.note(
+        f"two stages, 1 + {bench.epochs - 1} epochs",
+        lambda: evaluate(bench.trained(last.model, bench.epochs - 1), bench.test).error,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="resnet20")
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--data-dir")
+    parser.add_argument("--share", type=float, default=0.21)
+    parser.add_argument("--generations", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("stages.json"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    model = create_model(options.model, num_classes=10)
+    load_weights(model, options.weights)
+    model.eval()
+    train, test = load_images(options.weights, options.data_dir)
+    sample = balanced_sample(train, 1000, 0)
+    known = json.loads(options.out.read_text()) if options.out.exists() else {}
+    search = replace(SearchConfig(), generations=options.generations, low=0.8 * options.share)
+    bench = Bench(
+        Remembered(model),
+        train,
+        test,
+        normalize(sample.images, sample.normalization),
+        search,
+        options.epochs,
+        known,
+        lambda: Path(options.out).write_text(json.dumps(known, indent=1)) and None,
+    )
+    compare(bench, model, options.share)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The scan before a guided search: any workers find the same, and one that is stopped goes on."""
+
+import math
+
+import pytest
+
+from deeppruning.backends.inprocess import InProcessBackend
+from deeppruning.backends.pool.backend import PoolBackend
+from deeppruning.display.progress import scanned_line
+from deeppruning.display.state import SearchState
+from deeppruning.errors import RunError
+from deeppruning.pruning.candidate import Context
+from deeppruning.pruning.events import LayersScanned, ignore
+from deeppruning.pruning.guide import find_guide
+from deeppruning.pruning.runner import look_by_workers, work
+from deeppruning.pruning.scan import loss_of
+from deeppruning.pruning.setup import Setup
+from deeppruning.pruning.strategies import known_guide
+from deeppruning.runs import facts
+from deeppruning.runs.history import History
+from search_helpers import digits, quick_guided, tiny_net
+
+CUTS = 7  # two groups at three widths, one of which may go as well
+
+
+@pytest.fixture(scope="module")
+def context() -> Context:
+    train, test = digits()
+    return Setup(model=tiny_net(), train=train, test=test, search=quick_guided(), workers=1).job().context
+
+
+@pytest.mark.parametrize("backend", [InProcessBackend(), PoolBackend(workers=2)], ids=["here", "two workers"])
+def test_workers_find_what_this_process_finds(context, backend, tmp_path):
+    history, heard = History(tmp_path / "history.sqlite"), []
+    with backend, backend.open(work, context, kind=type) as session:
+        found = find_guide(context, lambda cuts: look_by_workers(session, history, heard.append, cuts))
+    assert found.losses == find_guide(context).losses
+    assert heard == [LayersScanned(done, CUTS) for done in range(1, CUTS + 1)]
+
+
+def test_a_scan_that_was_stopped_goes_on_with_the_orders_it_had(context, tmp_path):
+    history, asked = History(tmp_path / "history.sqlite"), []
+
+    def counted(context, item):
+        asked.append(item)
+        if len(asked) == 4:
+            raise OSError("the machine goes down")
+        return work(context, item)
+
+    def known():
+        session = InProcessBackend().open(counted, context, kind=type)
+        return known_guide(
+            context, quick_guided(), history, lambda cuts: look_by_workers(session, history, ignore, cuts)
+        )
+
+    with pytest.raises(RunError, match=r"(?s)a scan of the network's layers failed.*the machine goes down"):
+        known()
+    kept = history.get_fact(facts.GUIDE)
+    assert kept["losses"] is None and kept["scores"]["span"]
+    history.set_fact(facts.GUIDE, {**kept, "scores": {**kept["scores"], "l1": [1.0] * 14}})  # no longer found
+    guide = known()
+    assert guide.losses == find_guide(context).losses
+    assert guide.scores["l1"].tolist() == [1.0] * 14
+    # Three were known; one that fails costs the rest of its round, which here is none.
+    assert len(asked) == 4 + CUTS - 3
+    assert known().losses == guide.losses and len(asked) == 4 + CUTS - 3
+
+
+def test_a_loss_without_measure_is_kept(context, tmp_path):
+    history = History(tmp_path / "history.sqlite")
+    history.set_fact(facts.SCAN, {"of": 2, "losses": {"0": None}})
+    full = context.graph.full_genome()
+    session = InProcessBackend().open(work, context, kind=type)
+    assert look_by_workers(session, history, ignore, [full, full]) == [math.inf, loss_of(context, full)]
+
+
+def test_progress_tells_of_quarters():
+    lines = [scanned_line(LayersScanned(done, 10)) for done in range(1, 11)]
+    assert [place for place, line in enumerate(lines, 1) if line] == [3, 5, 8, 10]
+    assert lines[4] == "looking at each layer by itself: 5 of 10 cuts"
+    state = SearchState()
+    state.hear(LayersScanned(3, 10))
+    assert state.headline() == ("looking at each layer  3/10", 3, 10)
