@@ -180,6 +180,9 @@ def test_bad_input_is_refused_before_anything_is_opened(server, tmp_path):
     with pytest.raises(RunError, match="is not a folder"):
         ReportServer(tmp_path / "missing")
     assert "Example:" in CliRunner().invoke(watch, ["--help"]).output
+    found = CliRunner().invoke(watch, [str(tmp_path / "awaited"), "--port", str(port), "--no-open"])
+    assert isinstance(found.exception, InputError)  # and it has not waited for a run
+    assert found.output == ""
 
 
 def test_a_run_that_is_being_set_up_is_waited_for(tmp_path):

@@ -17,7 +17,6 @@ from deeppruning.display.progress import (
     is_troubled,
     saved_line,
     started_line,
-    target_line,
 )
 from deeppruning.display.scatter import scatter
 from deeppruning.pruning.events import (
@@ -27,7 +26,6 @@ from deeppruning.pruning.events import (
     FinetuneDiverged,
     SolutionSaved,
     Started,
-    TargetSettled,
 )
 from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS, TARGET
 
@@ -74,8 +72,6 @@ class LiveProgress(PlainProgress):
             self.say(saved_line(event))
         elif isinstance(event, FinetuneDiverged):
             self.say(diverged_line(event))
-        elif isinstance(event, TargetSettled):
-            self.say(target_line(event))
         elif isinstance(event, CandidateDone) and is_troubled(event):
             self.say(self._candidate_line(event))
 

@@ -100,7 +100,7 @@ class PlainProgress(SearchProgress):
         if isinstance(event, FinetuneDiverged):
             return diverged_line(event)
         if isinstance(event, TargetSettled):
-            return target_line(event)
+            return ""  # the table at the end says it
         return saved_line(event)
 
     def _candidate_line(self, event: CandidateDone) -> str:

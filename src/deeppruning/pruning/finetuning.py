@@ -18,10 +18,11 @@ from torch import Tensor
 
 from deeppruning.backends.base import Backend, Session
 from deeppruning.errors import DAMAGE, Diverged, RunError
-from deeppruning.genome import Genome, candidate_seed
+from deeppruning.genome import Genome
 from deeppruning.pruning.candidate import Context, refit_if_asked
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
 from deeppruning.pruning.states import read_state, write_state
+from deeppruning.pruning.task import answers_beside
 from deeppruning.roles import ORIGINAL, candidate_name
 from deeppruning.runs.facts import diverged_fact
 from deeppruning.runs.folder import RunFolder
@@ -48,6 +49,7 @@ class Round:
     seed: int
     start: bytes | None = None  # weights to begin with, as safetensors, where not those of the cut
     lr_factor: float = 1.0
+    answers: bytes | None = None  # of the teacher in this round, where another network has asked for them
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +60,7 @@ class RoundDone:
     state: bytes | None = None
     weights: bytes | None = None
     diverged: str = ""  # why nothing came of it
+    answers: bytes | None = None  # of the teacher, for other networks; only where they were not known
 
 
 def run_round(context: Context, item: Round) -> RoundDone:
@@ -80,22 +83,25 @@ def _run_round(context: Context, item: Round) -> RoundDone:
             thin.load_state_dict(load(item.start))
     with scratch_folder() as folder:
         checkpoint = folder / "checkpoint"
-        if item.state is not None:
-            checkpoint.write_bytes(item.state)
+        beside = answers_beside(checkpoint)
+        for path, content in ((checkpoint, item.state), (beside, item.answers)):
+            if content is not None:
+                path.write_bytes(content)
         if item.number:
             report = task.finetune(thin, round=item.number, seed=item.seed, checkpoint=checkpoint)
         state = checkpoint.read_bytes() if checkpoint.exists() else None
+        answers = beside.read_bytes() if item.answers is None and beside.exists() else None
     if report is not None and not math.isfinite(report.train_loss):
         raise Diverged(f"the loss of epoch {report.epoch} is {report.train_loss}")
     if not item.last:
-        return RoundDone(report, state)
+        return RoundDone(report, state, answers=answers)
     check_learnt(thin, "the network")
     tested = report.test_error if report is not None else None  # of these very weights: not measured twice
     tested = task.test_error(thin) if tested is None else tested
     if tested is not None and not math.isfinite(tested):
         raise Diverged(f"the test error is {tested}")
     facts = {"test_error": json.dumps(tested)}
-    return RoundDone(report, state, weights=tensor_bytes(thin.state_dict(), facts))
+    return RoundDone(report, state, weights=tensor_bytes(thin.state_dict(), facts), answers=answers)
 
 
 def kind_of_round(item: Round) -> str:
@@ -152,30 +158,41 @@ class Finetuning:
         order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
         broken: dict[int, RunError] = {}
         while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:
-            items = {id_: self._next(genomes[id_], id_, starts.get(id_)) for id_ in waiting}
-            for outcome in session.map(items.items()):
+            # Made as workers become free: what the first has heard of the teacher, the next need not ask.
+            items = ((id_, self._next(genomes[id_], id_, starts.get(id_))) for id_ in waiting)
+            for outcome in session.map(items):
                 id_ = outcome.key
                 if outcome.value is None:
                     broken[id_] = RunError(outcome.failure or "")
                 elif outcome.value.diverged:
                     self._start_again(id_, outcome.value.diverged, roles[id_])
                 else:
-                    self._keep(id_, items[id_].number, outcome.value, roles[id_])
+                    self._keep(id_, outcome.value, roles[id_])
         return {id_: broken.get(id_) or self._read(id_) for id_ in order}
 
     def _next(self, genome: Genome, id_: int, start: bytes | None) -> Round:
         done = self._rounds_done(id_)
         state = read_state(self._state(id_, done)) if done and self._state(id_, done).exists() else None
         rounds = self._rounds(id_)
+        number = min(done + 1, rounds)
         return Round(
             genome,
-            number=min(done + 1, rounds),
+            number=number,
             state=state,
-            last=min(done + 1, rounds) == rounds,
-            seed=candidate_seed(self.seed, genome),
+            last=number == rounds,
+            seed=self.seed,  # the same batches for all of them
             start=start,
             lr_factor=LR_FACTORS[len(self._divergences(id_))],
+            answers=self._answered(number),
         )
+
+    def _answered(self, number: int) -> bytes | None:
+        """What the teacher has answered in this round; should that be damaged, it is asked again."""
+        try:
+            return read_state(self._answers(number)) if self._answers(number).exists() else None
+        except RunError:
+            self._answers(number).unlink(missing_ok=True)
+            return None
 
     def _start_again(self, id_: int, reason: str, roles: tuple[str, ...]) -> None:
         """Keep why an attempt came to nothing, which ends it; a kill before that repeats its last round."""
@@ -208,8 +225,11 @@ class Finetuning:
         """What the run's history calls this training."""
         return f"{_name(id_)}{self.variant and '/'}{self.variant}"
 
-    def _keep(self, id_: int, number: int, done: RoundDone, roles: tuple[str, ...]) -> None:
+    def _keep(self, id_: int, done: RoundDone, roles: tuple[str, ...]) -> None:
         """Epoch first, state second: a kill in between repeats the round and records the same epoch."""
+        number = min(self._rounds_done(id_) + 1, self._rounds(id_))
+        if done.answers is not None and not self._answers(number).exists():
+            write_state(self._answers(number), done.answers)
         if done.report is not None:
             report = done.report
             self.run.history.record_epoch(
@@ -251,6 +271,9 @@ class Finetuning:
 
     def _state(self, id_: int, number: int) -> Path:
         return self._folder / f"{self._attempt(id_)}.round-{number}"
+
+    def _answers(self, number: int) -> Path:
+        return self._folder / f"teacher.round-{number}"
 
     def _attempt(self, id_: int) -> str:
         """How files of the attempt under way begin: the state of one that diverged is never gone on with."""

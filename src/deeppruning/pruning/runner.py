@@ -86,7 +86,8 @@ def look_by_workers(
     missing = [(place, glance) for place, glance in glances.items() if place not in known]
     for outcome in session.map(missing) if missing else ():
         if outcome.value is None:
-            raise RunError(f"a scan of the network's layers failed:\n{outcome.failure}"[-FAILURE_SHOWN:])
+            reason = (outcome.failure or "its worker gave no reason")[-FAILURE_SHOWN:]
+            raise RunError(f"a scan of the network's layers failed:\n{reason}")
         known[outcome.key] = outcome.value if math.isfinite(outcome.value) else None
         figures: facts.ScanFigures = {"of": len(genomes), "losses": known}
         history.set_fact(facts.SCAN, figures)

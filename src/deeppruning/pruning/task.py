@@ -30,6 +30,7 @@ from deeppruning.training.evaluate import evaluate, outputs_on
 from deeppruning.training.loop import fit
 from deeppruning.training.losses import distillation_loss
 from deeppruning.training.reports import EpochReport
+from deeppruning.training.teaching import Teaching
 from deeppruning.training.tensors import hash_tensors
 
 REFITTED_ON = 500  # images at most; more of them make a refit slower and hardly better
@@ -206,11 +207,17 @@ class Classification(Task):
         return 0 if self.tuning is None else self.tuning.epochs
 
     def finetune(self, model: nn.Module, *, round: int, seed: int, checkpoint: Path) -> EpochReport | None:
-        """SGD on the whole training set, with distillation or from re-drawn weights if asked for."""
+        """SGD on the whole training set, with distillation or from re-drawn weights if asked for.
+
+        What the teacher answers in this round is read from a file beside the checkpoint, or written there.
+        """
         assert self.train is not None
         assert self.tuning is not None
         if self.tuning.from_scratch:
             redraw_weights(model, seed)
+        teaching = None
+        if self.teacher is not None and self.tuning.distill > 0:
+            teaching = Teaching(self.teacher, answers_beside(checkpoint))
         reports = fit(
             model,
             self.train,
@@ -218,11 +225,13 @@ class Classification(Task):
             test=self.test,
             device=self.device,
             checkpoint=checkpoint,
-            teacher=self.teacher if self.tuning.distill > 0 else None,
+            teacher=teaching,
             distill=self.tuning.distill,
             temperature=self.tuning.temperature,
             stop_after=1,
         )
+        if teaching is not None:
+            teaching.write()
         return reports[-1]
 
     def slower(self, factor: float) -> "Classification":
@@ -249,6 +258,11 @@ class Classification(Task):
         """The same task without what only fine-tuning needs, so that workers are sent the sample alone."""
         teacher = self.teacher if self.refits else None
         return replace(self, train=None, test=None, validation=None, teacher=teacher)
+
+
+def answers_beside(checkpoint: Path) -> Path:
+    """Where what a teacher answers in a round of training is found by the next network, and left for it."""
+    return checkpoint.with_name("answers")
 
 
 def redraw_weights(model: nn.Module, seed: int) -> None:

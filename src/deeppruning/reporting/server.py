@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import sys
 import threading
+from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,6 +29,23 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 EVERYWHERE = ("0.0.0.0", "::", "")
 
 
+def check_address(host: str, port: int) -> None:
+    """Refuse an address that nothing can be served at, before anyone waits for what is to be served."""
+    with _address_errors(host, port):
+        ThreadingHTTPServer((host, port), BaseHTTPRequestHandler).server_close()
+
+
+@contextlib.contextmanager
+def _address_errors(host: str, port: int) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"cannot serve at {host}:{port} ({reason}); choose another --port (0 takes a free one) or --host"
+        ) from error
+
+
 class ReportServer(ThreadingHTTPServer):
     """A server of one run; `address` is what to open, `serve_forever` serves until it is shut down."""
 
@@ -38,14 +56,8 @@ class ReportServer(ThreadingHTTPServer):
     def __init__(self, run_dir: Path | str, host: str = "127.0.0.1", port: int = 0) -> None:
         collect(run_dir)  # a folder that is no run is refused before anything is opened
         self.run_dir = run_dir
-        try:
+        with _address_errors(host, port):
             super().__init__((host, port), _Handler)
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(
-                f"cannot serve at {host}:{port} ({reason}); "
-                "choose another --port (0 takes a free one) or --host"
-            ) from error
         self.host = host
         # One thread a connection, but no more than this: a thousand at once would starve each other.
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)

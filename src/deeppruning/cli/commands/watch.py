@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from deeppruning.reporting.server import LOOPBACK, ReportServer
+from deeppruning.reporting.server import LOOPBACK, ReportServer, check_address
 from deeppruning.reporting.waiting import wait_for_run
 
 
@@ -29,6 +29,7 @@ def watch(run: Path, port: int, host: str, open_page: bool) -> None:
       deeppruning watch runs/r56
       deeppruning watch runs/r56 --port 8000 --no-open
     """
+    check_address(host, port)
     try:
         wait_for_run(run, click.echo)
     except KeyboardInterrupt:
