@@ -1,6 +1,6 @@
 """Do widths in multiples cost accuracy at the same latency? Searches with multiples of 1, 4 and 8, measured.
 
-    python benchmarks/rounding.py --weights resnet20.th [--model resnet20] [--data-dir data]
+    python benchmarks/rounding.py --weights resnet20.th [--model resnet20] [--data-dir data] [--multiples 1 8]
 
 For each objective (FLOPs, and latency planned for onnxruntime with one input) and each multiple the same
 guided search by inputs alone, then some of its front, refitted: the error on test images, and the latency
@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--data-dir")
     parser.add_argument("--multiples", type=int, nargs="+", default=[1, 4, 8])
+    parser.add_argument("--objectives", nargs="+", default=["flops", "latency"])
     parser.add_argument("--generations", type=int, default=5)
     parser.add_argument("--test-images", type=int, default=4000)
     parser.add_argument("--out", type=Path, default=Path("rounding.json"))
@@ -82,7 +83,7 @@ def main() -> None:
     sample, test = balanced_sample(train, 1000, 0), balanced_sample(test, options.test_images, 0)
     inputs = normalize(sample.images, sample.normalization)
     kept = json.loads(options.out.read_text()) if options.out.exists() else {}
-    for objective in ("flops", "latency"):
+    for objective in options.objectives:
         for multiple in options.multiples:
             name = f"{objective}, multiples of {multiple}"
             if name not in kept:

@@ -27,7 +27,7 @@ from deeppruning.pruning.evaluations import EVALUATIONS
 from deeppruning.pruning.events import Observer, Started, ignore
 from deeppruning.pruning.front import Front
 from deeppruning.pruning.gathering import gather_inputs
-from deeppruning.pruning.job import check_same_network, execute, hash_network
+from deeppruning.pruning.job import Job, check_same_network, execute, hash_network
 from deeppruning.pruning.planning import planned
 from deeppruning.pruning.result import Result
 from deeppruning.pruning.runner import search as run_search
@@ -99,32 +99,41 @@ def prune(
     )
     job = aimed(planned(setup.job()))
     setup.check_patterns(job.context.graph)
-    if setup.sample_note:
-        warnings.warn(setup.sample_note, stacklevel=3)
-    if tables is None and setup.search.idle():  # the command line says so itself
-        warnings.warn(
-            f"no effect with strategy {setup.search.strategy} and evaluation {setup.search.evaluation}: "
-            f"{', '.join(setup.search.idle())}; SearchConfig.paper(...) is the search that has them",
-            stacklevel=3,
-        )
-    timeout = setup.candidate_timeout
-    config = {
-        "search": job.search.to_table(),
-        "finetune": setup.tuning.to_table(),
-        **({"target": limits.to_table()} if limits else {}),
-        "run": {
-            "workers": setup.worker_count,
-            "device": device,
-            **({} if timeout is None else {"candidate_timeout": timeout}),
-        },
-        **{name: dict(table) for name, table in (tables or {}).items()},
-    }
-    config["model"] = {**config.get("model", {}), "fingerprint": hash_network(model)}
+    _warn_of(setup, idle=tables is None)  # of idle options the command line says so itself
+    config = _config(job, setup, device, tables or {})
     with job.backend, RunFolder.create(run_dir, config) as run, watched(job, progress) as shown:
         result = execute(shown, run)
     if report:
         write_report_or_warn(run_dir)
     return replace(result, plot=candidates_svg)
+
+
+def _warn_of(setup: Setup, *, idle: bool) -> None:
+    """Tell a caller of `prune` what is not as it may seem."""
+    if setup.sample_note:
+        warnings.warn(setup.sample_note, stacklevel=4)
+    if idle and setup.search.idle():
+        warnings.warn(
+            f"no effect with strategy {setup.search.strategy} and evaluation {setup.search.evaluation}: "
+            f"{', '.join(setup.search.idle())}; SearchConfig.paper(...) is the search that has them",
+            stacklevel=4,
+        )
+
+
+def _config(
+    job: Job, setup: Setup, device: str, tables: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The tables of the run's config.toml."""
+    timeout = {} if setup.candidate_timeout is None else {"candidate_timeout": setup.candidate_timeout}
+    config: dict[str, dict[str, Any]] = {
+        "search": job.search.to_table(),
+        "finetune": setup.tuning.to_table(),
+        **({"target": job.target.to_table()} if job.target else {}),
+        "run": {"workers": setup.worker_count, "device": device, **timeout},
+        **{name: dict(table) for name, table in tables.items()},
+    }
+    config["model"] = {**config.get("model", {}), "fingerprint": hash_network(job.model)}
+    return config
 
 
 @refuse_unknown_parameters

@@ -1,7 +1,7 @@
 """Whether the thin networks of a run are really faster: all of them measured in turns, side by side."""
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,18 +62,8 @@ def bench_run(
     `spec` and `trust_run` as in `read_network`. With `int8` all are quantised, too, by images of the
     `source`; without, int8 files that were exported into the run are measured beside the rest.
     """
-    batches = tuple(batches)
-    if not batches or min(batches) < 1 or threads < 1 or (rounds is not None and rounds < 1):
-        raise InputError(
-            f"batches, rounds and threads must be at least 1, got {batches}, {rounds} and {threads}"
-        )
-    place = choose_device(device)
-    if int8 and place.type != "cpu":
-        raise InputError(f"int8 is measured in onnxruntime on the processor, got {device}; leave out one")
-    if int8:
-        require("onnxruntime")
-    if not int8 and source is not None:
-        raise InputError("calibration and test images are for int8 only; ask for it, or leave them out")
+    batches, place = tuple(batches), choose_device(device)
+    _check_options(batches, rounds, threads, place, int8=int8, source=source)
     with RunFolder.open(run_dir, read_only=True) as run:
         roles = (*ROLES, TARGET) if run.solution(TARGET).is_file() else ROLES
     names = (ORIGINAL, *(role for role in roles if not failure_of(run_dir, role)))
@@ -117,6 +107,27 @@ def bench_run(
         noisy=is_noisy(found),
         int8=beside,
     )
+
+
+def _check_options(
+    batches: Sequence[int],
+    rounds: int | None,
+    threads: int,
+    place: torch.device,
+    *,
+    int8: bool,
+    source: MaterialSource | None,
+) -> None:
+    if not batches or min(batches) < 1 or threads < 1 or (rounds is not None and rounds < 1):
+        raise InputError(
+            f"batches, rounds and threads must be at least 1, got {batches}, {rounds} and {threads}"
+        )
+    if int8 and place.type != "cpu":
+        raise InputError(f"int8 is measured in onnxruntime on the processor, got {place}; leave out one")
+    if int8:
+        require("onnxruntime")
+    elif source is not None:
+        raise InputError("calibration and test images are for int8 only; ask for it, or leave them out")
 
 
 def keep_figures(run_dir: str | Path, figures: BenchFigures) -> str:
