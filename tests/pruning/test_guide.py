@@ -160,12 +160,12 @@ def test_what_is_written_down_is_what_is_used(tmp_path):
 
 
 def test_the_space_is_priced_by_the_objective_or_by_flops():
-    graph = ChannelGraph(tiny_net(), EXAMPLE, depth=True)
+    graph = ChannelGraph(tiny_net(), EXAMPLE, depth=True, round_to=2)
     guide = Guide({"l1": np.ones(graph.num_genes)}, (1,))
     half = np.arange(graph.num_genes) % 2 == 0
     wanted = {"flops": graph.flops, "params": graph.params, lambda network: 1.0: graph.flops}
     for objective, figure in wanted.items():
-        space = guide.space(graph, objective=as_objective(objective), round_to=2)
+        space = guide.space(graph, objective=as_objective(objective))
         assert space.price(half[None]).tolist() == [figure(half)]
         assert (set(space.multiples.tolist()), space.units) == ({2}, (1,))
         assert space.sizes.tolist() == [len(group.genes) for group in graph.groups if group.prunable]

@@ -2,25 +2,29 @@
 
 import math
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from deeppruning.backends.inprocess import InProcessBackend
 from deeppruning.backends.pool.backend import PoolBackend
 from deeppruning.display.progress import scanned_line
 from deeppruning.display.state import SearchState
 from deeppruning.errors import RunError
+from deeppruning.graph import ChannelGraph
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import LayersScanned, ignore
 from deeppruning.pruning.guide import find_guide
 from deeppruning.pruning.runner import look_by_workers, work
-from deeppruning.pruning.scan import loss_of
+from deeppruning.pruning.scan import loss_of, scan
 from deeppruning.pruning.setup import Setup
 from deeppruning.pruning.strategies import known_guide
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
-from search_helpers import digits, quick_guided, tiny_net
+from search_helpers import EXAMPLE, digits, quick_guided, tiny_net
 
-CUTS = 7  # two groups at three widths, one of which may go as well
+CUTS = 5  # six filters at three widths; eight, which are kept in fours, at one, and gone
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +47,7 @@ def test_a_scan_that_was_stopped_goes_on_with_the_orders_it_had(context, tmp_pat
 
     def counted(context, item):
         asked.append(item)
-        if len(asked) == 4:
+        if len(asked) == 3:
             raise OSError("the machine goes down")
         return work(context, item)
 
@@ -61,9 +65,8 @@ def test_a_scan_that_was_stopped_goes_on_with_the_orders_it_had(context, tmp_pat
     guide = known()
     assert guide.losses == find_guide(context).losses
     assert guide.scores["l1"].tolist() == [1.0] * 14
-    # Three were known; one that fails costs the rest of its round, which here is none.
-    assert len(asked) == 4 + CUTS - 3
-    assert known().losses == guide.losses and len(asked) == 4 + CUTS - 3
+    assert len(asked) == 3 + CUTS - 2  # two were known
+    assert known().losses == guide.losses and len(asked) == 3 + CUTS - 2
 
 
 def test_a_loss_without_measure_is_kept(context, tmp_path):
@@ -71,7 +74,40 @@ def test_a_loss_without_measure_is_kept(context, tmp_path):
     history.set_fact(facts.SCAN, {"of": 2, "losses": {"0": None}})
     full = context.graph.full_genome()
     session = InProcessBackend().open(work, context, kind=type)
+    other = History(tmp_path / "other.sqlite")
+    other.set_fact(facts.SCAN, {"of": 9, "losses": {"0": None}})  # of a version with other cuts
+    assert look_by_workers(session, other, ignore, [full]) == [loss_of(context, full)]
     assert look_by_workers(session, history, ignore, [full, full]) == [math.inf, loss_of(context, full)]
+
+
+def test_widths_that_are_looked_at_are_those_that_a_group_may_have():
+    torch.manual_seed(0)
+    layers = [
+        nn.Conv2d(1, 12, 3),
+        nn.Conv2d(12, 40, 3),
+        nn.Conv2d(40, 64, 1),
+        nn.Conv2d(64, 64, 1, groups=16),
+    ]
+    graph = ChannelGraph(nn.Sequential(*layers, nn.Conv2d(64, 2, 1)), EXAMPLE, round_to=None)
+    looked = []
+
+    def look(genomes):
+        looked.extend(genomes)
+        return [0.5] * len(genomes)
+
+    scores = np.arange(float(graph.num_genes))
+    scan(graph, scores, look)
+    kept = {layer: [] for layer in "012"}
+    for genome in looked:
+        for group in graph.groups:
+            if group.prunable and not genome[list(group.genes)].all():
+                genes = np.array(group.genes)
+                count = int(genome[genes].sum())
+                kept[group.layers[0]].append(count)
+                assert genome[genes[-count:]].all()  # by their rank, none brought back for its place
+    assert kept == {"0": [8, 4], "1": [32, 16, 8], "2": [12, 8, 4]}  # the last of four filters each
+    multiples = {group.layers[0]: group.multiple for group in graph.groups if group.prunable}
+    assert multiples == {"0": 4, "1": 8, "2": 2}
 
 
 def test_progress_tells_of_quarters():

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 import deeppruning as dp
+from deeppruning.pruning import task
 from deeppruning.pruning.result import Result
-from deeppruning.runs import RunFolder
-from deeppruning.training import teaching
 from deeppruning.training.teaching import Teaching
 from search_helpers import digits, outcome, quick_finetune, quick_search, tiny_net
 
@@ -36,6 +35,11 @@ class Counted(nn.Module):
         return out
 
 
+def asked() -> list[int]:
+    """How often the teacher was asked about each batch of a training; the graph has its own examples."""
+    return [count for seen, count in Counted.seen.items() if len(seen) == 50 * 64 * 4]
+
+
 def run(path: Path) -> Result:
     train, _ = digits()
     return dp.prune(
@@ -54,36 +58,51 @@ def test_the_teacher_is_asked_once_and_the_networks_are_those_of_a_teacher_asked
 ):
     Counted.seen.clear()
     result = run(tmp_path / "once")
-    asked = [count for seen, count in Counted.seen.items() if len(seen) == 50 * 64 * 4]
     networks = len({result.knee.id, result.heavy.id, result.light.id})
     assert networks > 1
-    assert asked == [1] * EPOCHS * BATCHES
-    kept = sorted(path.name for path in (tmp_path / "once/finetune").glob("teacher*"))
-    assert kept == ["teacher.round-1", "teacher.round-2"]
-    monkeypatch.setattr(teaching, "MOST_BYTES", 50)
+    assert asked() == [1] * EPOCHS * BATCHES
+    assert not list((tmp_path / "once/finetune").glob("teacher*"))  # nobody is left to be told
+    monkeypatch.setattr(task, "MOST_BYTES", 50)
     Counted.seen.clear()
     run(tmp_path / "each")
-    asked = [count for seen, count in Counted.seen.items() if len(seen) == 50 * 64 * 4]
-    assert asked == [networks] * EPOCHS * BATCHES
-    assert not list((tmp_path / "each/finetune").glob("teacher*"))
+    assert asked() == [networks] * EPOCHS * BATCHES
     assert outcome(tmp_path / "once") == outcome(tmp_path / "each")
 
 
-def test_answers_that_were_damaged_are_asked_for_again(tmp_path):
-    run(tmp_path / "run")
-    before = outcome(tmp_path / "run")
-    folder = tmp_path / "run/finetune"
-    for path in folder.glob("candidate-*"):
-        path.unlink()
-    answers = folder / "teacher.round-2"
+@pytest.mark.parametrize("damage", [b"", b"nonsense", None])
+def test_answers_are_kept_for_candidates_trained_later_and_asked_for_again_if_damaged(tmp_path, damage):
+    ids = [one.id for one in run(tmp_path / "run").candidates[1:3]]
+    options = quick_finetune(epochs=1, distill=0.9)
+    train = digits()[0]
+
+    def tune(id_):
+        return dp.finetune(tmp_path / "run", id_, Counted(), train, options=options, report=False).model
+
+    tune(ids[0])
+    (answers,) = (tmp_path / "run/finetune").glob("*/teacher.round-1")
     whole = answers.read_bytes()
-    answers.write_bytes(whole[:-3] + b"bad")
-    with RunFolder.open(tmp_path / "run") as opened:
-        for id_ in {pick for picks in opened.history.picks().values() for pick in picks.values()}:
-            opened.history.forget_epochs(f"candidate-{id_}")
-    dp.resume(tmp_path / "run", Counted(), digits()[0], workers=1)
+    if damage is not None:
+        answers.write_bytes(damage or whole[:-3] + b"bad")
+    Counted.seen.clear()
+    tune(ids[1])
+    assert len(asked()) == (0 if damage is None else BATCHES)
     assert answers.read_bytes() == whole
-    assert outcome(tmp_path / "run") == before
+
+
+def test_what_was_answered_to_other_images_is_not_told(tmp_path):
+    torch.manual_seed(0)
+    teacher, images = nn.Linear(4, 3), torch.randn(12, 4)
+    first = Teaching(teacher, tmp_path / "answers")
+    for part in images.split(4):
+        first(part)
+    first.write()
+    whole = (tmp_path / "answers").read_bytes()
+    for others in (torch.cat([images[:4], images[8:], images[4:8]]), torch.cat([images, images])):
+        again = Teaching(teacher, tmp_path / "answers")
+        for part in others.split(4):
+            assert torch.equal(again(part), teacher(part))
+        again.write()
+        assert (tmp_path / "answers").read_bytes() == whole
 
 
 def test_what_is_known_is_repeated_in_order(tmp_path):

@@ -237,6 +237,7 @@ class _Step:
         seed = task.tuning.seed + self.seed
         tuning = Finetuning(self.run_folder, self.context, self.rivalry.observer, seed, variant)
         tuned = tuning.train(_Rounds(self.workers), genomes, roles, starts)
+        tuning.forget_answers()
         for place, one in tuned.items():
             if isinstance(one, RunError):
                 raise RunError(f"fine-tuning of {', '.join(roles[place])} failed:\n{one}")

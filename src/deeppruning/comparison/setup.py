@@ -31,6 +31,7 @@ from deeppruning.runs.records import Evaluation
 from deeppruning.system.commands import command
 
 FLOPS = OBJECTIVES["flops"]
+EVERY_WIDTH = 1  # what a comparison rounds widths to, unless it is told otherwise
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +58,8 @@ class Match:
         if self.search.objective != FLOPS.name:
             return ""
         if self.search.strategy == "guided":
-            return "guided" if self.search.evaluation == REFIT else ""
+            alike = self.search.evaluation == REFIT and self.search.multiples == EVERY_WIDTH
+            return "guided" if alike else ""
         judged_alike = not EVALUATIONS.find(self.search.evaluation).refits
         return f"es-{self.search.selection}" if judged_alike else ""
 
@@ -106,7 +108,7 @@ def make_rivalry(
         raise InputError("methods are compared by their error on test data: give test data")
     chosen = choose_methods(methods)
     if setup.search.round_to is None:  # only with every width can all methods meet the same FLOPs
-        setup = replace(setup, search=replace(setup.search, round_to=1))
+        setup.search = replace(setup.search, round_to=EVERY_WIDTH)
     job = setup.job()
     task = job.task
     assert isinstance(task, Classification)

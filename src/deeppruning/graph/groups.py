@@ -5,11 +5,14 @@ one of second layers (tied by the sums they feed); for a DenseNet one of 1x1 bot
 3x3 layers. Any other network is described by the same three cases.
 """
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from deeppruning.graph.plan import Plan
+from deeppruning.graph.repair import multiple_for
 
 PLAIN, FIRST, SECOND, BOTTLENECK = "plain", "first", "second", "bottleneck"
 
@@ -23,6 +26,7 @@ class Group:
     string: str
     filters: int  # filters of all its layers that these genes decide, or that are frozen
     reasons: tuple[str, ...] = ()
+    multiple: int = 1  # of its genes that stay, so that every layer keeps the multiple of filters it should
     branch: tuple[str, ...] = ()  # submodules that disappear when all its filters go; none: some must stay
 
     @property
@@ -53,6 +57,7 @@ def make_groups(plan: Plan) -> list[Group]:
             tuple(genes),
             strings[layers],
             sum(sum(members[gene].values()) for gene in genes),
+            multiple=_multiple(plan, members[genes[0]]),
             branch=branches.get(frozenset(genes), ()),
         )
         for layers, genes in by_layers.items()
@@ -62,6 +67,13 @@ def make_groups(plan: Plan) -> list[Group]:
         if frozen:
             groups.append(Group((layer.name,), (), "", frozen, layer.reasons))
     return groups
+
+
+def _multiple(plan: Plan, filters: Mapping[str, int]) -> int:
+    """How many genes make a multiple of filters in every layer; one decides about so many of each."""
+    widths = {layer.name: len(layer.genes) for layer in plan.layers}
+    wanted = {name: multiple_for(widths[name], plan.round_to) for name in filters}
+    return math.lcm(*(wanted[name] // math.gcd(wanted[name], each) for name, each in filters.items()))
 
 
 def _strings(plan: Plan, sets: list[tuple[str, ...]]) -> dict[tuple[str, ...], str]:

@@ -34,6 +34,7 @@ from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import read_tensors, tensor_bytes
 
 FOLDER = "finetune"
+_TEACHER = "teacher.round-"
 ORIGINAL_ID = -1  # the number of the original network among the candidates
 LR_FACTORS = (1.0, 0.1, 0.01)  # of the learning rate, attempt by attempt
 
@@ -189,10 +190,16 @@ class Finetuning:
     def _answered(self, number: int) -> bytes | None:
         """What the teacher has answered in this round; should that be damaged, it is asked again."""
         try:
-            return read_state(self._answers(number)) if self._answers(number).exists() else None
+            path = self._answers(number)
+            return read_state(path, marked=True) if path.exists() else None
         except RunError:
             self._answers(number).unlink(missing_ok=True)
             return None
+
+    def forget_answers(self) -> None:
+        """Remove what the teacher has answered, where no further network will be told."""
+        for path in self._folder.glob(f"{_TEACHER}*"):
+            path.unlink(missing_ok=True)
 
     def _start_again(self, id_: int, reason: str, roles: tuple[str, ...]) -> None:
         """Keep why an attempt came to nothing, which ends it; a kill before that repeats its last round."""
@@ -273,7 +280,7 @@ class Finetuning:
         return self._folder / f"{self._attempt(id_)}.round-{number}"
 
     def _answers(self, number: int) -> Path:
-        return self._folder / f"teacher.round-{number}"
+        return self._folder / f"{_TEACHER}{number}"
 
     def _attempt(self, id_: int) -> str:
         """How files of the attempt under way begin: the state of one that diverged is never gone on with."""

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from deeppruning.errors import InputError
 from deeppruning.evolution.space import Space
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.repair import multiple_for
 from deeppruning.importance import CRITERIA, Evidence
 from deeppruning.objectives import Counted, Objective
 from deeppruning.pruning.candidate import Context
@@ -51,23 +50,21 @@ class Guide:
         losses = [[math.inf if value is None else float(value) for value in row] for row in table["losses"]]
         return cls(scores, tuple(int(unit) for unit in table["units"]), losses)
 
-    def space(
-        self, graph: ChannelGraph, *, objective: Objective, round_to: int | None, least: int = 1
-    ) -> Space:
+    def space(self, graph: ChannelGraph, *, objective: Objective, least: int = 1) -> Space:
         """The widths and orders of a network as the strategy varies them.
 
         An objective that needs the thin network itself is steered by the FLOPs.
         """
         price = partial(objective.count, graph) if isinstance(objective, Counted) else graph.flops
-        groups = [group.genes for group in graph.groups if group.prunable]
+        groups = [group for group in graph.groups if group.prunable]
         return Space(
             graph.num_genes,
-            groups,
+            [group.genes for group in groups],
             scores=self.scores,
             price=price,
             repair=graph.repair,
             units=self.units,
-            multiple=[multiple_for(len(genes), round_to) for genes in groups],
+            multiple=[group.multiple for group in groups],
             least=least,
         )
 

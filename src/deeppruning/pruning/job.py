@@ -242,7 +242,10 @@ def _finetune(job: Job, run: RunFolder, picks: Mapping[str, Candidate]) -> dict[
     roles: dict[int, tuple[str, ...]] = {ORIGINAL_ID: (ORIGINAL,)}
     for role, pick in picks.items():
         roles[pick.id] = (*roles.get(pick.id, ()), role)
-    return finetuning_of(job, run).finish(job.backend, genomes, roles)
+    tuning = finetuning_of(job, run)
+    found = tuning.finish(job.backend, genomes, roles)
+    tuning.forget_answers()
+    return found
 
 
 def _keep_original(run: RunFolder, tuned: Finished) -> Original:

@@ -80,7 +80,8 @@ def look_by_workers(
 ) -> list[float]:
     """What is lost by each cut of a scan; kept as it arrives, so that a scan that is stopped goes on."""
     kept = history.get_fact(facts.SCAN)
-    known: dict[str, float | None] = {} if kept is None else kept["losses"]
+    # One that a version with other cuts has begun is of no use.
+    known: dict[str, float | None] = {} if kept is None or kept["of"] != len(genomes) else kept["losses"]
     places = [str(place) for place in range(len(genomes))]
     glances = {place: Glance(genome) for place, genome in zip(places, genomes, strict=True)}
     missing = [(place, glance) for place, glance in glances.items() if place not in known]

@@ -7,7 +7,7 @@ asks for a scan hands in the way to do that.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from deeppruning.errors import Diverged
 from deeppruning.evolution.balance import LEVELS
 from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.groups import Group
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.drift import drift
 from deeppruning.refitting import Reference, refit_in_place
@@ -36,23 +37,50 @@ Look = Callable[[Sequence[Genome]], Sequence[float]]  # what is lost by each of 
 def scan(graph: ChannelGraph, scores: NDArray[np.float64], look: Look) -> list[list[float]]:
     """For each prunable group by itself, what is lost at `LEVELS` of its filters, and at last without it.
 
-    The rest of the network is whole. A group that cannot go is lost without measure.
+    The rest of the network is whole. What is looked at are widths that the group may have; in between, the
+    loss is taken to grow evenly. A group that cannot go is lost without measure.
     """
-    cuts = [list(_cuts(graph, group.genes, scores)) for group in graph.groups if group.prunable]
-    removable = [group.removable for group in graph.groups if group.prunable]
-    asked = [row if may_go else row[:-1] for row, may_go in zip(cuts, removable, strict=True)]
-    found = iter(look([genome for row in asked for genome in row]))
-    rows = [[next(found) for _ in row] for row in asked]
-    return [row if may_go else [*row, math.inf] for row, may_go in zip(rows, removable, strict=True)]
+    groups = [group for group in graph.groups if group.prunable]
+    counts = [list(_counts(group)) for group in groups]
+    cuts = [
+        _cut(graph, group, count, scores) for group, row in zip(groups, counts, strict=True) for count in row
+    ]
+    found = iter(look(cuts))
+    rows = []
+    for group, row in zip(groups, counts, strict=True):
+        losses = {count: next(found) for count in row}
+        rows.append([*_at_levels(losses, len(group.genes)), losses.get(0, math.inf)])
+    return rows
 
 
-def _cuts(graph: ChannelGraph, genes: Sequence[int], scores: NDArray[np.float64]) -> Iterator[Genome]:
-    """One group at each level, the filters of low score gone, and at last without it."""
-    ranked = np.array(genes)[np.argsort(-scores[list(genes)], kind="stable")]
-    for count in (*(max(1, round(level * len(ranked))) for level in LEVELS), 0):
-        genome = graph.full_genome()
-        genome[ranked[count:]] = False
-        yield graph.repair(genome)
+def _counts(group: Group) -> list[int]:
+    """The widths of a group to look at: those next to `LEVELS` that it may have, and none where it may go."""
+    whole, step = len(group.genes), group.multiple
+    near = (min(max(round(level * whole / step), 1) * step, whole - step) for level in LEVELS)
+    thinner = sorted({count for count in near if count > 0}, reverse=True)
+    return [*thinner, 0] if group.removable else thinner
+
+
+def _cut(graph: ChannelGraph, group: Group, count: int, scores: NDArray[np.float64]) -> Genome:
+    """One group at some width, the filters of low score gone."""
+    genes = list(group.genes)
+    ranked = np.array(genes)[np.argsort(-scores[genes], kind="stable")]
+    genome = graph.full_genome()
+    genome[ranked[count:]] = False
+    return graph.repair(genome)
+
+
+def _at_levels(losses: Mapping[int, float], whole: int) -> list[float]:
+    """What is lost at `LEVELS`, drawn between the widths that were looked at; all filters lose nothing.
+
+    >>> _at_levels({8: 0.5, 0: 1.5}, 16)
+    [0.25, 0.5, 1.0]
+    """
+    known = {**losses, whole: 0.0}
+    widths = sorted(known)
+    found = np.interp([level * whole for level in LEVELS], widths, [known[width] for width in widths])
+    # Next to a loss without measure, what is drawn is none either.
+    return [math.inf if math.isnan(loss) else float(loss) for loss in found]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,13 +15,15 @@ def write_state(path: Path, state: bytes) -> None:
     write_atomically(path, _MARK + hashlib.sha256(state).digest() + state)
 
 
-def read_state(path: Path) -> bytes:
-    """The state that was kept; one that has changed since is refused."""
+def read_state(path: Path, *, marked: bool = False) -> bytes:
+    """The state that was kept; one that has changed since is refused, `marked` also one without checksum."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
     if not content.startswith(_MARK):
+        if marked:
+            raise RunError(f"{path} is damaged: it does not begin as it should")
         return content
     start = len(_MARK) + _DIGEST
     if hashlib.sha256(content[start:]).digest() != content[len(_MARK) : start]:

@@ -71,9 +71,7 @@ def guided_strategy(
 ) -> GuidedStrategy:
     """Ours, on widths and orders."""
     objective = as_objective(context.objective)
-    space = guide.space(
-        context.graph, objective=objective, round_to=config.multiples, least=config.min_channels
-    )
+    space = guide.space(context.graph, objective=objective, least=config.min_channels)
     return GuidedStrategy(
         space,
         offspring=config.offspring,

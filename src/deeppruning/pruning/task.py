@@ -30,7 +30,7 @@ from deeppruning.training.evaluate import evaluate, outputs_on
 from deeppruning.training.loop import fit
 from deeppruning.training.losses import distillation_loss
 from deeppruning.training.reports import EpochReport
-from deeppruning.training.teaching import Teaching
+from deeppruning.training.teaching import MOST_BYTES, Teaching
 from deeppruning.training.tensors import hash_tensors
 
 REFITTED_ON = 500  # images at most; more of them make a refit slower and hardly better
@@ -217,7 +217,8 @@ class Classification(Task):
             redraw_weights(model, seed)
         teaching = None
         if self.teacher is not None and self.tuning.distill > 0:
-            teaching = Teaching(self.teacher, answers_beside(checkpoint))
+            most = MOST_BYTES // max(1, self.rounds)
+            teaching = Teaching(self.teacher, answers_beside(checkpoint), most)
         reports = fit(
             model,
             self.train,

@@ -86,10 +86,9 @@ class _PoolSession(Session[Item, Value]):
         try:
             self._hand_out(source, waiting)
             while self._busy() or waiting:
-                outcomes = self._collect(waiting)
-                # Before yielding, so that workers do not idle while the caller deals with the outcome.
+                # First what is done, for the next items may follow from it; callers deal with it at once.
+                yield from self._collect(waiting)
                 self._hand_out(source, waiting)
-                yield from outcomes
         finally:
             for worker in self._busy():
                 self._drop(worker)

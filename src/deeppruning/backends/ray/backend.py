@@ -173,9 +173,9 @@ class _RaySession(Session[Item, Value]):
                     done, _ = self._ray.wait(list(running), timeout=_LOOK_AT_NODES_EVERY)
                 settled = [self._settle(ref, running) for ref in done]
                 settled += self._give_up_hung(running, waiting.seconds)
-                # Before yielding, so that nodes do not idle while the caller deals with the outcome.
-                self._hand_out(source, running)
+                # First what is done, for the next items may follow from it; callers deal with it at once.
                 yield from (outcome for outcome in settled if outcome is not None)
+                self._hand_out(source, running)
         finally:
             if is_connected():
                 for ref in running:

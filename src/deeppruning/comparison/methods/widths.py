@@ -55,7 +55,6 @@ class Field:
         space = guide.space(
             problem.graph,
             objective=as_objective("flops"),
-            round_to=config.multiples,
             least=config.min_channels,
         )
         return cls(judged, config, guide, space)
