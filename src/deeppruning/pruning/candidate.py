@@ -17,7 +17,7 @@ from deeppruning.pruning.task import Judgement, Task
 from deeppruning.refitting import Reference, refit_in_place
 from deeppruning.runs.records import Evaluation, Status, now
 
-Found = TypeVar("Found")
+Worked = TypeVar("Worked")
 FINAL_REFERENCE = "final reference"
 
 
@@ -35,11 +35,11 @@ class Context:
     refits: bool = False  # candidates are refitted where the task has inputs for it
     _found: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # by this process
 
-    def once(self, name: str, find: Callable[[], Found]) -> Found:
+    def once(self, name: str, find: Callable[[], Worked]) -> Worked:
         """What is found under this name by the first call in this process; it does not travel."""
         if name not in self._found:
             self._found[name] = find()
-        return cast(Found, self._found[name])
+        return cast(Worked, self._found[name])
 
     def reference(self, *, final: bool = False) -> Reference | None:
         """What the original answers to the inputs that networks are refitted on; each process has its own."""
