@@ -62,6 +62,7 @@ def check_halved(
     return found
 
 
+@pytest.mark.slow
 def test_plain_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with torch.random.fork_rng():
         runpy.run_path(str(EXAMPLES / "plain_loop.py"))["main"](tmp_path)

@@ -69,7 +69,10 @@ def test_the_teacher_is_asked_once_and_the_networks_are_those_of_a_teacher_asked
     assert outcome(tmp_path / "once") == outcome(tmp_path / "each")
 
 
-@pytest.mark.parametrize("damage", [b"", b"nonsense", None])
+@pytest.mark.parametrize(
+    "damage",
+    [None, pytest.param(b"", marks=pytest.mark.slow), pytest.param(b"nonsense", marks=pytest.mark.slow)],
+)
 def test_answers_are_kept_for_candidates_trained_later_and_asked_for_again_if_damaged(tmp_path, damage):
     ids = [one.id for one in run(tmp_path / "run").candidates[1:3]]
     options = quick_finetune(epochs=1, distill=0.9)
