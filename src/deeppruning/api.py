@@ -18,7 +18,7 @@ from deeppruning.comparison import USUAL, Comparison, compare_methods, usable_me
 from deeppruning.comparison.events import RivalObserver
 from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
-from deeppruning.display.watching import watched
+from deeppruning.display.watching import rivals_watched, watched
 from deeppruning.errors import InputError, refuse_unknown_parameters
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
@@ -267,6 +267,7 @@ def compare(
     candidate_timeout: Timeout | None = None,
     example_input: Any = None,
     observer: RivalObserver = ignore,
+    progress: bool | None = None,
 ) -> Comparison:
     """Ask other methods for networks of given FLOPs and fine-tune all of them alike.
 
@@ -275,7 +276,8 @@ def compare(
     given for the latter; a comparison can be kept short by class-balanced parts of the data: so many
     `images` to fine-tune on, so many `test_images` to measure errors on.
     Everything is kept in `run_dir` (the folder "compare" of the run by default), and the same call
-    goes on where it was stopped; more methods or seeds may be added later.
+    goes on where it was stopped; more methods or seeds may be added later. `observer` and `progress`: as
+    in `prune`; what is shown is a line a method, and the outcome prints as a table.
     """
     matched = Match.read(match, model) if match is not None else None
     methods, note = usable_methods(methods)
@@ -306,7 +308,7 @@ def compare(
         seeds=seeds,
         images=images,
         test_images=test_images,
-        observer=observer,
+        observer=rivals_watched(observer, progress),
     )
     if setup.sample_note:
         warnings.warn(setup.sample_note, stacklevel=3)

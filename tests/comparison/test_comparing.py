@@ -1,6 +1,7 @@
 """Whole comparisons on real digits: matched to a run, stopped and gone on with, and refused."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from click.testing import CliRunner
 
 import deeppruning as dp
 from cli_calls import call
-from deeppruning.cli.commands.compare import table
 from deeppruning.cli.main import cli
 from deeppruning.comparison import Comparison, MethodDone
 from deeppruning.errors import DeepPruningError, InputError, RunError
@@ -84,12 +84,19 @@ def test_our_picks_take_part_as_the_run_has_them(run: Path, compared: Comparison
     assert plus.evaluations == len(evaluated)  # taken over from the run, none evaluated again
 
 
-def test_gone_on_with_it_is_the_same_and_may_grow(run: Path, compared: Comparison) -> None:
+def test_gone_on_with_it_is_the_same_and_may_grow(
+    run: Path, compared: Comparison, capsys: pytest.CaptureFixture[str]
+) -> None:
     told: list[Any] = []
     again = compare(match=run, methods=METHODS, seeds=2, observer=told.append)
     assert sorted(again.rows, key=str) == sorted(compared.rows, key=str)
     assert all(isinstance(event, MethodDone) for event in told)  # no epoch was trained
-    more = compare(match=run, methods="apoz", seeds=1)
+    assert capsys.readouterr().out == ""  # nobody looks on
+    more = compare(match=run, methods="apoz", seeds=1, progress=True)
+    *before, last = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in (*before, last)] == ["1/2", "2/2"]
+    assert re.search(r" apoz, seed 0: heavy [\d.]+ -> [\d.]+ %, knee ", last)
+    assert str(more).count("\napoz ") == repr(more).count("\nrandom-search ") - 2 == 3
     assert {row.method for row in more.rows} == {"deeppruninges", "apoz", *METHODS.split(",")}
     assert Comparison.from_table(more.to_table()).to_table() == more.to_table()
 
@@ -221,7 +228,7 @@ def test_a_network_that_diverges_has_no_error(tmp_path: Path) -> None:
     assert errors == {"l1": (False, None), "auto-balanced": (True, None)}
     assert [(mean.error_after, mean.failed) for mean in found.means()] == [(None, 1), (None, 1)]
     assert Comparison.from_table(json.loads(json.dumps(found.to_table()))).rows == found.rows
-    assert table(found).count(" failed ") == 3
+    assert str(found).count(" failed ") == 3
     assert read_rivals(tmp_path / "a") is None  # nothing to plot
 
 

@@ -320,6 +320,27 @@ def test_picks_are_the_papers_but_costs_within_a_hundredth_are_alike_for_light()
     assert strategy.population[by_paper.light].objectives == (0.9, 200.0)
 
 
+@pytest.mark.parametrize(
+    ("scores", "heavy"),
+    [
+        (None, 300.0),  # nothing tells them apart: the cheapest of them
+        ([0.9, 0.05, 0.02, 0.03], 600.0),
+        ([0.9, 0.05, 0.05, 0.05], 300.0),
+        ([0.001, 0.05, 0.02, 0.03], 600.0),  # a score that is better does not make up for an error
+    ],
+)
+def test_heavy_is_the_most_accurate_by_the_score_where_errors_are_equal(scores, heavy):
+    strategy = strategy_of(bins=10_000, low=0.1, high=1.0)
+    strategy.ask()
+    told, judged = np.full((9, 2), np.nan), np.full(9, np.nan)
+    told[0], judged[0] = (0.0, 1000.0), 0.0
+    told[1:5] = [[0.2, 200.0], [0.0, 300.0], [0.0, 600.0], [0.0, 800.0]]
+    judged[1:5] = scores or told[1:5, 0]
+    strategy.tell(told, judged)
+    assert strategy.picks.heavy.objectives == (0.0, heavy)
+    assert strategy.picks.knee.objectives == (0.0, 300.0)
+
+
 def test_a_range_that_ends_below_the_least_is_refused_with_the_least():
     space = chained((4, 4, 4), least=3)
     least = float(space.price(space.repaired(~space.full())[None])[0] / space.price(space.full()[None])[0])

@@ -18,4 +18,5 @@ class MethodDone:
     rows: tuple[Row, ...]
 
 
-RivalObserver = Callable[[MethodDone | EpochDone | FinetuneDiverged], None]
+RivalEvent = MethodDone | EpochDone | FinetuneDiverged
+RivalObserver = Callable[[RivalEvent], None]

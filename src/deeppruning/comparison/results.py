@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeppruning.comparison.problem import Target
+from deeppruning.comparison.words import comparison_text
 from deeppruning.errors import DAMAGE, RunError
 
 OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
@@ -67,9 +68,9 @@ class Mean:
     failed: int = 0  # of the seeds, those whose network could not be fine-tuned
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """The outcome of `compare`."""
+    """The outcome of `compare`; it prints as a table."""
 
     targets: tuple[Target, ...]
     original_error: float
@@ -77,6 +78,9 @@ class Comparison:
     rows: tuple[Row, ...] = ()
     searches: tuple[Search, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)  # of methods, for a page that knows none of them
+
+    def __repr__(self) -> str:
+        return comparison_text(self)
 
     def with_results(self, rows: Sequence[Row], search: Search | None, kind: str) -> "Comparison":
         """The same with the networks of one method and seed, in place of those it had."""

@@ -5,24 +5,44 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from deeppruning.comparison.events import MethodDone, RivalEvent, RivalObserver
+from deeppruning.comparison.words import method_line
 from deeppruning.display.notebook import NotebookProgress, in_notebook
-from deeppruning.display.progress import SearchProgress, make_progress
-from deeppruning.pruning.events import Event
+from deeppruning.display.progress import SearchProgress, diverged_line, make_progress
+from deeppruning.pruning.events import Event, FinetuneDiverged
 from deeppruning.pruning.job import Job
 
 
-def display_for(progress: bool | None) -> SearchProgress | None:
-    """What shows the progress: asked for, refused, or (None) shown where a person looks on.
+def is_shown(progress: bool | None) -> bool:
+    """Whether progress is shown: asked for, refused, or (None) shown where a person looks on.
 
     A pipe, a log file and a test get lines if they ask for them, and nothing otherwise.
     """
-    if progress is False:
+    if progress is not None:
+        return progress
+    return in_notebook() or (sys.stdout is not None and sys.stdout.isatty())
+
+
+def display_for(progress: bool | None) -> SearchProgress | None:
+    """What shows the progress of a search, if that is shown."""
+    if not is_shown(progress):
         return None
-    if in_notebook():
-        return NotebookProgress()
-    if progress is None and not (sys.stdout is not None and sys.stdout.isatty()):
-        return None
-    return make_progress(quiet=False, as_json=False)
+    return NotebookProgress() if in_notebook() else make_progress(quiet=False, as_json=False)
+
+
+def rivals_watched(observer: RivalObserver, progress: bool | None) -> RivalObserver:
+    """The observer of a comparison that also writes a line when a method is done, if progress is shown."""
+    if not is_shown(progress):
+        return observer
+
+    def tell(event: RivalEvent) -> None:
+        if isinstance(event, MethodDone):
+            print(method_line(event), flush=True)
+        elif isinstance(event, FinetuneDiverged):
+            print(diverged_line(event), flush=True)
+        observer(event)
+
+    return tell
 
 
 @contextmanager

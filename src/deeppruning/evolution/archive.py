@@ -60,5 +60,9 @@ class Archive(Generic[Kept]):
         """From the cheapest to the costliest bin."""
         return (self._held[number][1] for number in sorted(self._held))
 
+    def scored(self) -> Iterator[tuple[float, Kept]]:
+        """The same with the scores they were entered with."""
+        return (self._held[number] for number in sorted(self._held))
+
     def __len__(self) -> int:
         return len(self._held)

@@ -95,7 +95,11 @@ class GuidedStrategy(Generations):
 
     @property
     def picks(self) -> Picks[Individual]:
-        """Knee, heavy and light of the archive; costs that hardly differ count as equal for the light one."""
+        """Knee, heavy and light of the archive, as the paper chooses them but for what is a tie.
+
+        Costs that hardly differ count as equal for the light one. Where several err alike, as on few images
+        or easy ones, the score tells which is the most accurate, and that is the heavy one.
+        """
         if not len(self.archive):
             raise InputError("there are no picks before a generation is told: call ask, then tell")
         held = self.population
@@ -103,7 +107,10 @@ class GuidedStrategy(Generations):
         cheapest = held[chosen.light].cost
         alike = [individual for individual in held if individual.cost <= cheapest * (1 + ALIKE)]
         light = min(alike, key=lambda individual: (individual.error, individual.cost, individual.id))
-        return Picks(knee=held[chosen.knee], heavy=held[chosen.heavy], light=light)
+        heavy = min(
+            self.archive.scored(), key=lambda entry: (entry[1].error, entry[0], entry[1].cost, entry[1].id)
+        )[1]
+        return Picks(knee=held[chosen.knee], heavy=heavy, light=light)
 
     def tell(self, objectives: NDArray[np.float64], scores: NDArray[np.float64] | None = None) -> None:
         """Learn error and cost (k, 2), and what to select on (k,), of the genomes asked for, in their order.

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from deeppruning import api
-from deeppruning.amounts import duration
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.data import LOADING, data_options
@@ -24,7 +23,9 @@ from deeppruning.cli.options.search import (
     search_options,
 )
 from deeppruning.cli.running import resumable
-from deeppruning.comparison import METHODS, USUAL, Comparison, MethodDone, usable_methods
+from deeppruning.comparison import METHODS, USUAL, Comparison, usable_methods
+from deeppruning.comparison.events import RivalEvent
+from deeppruning.comparison.words import method_line
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.progress import diverged_line
 from deeppruning.errors import InputError
@@ -138,6 +139,7 @@ def compare(
             backend=backend,
             candidate_timeout=choice.local_timeout(),
             observer=progress,
+            progress=False,
         )
     plot = write_rivals_plot(folder)
     page = write_report(match) if match else None
@@ -176,7 +178,7 @@ class _Progress:
         if not self._quiet and not self._as_json:
             click.echo(text)
 
-    def __call__(self, event: MethodDone | EpochDone | FinetuneDiverged) -> None:
+    def __call__(self, event: RivalEvent) -> None:
         if isinstance(event, EpochDone):
             return
         if isinstance(event, FinetuneDiverged):
@@ -184,54 +186,12 @@ class _Progress:
             return
         if self._as_json:
             click.echo(json.dumps({"event": "method", **asdict(event)}))
-        networks = ", ".join(
-            f"{row.target} {_percent(row.error_before, 1)} -> {_percent(row.error_after, 2, ' %')}"
-            for row in event.rows
-        )
-        spent = sum(row.select_seconds + row.finetune_seconds for row in event.rows)
-        step = f"{event.done:3}/{event.steps}  {event.method}, seed {event.seed}"
-        self.say(f"{step}: {networks}  ({duration(spent)})")
+        self.say(method_line(event))
 
     def finish(self, comparison: Comparison, folder: Path, files: list[Path]) -> None:
         if self._as_json:
             click.echo(json.dumps({"event": "finished", **comparison.to_table()}))
             return
-        click.echo(table(comparison))
+        click.echo(str(comparison))
         for path in (folder / "results.json", *files):
             click.echo(f"written: {path}")
-
-
-def _percent(error: float | None, digits: int, unit: str = "") -> str:
-    return "failed" if error is None else f"{100 * error:.{digits}f}{unit}"
-
-
-def table(comparison: Comparison) -> str:
-    """All methods at every target as text, the most accurate first, and the searches below."""
-    wide = max([18, *(len(row.method) for row in comparison.rows)])
-    lines = [f"original: {100 * comparison.original_error:.2f} % test error"]
-    for target in comparison.targets:
-        share = target.flops / comparison.original_flops
-        lines += ["", f"{target.name}: {100 * share:.1f} % of the FLOPs asked for"]
-        lines.append(
-            f"{'method':{wide}} {'cut only':>9} {'fine-tuned':>16} {'FLOPs':>8} {'parameters':>11} "
-            f"{'time':>9}  kind"
-        )
-        for mean in comparison.means():
-            if mean.target == target.name:
-                spread = "" if mean.error_spread is None else f" ± {100 * mean.error_spread:.2f}"
-                lines.append(
-                    f"{mean.method:{wide}} {_percent(mean.error_before, 2, ' %'):>9} "
-                    f"{_percent(mean.error_after, 2, f'{spread} %'):>16} "
-                    f"{100 * mean.flops / comparison.original_flops:6.1f} % {mean.params:11,.0f} "
-                    f"{duration(mean.select_seconds + mean.finetune_seconds):>9}  "
-                    f"{comparison.kinds.get(mean.method, '')}".rstrip()
-                )
-    if comparison.searches:
-        head = f"{'seed':>5} {'evaluations':>12} {'hypervolume':>12} {'time':>9}"
-        lines += ["", f"{'search':{wide}} {head}  judged by"]
-        for search in comparison.searches:
-            lines.append(
-                f"{search.method:{wide}} {search.seed:5} {search.evaluations:12} {search.hypervolume:12.4f} "
-                f"{duration(search.seconds):>9}  {search.evaluation}".rstrip()
-            )
-    return "\n".join(lines)
