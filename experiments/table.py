@@ -46,6 +46,9 @@ up over workers. "target": the best network within the FLOPs that the row asks f
 SCRATCH = """\
 The paper's networks made for phones, and whatever else we trained.
 """
+OTHERS = """\
+Not run here: no trained weights of theirs were at hand, and to train them takes many hours on a processor.
+"""
 PICTURES = """\
 How each was made, and every candidate that its search tried: FLOPs, and error on the sample it was judged on.
 """
@@ -70,12 +73,14 @@ def read_paper(path: Path = HERE / "paper.toml") -> dict[str, Any]:
 
 def page_text(paper: Mapping[str, Any], records: Sequence[Mapping[str, Any]], reading: str) -> str:
     """The whole page."""
+    groups = _groups(paper, records)
     parts = [
         INTRODUCTION.format(**paper),
         f"{START}\n{reading.strip()}\n{END}\n",
-        f"## The networks\n\n{LEGEND}\n{_network_table(paper, records)}",
+        f"## The networks\n\n{LEGEND}\n{_network_table(paper, groups, ours=True)}",
         f"## Trained from scratch\n\n{SCRATCH}\n{_training_table(paper, records)}",
         f"## Our runs\n\n{PICTURES}\n{_runs(records)}",
+        f"## The paper's other networks\n\n{OTHERS}\n{_network_table(paper, groups, ours=False)}",
     ]
     return "\n".join(parts)
 
@@ -105,8 +110,8 @@ def write_page(records: Sequence[Mapping[str, Any]], page: Path = PAGE) -> list[
     return [page, *plots]
 
 
-def _network_table(paper: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
-    """Every network of the paper and of ours: the paper's lines, ours, and what has not been run."""
+def _groups(paper: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Group]:
+    """Every network and data set of the paper and of ours: the paper's figures, our runs, rows that wait."""
     groups = {(one["model"], one["data"]): Group(one["name"], one) for one in paper["network"]}
     for record in records:
         for run in record["runs"]:
@@ -119,9 +124,15 @@ def _network_table(paper: Mapping[str, Any], records: Sequence[Mapping[str, Any]
         group = groups.setdefault((row.model, row.data), Group(_title(row.model)))
         if path.stem not in {name for name, _ in group.ours}:
             group.waiting.append((who(row.search.to_table()), path.stem))
+    return groups
+
+
+def _network_table(paper: Mapping[str, Any], groups: Mapping[tuple[str, str], Group], *, ours: bool) -> str:
+    """The lines of networks that we have rows of, or of the others; data set by data set."""
     scratch = {(one["model"], one["data"]): one for one in paper["scratch"]}
     lines = []
-    for key in sorted(groups, key=lambda key: key[1]):  # keeps the paper's order within a data set
+    kept = [key for key, group in groups.items() if group.is_ours == ours]
+    for key in sorted(kept, key=lambda key: key[1]):  # keeps the paper's order within a data set
         shown = DATA.get(key[1], key[1])
         lines += [
             line.text(groups[key].name, shown)

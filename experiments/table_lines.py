@@ -51,6 +51,11 @@ class Group:
     ours: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     waiting: list[tuple[str, str]] = field(default_factory=list)  # whose search, and the row's name
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether we have run it, or have options to run it by."""
+        return bool(self.ours or self.waiting)
+
 
 def who(search: Mapping[str, Any]) -> str:
     """Whose search it was, by its options.
@@ -90,9 +95,6 @@ def our_lines(group: Group) -> Iterator[Line]:
         yield from _run_lines(row, run)
     for searched, row in group.waiting:
         yield Line("all", searched, NOT_RUN, source=f"[options](../../experiments/{row}.toml)")
-    searches = {who(run["options"]["search"]) for _, run in group.ours} | {one for one, _ in group.waiting}
-    if GUIDED not in searches:
-        yield Line("all", GUIDED, NOT_RUN)
 
 
 def trained_lines(

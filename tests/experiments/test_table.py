@@ -42,6 +42,14 @@ def search(*networks: dict[str, Any], model: str = "resnet56", **options: Any) -
     }
 
 
+OURS = {
+    ("vgg16", "cifar10"),
+    ("resnet56", "cifar10"),
+    ("densenet100", "cifar10"),
+    ("densenet100", "cifar100"),
+}  # of the paper's networks
+
+
 def record(row: str, *runs: dict[str, Any]) -> dict[str, Any]:
     return {"format": 1, "row": row, "runs": list(runs)}
 
@@ -55,14 +63,15 @@ def rows(text: str, *starts: str) -> list[list[str]]:
 def test_without_records_all_of_ours_is_not_run_yet() -> None:
     paper = read_paper()
     text = page_text(paper, [], "")
-    assert len(paper["network"]) == 12 and len(rows(text)) == 2 * 2 + 12 * 4 + 1 + 3 + 3 + 15
+    assert len(paper["network"]) == 12 and len(rows(text)) == 3 * 2 + 12 * 4 + 1 + 3 + 3 + 7
     for one in paper["network"]:
         shown = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}[one["data"]]
         lines = {line[2]: line for line in rows(text, one["name"], shown) if line[3] == "the paper"}
         for pick in ("knee", "heavy", "light"):
             figures = [f"{one[pick][key]:.2f} %" for key in ("error", "cut")]
             assert lines[pick][4:6] == figures and lines[pick][8] == str(one["epochs"])
-        assert [line[4] for line in rows(text, one["name"], shown, "all")] == ["not run yet"]
+        waiting = [line[4] for line in rows(text, one["name"], shown, "all")]
+        assert waiting == ["not run yet"] * ((one["model"], one["data"]) in OURS)
     assert all(f"(../../experiments/{path.name})" in text for path in row_files())
 
 
