@@ -16,8 +16,8 @@ WHAT = {
     "densenet100-cifar100": ("densenet100", "cifar100", "guided", 39, 0, 0.213),
     "resnet20-cifar10": ("resnet20", "cifar10", "guided", 143, 0, None),
     "vgg16-cifar10": ("vgg16", "cifar10", "guided", 55, 0, 0.384),
-    "resnet20-paper-plus": ("resnet20", "cifar10", "paper", 103, 0, None),
-    "resnet20-paper-comma": ("resnet20", "cifar10", "paper", 103, 0, None),
+    "resnet20-paper-plus": ("resnet20", "cifar10", "paper", 63, 0, None),
+    "resnet20-paper-comma": ("resnet20", "cifar10", "paper", 63, 0, None),
 }
 
 
