@@ -43,7 +43,7 @@ LAYERS = {
     "deploying": [{"reading", "report", "guess"}, {"norms", "stand_ins"}, {"steps"}, {"deploy"}],
     "backends": [{"limits"}, {"base", "parcel"}, {"registry"}, {"inprocess", "pool"}, {"ray", "local"}],
     "comparison": [
-        {"contexts"},
+        {"contexts", "words"},
         {"problem"},
         {"results", "proposals", "methods"},
         {"events"},
