@@ -2,8 +2,8 @@
 
 Example: python experiments/collect.py runs/resnet56-cifar10 --row resnet56-cifar10
 
-A run is only read. Several runs of one row, such as those of several seeds, make one record. A folder that
-`deeppruning train` wrote is one as well.
+A run is only read. Several runs of one row, such as those of several seeds, make one record. Folders that
+`deeppruning train` wrote are runs as well.
 """
 
 import argparse
@@ -14,20 +14,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from commands import finetune_command, prune_command, train_command
+from commands import finetune_command, prune_command
 from deeppruning.errors import DeepPruningError, InputError, RunError
 from deeppruning.reporting.data import collect as shown
 from deeppruning.reporting.measured import latency_ms
 from deeppruning.roles import ORIGINAL
 from deeppruning.runs import RunFolder, facts
-from deeppruning.training.folder import TrainFolder
 from row_options import HERE
 from trained_networks import trained_networks
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+from trainings import is_training, training_records
 
 RECORDS = HERE / "records"
 FORMAT = 1
@@ -39,13 +34,10 @@ def collect(folders: Sequence[Path], row: str) -> dict[str, Any]:
     """The record of a row, from the folders of its runs."""
     if not re.fullmatch(r"\w[\w.-]*", row):
         raise InputError(f"a row is named by letters, digits, - and _, got {row!r}; see experiments/*.toml")
-    runs = [training_record(path, row) if is_training(path) else run_record(path, row) for path in folders]
+    trainings = [path for path in folders if is_training(path)]
+    runs = [run_record(path, row) for path in folders if path not in trainings]
+    runs += training_records(trainings)
     return {"format": FORMAT, "row": row, "runs": _without_folders(runs)}
-
-
-def is_training(path: Path) -> bool:
-    """Whether a folder is one that `deeppruning train` wrote."""
-    return (path / "train.toml").is_file()
 
 
 def run_record(path: Path, row: str) -> dict[str, Any]:
@@ -80,25 +72,6 @@ def run_record(path: Path, row: str) -> dict[str, Any]:
         "columns": list(COLUMNS),
         "candidates": [[row.id, row.generation, row.flops, row.train_error] for row in evaluated],
         "front": _front(path),
-    }
-
-
-def training_record(path: Path, row: str) -> dict[str, Any]:
-    """What is kept of a training by `deeppruning train`."""
-    folder = TrainFolder(path)
-    if not folder.model.is_file():
-        raise RunError(f"{path} holds a training that is not finished; the same `deeppruning train` goes on")
-    options = tomllib.loads((path / "train.toml").read_text(encoding="utf-8"))
-    epochs = json.loads((path / "history.json").read_text(encoding="utf-8"))
-    return {
-        "kind": "training",
-        "run": path.resolve().name,
-        "command": train_command(options, path.resolve().name),
-        "seed": options["seed"],
-        "options": options,
-        "epochs": len(epochs),
-        "test_error": epochs[-1]["test_error"] if epochs else None,
-        "seconds": sum(epoch["seconds"] for epoch in epochs),
     }
 
 

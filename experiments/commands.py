@@ -14,6 +14,7 @@ from deeppruning.limits import Limits
 from deeppruning.system.commands import command
 from row_options import RowOptions, row_file
 
+_TRAINED = "model.safetensors"  # the weights that `deeppruning train` writes
 _AIMED = ("focus", "low", "high")  # set by a target
 
 
@@ -63,7 +64,16 @@ def _is_another(base: RowOptions, config: Mapping[str, Any]) -> bool:
 
 
 def _weights(table: Mapping[str, Any]) -> list[object]:
-    return ["--weights", PurePosixPath(table["weights"]).name] if table.get("weights") else []
+    """--weights with a file: that of a training as it lies in runs, any other one by its name.
+
+    >>> _weights({"weights": "/home/me/all/net-16/model.safetensors"}), _weights({"weights": "mine/r56.th"})
+    (['--weights', 'runs/net-16/model.safetensors'], ['--weights', 'r56.th'])
+    """
+    if not table.get("weights"):
+        return []
+    path = PurePosixPath(table["weights"])
+    trained = path.name == _TRAINED and path.parent.name
+    return ["--weights", f"runs/{path.parent.name}/{path.name}" if trained else path.name]
 
 
 def _other_data(base: RowOptions, config: Mapping[str, Any]) -> Iterator[object]:

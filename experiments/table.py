@@ -16,8 +16,9 @@ from collect import FORMAT, RECORDS
 from deeppruning.errors import DeepPruningError, InputError
 from deeppruning.reporting.plots import population
 from deeppruning.roles import SOLUTIONS
+from pick_lines import GUIDED, Group, PickLine, our_lines, paper_lines, who
 from row_options import HERE, RowOptions, row_files
-from table_lines import Group, Line, our_lines, paper_lines, trained_lines, who
+from trained_lines import TrainedLine, knee_lines, trained_lines
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -46,7 +47,9 @@ ResNet20, minutes for ResNet56, a quarter of an hour for DenseNet100). "target":
 FLOPs that the row asks for. In brackets: its number.
 """
 SCRATCH = """\
-The paper's networks made for phones, and whatever else we trained.
+The paper's networks made for phones, whatever else we trained, and beside them the knees of our searches on
+the same data. Where training began on smaller images, that is said, and the error is that on the largest.
+Epochs of a knee are those of its fine-tuning.
 """
 OTHERS = """\
 Not run here: no trained weights of theirs were at hand, and to train them takes many hours on a processor.
@@ -80,7 +83,7 @@ def page_text(paper: Mapping[str, Any], records: Sequence[Mapping[str, Any]], re
         INTRODUCTION.format(**paper),
         f"{START}\n{reading.strip()}\n{END}\n",
         f"## The networks\n\n{LEGEND}\n{_network_table(paper, groups, ours=True)}",
-        f"## Trained from scratch\n\n{SCRATCH}\n{_training_table(paper, records)}",
+        f"## Trained from scratch\n\n{SCRATCH}\n{_training_table(paper, groups, records)}",
         f"## Our runs\n\n{PICTURES}\n{_runs(records)}",
         f"## The paper's other networks\n\n{OTHERS}\n{_network_table(paper, groups, ours=False)}",
     ]
@@ -140,7 +143,7 @@ def _network_table(paper: Mapping[str, Any], groups: Mapping[tuple[str, str], Gr
             line.text(groups[key].name, shown)
             for line in (*paper_lines(groups[key], scratch.get(key)), *our_lines(groups[key]))
         ]
-    return Line.heading() + "".join(lines)
+    return PickLine.heading() + "".join(lines)
 
 
 def _title(model: str) -> str:
@@ -153,12 +156,20 @@ def _title(model: str) -> str:
     return model
 
 
-def _training_table(paper: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+def _training_table(
+    paper: Mapping[str, Any], groups: Mapping[tuple[str, str], Group], records: Sequence[Mapping[str, Any]]
+) -> str:
+    """Networks trained from scratch, then the knees of guided searches on the data that ours learnt from."""
     ours = [(record["row"], run) for record in records for run in record["runs"] if run["kind"] == "training"]
-    lines = [
-        line.text(name, DATA.get(data, data)) for name, data, line in trained_lines(paper["mobile"], ours)
-    ]
-    return Line.heading() + "".join(lines)
+    lines = list(trained_lines(paper["mobile"], ours))
+    learnt = {run["options"]["data"] for _, run in ours}
+    for (_, data), group in groups.items():
+        for row, run in group.ours:
+            if data in learnt and who(run["options"]["search"]) == GUIDED:
+                lines += [(group.name, data, line) for line in knee_lines(row, run)]
+    return TrainedLine.heading() + "".join(
+        line.text(name, DATA.get(data, data)) for name, data, line in lines
+    )
 
 
 def _searches(records: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -192,12 +203,19 @@ def _runs(records: Sequence[Mapping[str, Any]]) -> str:
     for record in records:
         lines, pictures = [], []
         for run in record["runs"]:
-            lines += [run["command"], *filter(None, (one.get("command") for one in run.get("networks", ())))]
+            lines += _commands(run)
             if id(run) in plots:
                 what = f"{record['row']}, seed {run['seed']}: error in the search against FLOPs"
                 pictures.append(f"\n![{what}]({plots[id(run)]})\n")
         shown.append(f"### {record['row']}\n\n```\n" + "\n".join(lines) + "\n```\n" + "".join(pictures))
     return "\n".join(shown) or "None has been run yet.\n"
+
+
+def _commands(run: Mapping[str, Any]) -> list[str]:
+    """What made a run: its stages, or its search and then the trainings of its networks."""
+    if run["kind"] == "training":
+        return [stage["command"] for stage in run["stages"]]
+    return [run["command"], *(one["command"] for one in run["networks"] if "command" in one)]
 
 
 def main() -> None:

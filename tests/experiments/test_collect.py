@@ -12,6 +12,7 @@ from cli_search import guided_arguments, trained
 from collect import collect, write_record
 from commands import prune_command
 from deeppruning.errors import InputError, RunError
+from deeppruning.models.summary import describe_model
 from deeppruning.runs import RunFolder
 from report_runs import make_run
 from row_options import RowOptions, row_file
@@ -145,7 +146,44 @@ def test_a_training_from_scratch_is_a_row_too(tmp_path: Path) -> None:
     assert found["epochs"] == 1
     assert [found[key] for key in ("test_error", "seconds")] == [epoch["test_error"], epoch["seconds"]]
     named = "deeppruning train nets.py:tiny --data digits --image-size 8x8"
-    assert found["command"] == f"{named} --epochs 1 --lr 0.05 --out runs/net"
+    (stage,) = found["stages"]
+    assert stage["command"] == f"{named} --epochs 1 --lr 0.05 --out runs/net"
+
+
+def test_a_training_on_growing_images_is_one_network(tmp_path: Path) -> None:
+    small, large = tmp_path / "net-8", tmp_path / "net-12"
+    given = ["--data", "digits", "--quiet"]
+    call("train", "resnet20", *given, "--epochs", 1, "--out", small)
+    weights = ["--image-size", 12, "--epochs", 1, "--weights", small / "model.safetensors"]
+    call("train", "resnet20", *given, *weights, "--out", large)
+    (found,) = collect([large, small], "grown")["runs"]
+    epochs = [json.loads((path / "history.json").read_text()) for path in (small, large)]
+    assert (found["run"], found["epochs"]) == ("net-12", 2)
+    assert found["test_error"] == epochs[1][-1]["test_error"]
+    assert found["seconds"] == pytest.approx(sum(one["seconds"] for part in epochs for one in part))
+    assert found["flops"] == describe_model("resnet20", in_channels=1, image_size=12).flops
+    assert found["params"] == describe_model("resnet20", in_channels=1).params
+    commands = [stage["command"] for stage in found["stages"]]
+    assert [command.rpartition(" ")[2] for command in commands] == ["runs/net-8", "runs/net-12"]
+    assert "--weights runs/net-8/model.safetensors" in commands[1]
+    assert str(tmp_path) not in json.dumps(found)
+
+
+def test_trainings_of_one_name_are_refused(tmp_path: Path) -> None:
+    for place in ("here", "there"):
+        call(
+            "train",
+            "resnet20",
+            "--data",
+            "digits",
+            "--epochs",
+            0,
+            "--out",
+            tmp_path / place / "net",
+            "--quiet",
+        )
+    with pytest.raises(InputError, match="the same name"):
+        collect([tmp_path / "here" / "net", tmp_path / "there" / "net"], "twice")
 
 
 def test_what_is_not_finished_is_refused(tmp_path: Path) -> None:

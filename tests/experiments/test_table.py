@@ -101,15 +101,44 @@ def test_the_paper_s_own_search_is_told_apart() -> None:
     ]
 
 
-def test_a_mobile_network_stands_below_the_paper_s() -> None:
-    options = {"model": "squeezenet", "data": "cifar10"}
-    run = {"kind": "training", "command": "deeppruning train squeezenet", "seed": 0, "options": options}
-    found = record("mobile", run | {"epochs": 10, "test_error": 0.25, "seconds": 60.0})
-    text = page_text(read_paper(), [found], "")
-    ours = [line for line in rows(text, "SqueezeNet") if line[3] == "ours"]
-    assert [line[1:5] for line in ours] == [["CIFAR-10", "original", "ours", "25.00 %"]]
-    assert "deeppruning train squeezenet\n" in text
-    assert rows(text, "MobileNet v2")[-1][4] == "not run yet"
+def training(model: str, **sizes: int) -> dict[str, Any]:
+    """A training in stages: epochs by the name of the folder, which ends in the side of the images."""
+    stages = [
+        {
+            "command": f"deeppruning train {model} --out runs/{name}",
+            "options": {
+                "model": model,
+                "data": "cifar10",
+                "image_shape": [3, int(name[-2:]), int(name[-2:])],
+            },
+            "epochs": epochs,
+        }
+        for name, epochs in sizes.items()
+    ]
+    costs = {"flops": 88_000_000, "params": 2_236_682, "latency_ms": 7.25}
+    whole = {"epochs": sum(sizes.values()), "test_error": 0.25, "seconds": 60.0, "seed": 3}
+    return {"kind": "training", "options": stages[-1]["options"], "stages": stages, **costs, **whole}
+
+
+def test_a_mobile_network_stands_below_the_paper_s_and_above_our_knees() -> None:
+    mobile = record("mobile", training("squeezenet", net32=6), training("mobilenet_v2", a16=4, b32=2))
+    costs = {"flops": 51_000_000, "params": 508_000}
+    knee = record("resnet56-cifar10", search(network("knee", **TRAINED, **costs), network("heavy", **costs)))
+    text = page_text(read_paper(), [mobile, knee], "").partition("## Trained from scratch")[2]
+    source = "[record](../../experiments/records/mobile.json), [command](#mobile)"
+    figures = ["25.00 %", "88.00 M", "2.24 M", "7.2 ms"]
+    ours = ["CIFAR-10", "ours, from scratch", *figures, "6", "1 min 00 s", "3", source]
+    assert rows(text, "SqueezeNet")[1:] == [["SqueezeNet", *ours]]
+    assert rows(text, "MobileNet v2")[1][7] == "6: 4 at 16 pixels, 2 at 32 pixels"
+    assert rows(text, "EfficientNet-B0")[1][2:4] == ["ours, from scratch", "not run yet"]
+    (beside,) = rows(text, "ResNet56", "CIFAR-10", "ours, the knee (7)")
+    assert beside[3:8] == ["7.89 %", "51.00 M", "0.51 M", "11.8 ms", "10"]
+    assert [name in text for name in ("runs/net32\n", "runs/a16\n", "runs/b32\n")] == [True] * 3
+
+
+def test_knees_stand_beside_what_learnt_from_the_same_images_only() -> None:
+    text = page_text(read_paper(), [record("resnet56-cifar10", search(network("knee")))], "")
+    assert rows(text.partition("## Trained from scratch")[2], "ResNet56", "CIFAR-10") == []
 
 
 def test_what_is_written_by_hand_survives(tmp_path: Path) -> None:
