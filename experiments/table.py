@@ -162,7 +162,7 @@ def _training_table(
     """Networks trained from scratch, then the knees of guided searches on the data that ours learnt from."""
     ours = [(record["row"], run) for record in records for run in record["runs"] if run["kind"] == "training"]
     lines = list(trained_lines(paper["mobile"], ours))
-    learnt = {run["options"]["data"] for _, run in ours}
+    learnt = {run["data"] for _, run in ours}
     for (_, data), group in groups.items():
         for row, run in group.ours:
             if data in learnt and who(run["options"]["search"]) == GUIDED:

@@ -38,7 +38,6 @@ def trained_lines(
         epochs, table = str(one["epochs"]), f"Table {one['table']}"
         yield one["name"], one["data"], TrainedLine(PAPER, percent(one["error"]), epochs=epochs, source=table)
     for row, run in ours:
-        options = run["options"]
         line = TrainedLine(
             "ours, from scratch",
             share(run["test_error"]),
@@ -48,7 +47,7 @@ def trained_lines(
             str(run["seed"]),
             source(row),
         )
-        yield waiting.pop(options["model"], options["model"]), options["data"], line
+        yield waiting.pop(run["model"], run["model"]), run["data"], line
     for name in waiting.values():
         yield name, "", TrainedLine("ours, from scratch", NOT_RUN)
 

@@ -74,8 +74,7 @@ def _record(last: TrainFolder, stages: Sequence[dict[str, Any]]) -> dict[str, An
     return {
         "kind": "training",
         "run": last.path.resolve().name,
-        "seed": stages[-1]["options"]["seed"],
-        "options": stages[-1]["options"],
+        **{name: stages[-1]["options"][name] for name in ("model", "data", "seed")},
         "epochs": sum(stage["epochs"] for stage in stages),
         "test_error": stages[-1]["test_error"],
         "seconds": sum(stage["seconds"] for stage in stages),
