@@ -161,7 +161,7 @@ def _training_table(
 ) -> str:
     """Networks trained from scratch, then the knees of guided searches on the data that ours learnt from."""
     ours = [(record["row"], run) for record in records for run in record["runs"] if run["kind"] == "training"]
-    lines = list(trained_lines(paper["mobile"], ours))
+    lines = [(_title(name), data, line) for name, data, line in trained_lines(paper["mobile"], ours)]
     learnt = {run["data"] for _, run in ours}
     for (_, data), group in groups.items():
         for row, run in group.ours:
@@ -202,7 +202,8 @@ def _runs(records: Sequence[Mapping[str, Any]]) -> str:
     shown = []
     for record in records:
         lines, pictures = [], []
-        for run in record["runs"]:
+        # What was trained before it was searched comes first.
+        for run in sorted(record["runs"], key=lambda run: run["kind"] != "training"):
             lines += _commands(run)
             if id(run) in plots:
                 what = f"{record['row']}, seed {run['seed']}: error in the search against FLOPs"
