@@ -56,6 +56,8 @@ Not run here: no trained weights of theirs were at hand, and to train them takes
 """
 PICTURES = """\
 How each was made, and every candidate that its search tried: FLOPs, and error on the sample it was judged on.
+The guided search selects on a smoother figure than the error, [which compares outputs with the
+original's](../how-it-works.md), so a point may lie below its line and beside its picks.
 """
 
 
