@@ -48,7 +48,7 @@ FLOPs that the row asks for. In brackets: its number.
 """
 SCRATCH = """\
 The paper's networks made for phones, whatever else we trained, and beside them the knees of our searches on
-the same data. Where training began on smaller images, that is said, and the error is that on the largest.
+the same data. Where training began on smaller images, that is said; error and FLOPs are those on the largest.
 Epochs of a knee are those of its fine-tuning.
 """
 OTHERS = """\
