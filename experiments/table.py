@@ -43,8 +43,8 @@ Test error: after the last epoch, on all test images, of the longest training th
 is the same network refitted, before any epoch. Cut: share of the original's that is gone. Latency: one input
 on one thread of the machine that made the run. Time: candidates of the search + epochs of this network, added
 up over workers; not what a search does before its first candidate (the scan of the layers: half a minute for
-ResNet20, minutes for ResNet56, a quarter of an hour for DenseNet100). "target": the best network within the
-FLOPs that the row asks for. In brackets: its number.
+ResNet20, minutes for ResNet56 and VGG16, a quarter of an hour for DenseNet100). "target": the best network
+within the FLOPs that the row asks for. In brackets: its number.
 """
 SCRATCH = """\
 The paper's networks made for phones, whatever else we trained, and beside them the knees of our searches on
