@@ -24,6 +24,7 @@ from deeppruning.pruning.events import (
     EpochDone,
     Event,
     FinetuneDiverged,
+    Moved,
     SolutionSaved,
     Started,
 )
@@ -66,6 +67,8 @@ class LiveProgress(PlainProgress):
         if isinstance(event, Started):
             self.say(started_line(event))
             self._live.start(refresh=True)  # or it begins with a picture from before anything was heard
+        elif isinstance(event, Moved):
+            self.say(str(event))
         elif isinstance(event, EpochDone):
             self._live.start(refresh=True)  # where a candidate is fine-tuned by itself, no search was started
         elif isinstance(event, SolutionSaved):

@@ -1,10 +1,11 @@
 """How a search shows itself: a live picture on a terminal, lines elsewhere, JSON for machines, or nothing.
 
 With --json every line on the output is one object with the key `event`; errors are shares (0..1):
-`training`, `trained` (only without --weights), `started`, `scanned`, `candidate`, `generation`, `epoch`,
-`diverged`, `solution`, `target`, `finished`. A candidate that diverged or failed has null for its error and
-cost. The keys are the fields of the events in deeppruning.pruning.events, those of a candidate, a solution
-or an epoch report beside them; `finished` has `networks`, the rows of the final table, and `report`.
+`training`, `trained` (only without --weights), `started`, `moved` (to another processor), `scanned`,
+`candidate`, `generation`, `epoch`, `diverged`, `solution`, `target`, `finished`. A candidate that diverged or
+failed has null for its error and cost. The keys are the fields of the events in deeppruning.pruning.events,
+those of a candidate, a solution or an epoch report beside them; `finished` has `networks`, the rows of the
+final table, and `report`.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ from deeppruning.pruning.events import (
     FinetuneDiverged,
     GenerationDone,
     LayersScanned,
+    Moved,
     SolutionSaved,
     Started,
     TargetSettled,
@@ -83,6 +85,8 @@ class PlainProgress(SearchProgress):
     def _line(self, event: Event) -> str:
         if isinstance(event, Started):
             return started_line(event)
+        if isinstance(event, Moved):
+            return str(event)
         if isinstance(event, LayersScanned):
             return scanned_line(event)
         if isinstance(event, CandidateDone):

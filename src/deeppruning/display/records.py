@@ -10,6 +10,7 @@ from deeppruning.pruning.events import (
     Event,
     GenerationDone,
     LayersScanned,
+    Moved,
     SolutionSaved,
     Started,
     TargetSettled,
@@ -22,6 +23,8 @@ def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:
     """An event as its name and its JSON values."""
     if isinstance(event, LayersScanned):
         return "scanned", asdict(event)
+    if isinstance(event, Moved):
+        return "moved", asdict(event)
     if isinstance(event, CandidateDone):
         return "candidate", _candidate(event)
     if isinstance(event, GenerationDone):

@@ -23,6 +23,21 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """A run goes on with another processor or torch than it was computed by so far."""
+
+    before: str
+    now: str
+
+    def __str__(self) -> str:
+        return (
+            f"note: this run was computed by {self.before} so far and goes on with {self.now}. All results "
+            "it has are kept. Those to come may differ in their last digits, and so may the candidates and "
+            "picks from what the first machine would have found"
+        )
+
+
+@dataclass(frozen=True)
 class LayersScanned:
     """A guided search looks at each layer by itself before its first candidate; so many cuts are done."""
 
@@ -87,6 +102,7 @@ class TargetSettled:
 
 Event = (
     Started
+    | Moved
     | LayersScanned
     | CandidateDone
     | GenerationDone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -39,6 +40,7 @@ class AskAndTell(Protocol):
     @property
     def picks(self) -> Picks[Individual]: ...
     def ask(self) -> Population: ...
+    def follow(self, genomes: Population, made: Sequence[tuple[str, tuple[int, ...]]]) -> None: ...
     def tell(self, objectives: NDArray[np.float64], scores: NDArray[np.float64] | None = None) -> None: ...
 
 

@@ -13,6 +13,7 @@ from deeppruning.roles import ORIGINAL
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY, RunFolder
+from deeppruning.system.versions import told_versions
 from deeppruning.version import __version__
 
 NOTHING: dict[str, Any] = {"candidates": [], "picks": [], "epochs": [], "facts": {}}
@@ -42,7 +43,7 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
         "test_images": kept.get(facts.TEST_IMAGES.key),
         "config": config,
         "target": kept.get(facts.TARGET.key) or _awaited(config),
-        "versions": kept.get(facts.VERSIONS.key, {}),
+        "versions": _versions(kept),
     }
     data = collect_sections(Source(run, kept, snapshot), about)
     waiting = len(snapshot["candidates"]) - len(data["candidates"])
@@ -52,6 +53,12 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
     data["recommended"] = advice.role if advice else None
     data["verdict"] = advice.text if advice else verdict(data)
     return data
+
+
+def _versions(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """What the run was computed by, and where it went on with something else."""
+    since = [told_versions(versions) for versions in kept.get(facts.CONTINUED.key, [])]
+    return {**kept.get(facts.VERSIONS.key, {}), **({"went on with": since} if since else {})}
 
 
 def _awaited(config: Mapping[str, Any]) -> dict[str, Any] | None:
