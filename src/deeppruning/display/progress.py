@@ -204,7 +204,7 @@ def saved_line(event: SolutionSaved) -> str:
 
 def target_line(event: TargetSettled) -> str:
     """What became of the limits that were asked for."""
-    return told_target(event.asked, event.note)
+    return told_target(event.role, event.asked, event.note)
 
 
 def diverged_line(event: FinetuneDiverged) -> str:
