@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from deeppruning.display.archive import sources_line
+from deeppruning.display.next_steps import next_lines
 from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError
 from deeppruning.latency import Conditions
@@ -21,7 +22,6 @@ from deeppruning.roles import KNEE, ORIGINAL, ROLES, in_order
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
-from deeppruning.system.commands import command
 from deeppruning.system.device import precision_of
 
 _SLOW_SECONDS = 0.5  # a forward pass beyond this is not measured: the table must come at once
@@ -32,15 +32,17 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     rows = read_rows(run_dir)
     report = write_report_or_say(run_dir, progress)
     entered = sources_line(run_dir)
-    lines = [NetworkTable(rows).text(), *_notes(rows), *target_notes(run_dir)]
-    lines += [f"entered the archive: {entered}"] if entered else []
     advice = _recommendation(run_dir)
-    lines += [advice.text] if advice else []
-    lines.append(f"run folder: {run_dir}")
-    if report is not None:
-        lines.append(f"report: {report}")
-    lines += [f"next: {text}" for text in _next_commands(run_dir, (advice and advice.role) or KNEE)]
-    progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines))
+    lines = [
+        NetworkTable(rows).text(),
+        *_notes(rows),
+        *target_notes(run_dir),
+        *([advice.text] if advice else []),
+    ]
+    more = [f"entered the archive: {entered}"] if entered else []
+    more += [f"run folder: {run_dir}", *([f"report: {report}"] if report else [])]
+    more += next_lines(run_dir, (advice and advice.role) or KNEE)
+    progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines), more)
 
 
 def read_rows(run_dir: Path, roles: tuple[str, ...] | None = None) -> list[NetworkRow]:
@@ -107,12 +109,3 @@ def write_report_or_say(run_dir: Path, progress: SearchProgress) -> Path | None:
 def _recommendation(run_dir: Path) -> Recommendation | None:
     with RunFolder.open(run_dir, read_only=True) as run:
         return recommend(run.history.facts())
-
-
-def _next_commands(run_dir: Path, role: str) -> list[str]:
-    return [
-        command("export", run_dir, "--solution", role, "--format", "onnx"),
-        command("bench", run_dir),
-        f"{command('pick', run_dir, '--target', 'flops=40%')}  (or another limit)",
-        f"{command('finetune', run_dir)} --candidate ID  (any other candidate)",
-    ]

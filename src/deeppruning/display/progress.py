@@ -10,6 +10,7 @@ or an epoch report beside them; `finished` has `networks`, the rows of the final
 import contextlib
 import json
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -62,8 +63,10 @@ class SearchProgress:
     def tell(self, kind: str, **facts: Any) -> None:
         """An event for machines that is not the search's own."""
 
-    def finish(self, networks: list[dict[str, Any]], report: str | None, text: str) -> None:
-        """The end: the four networks, for machines and as a text for people."""
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
+        """The end: the networks, for machines and as a text for people, who may want to know more."""
         click.echo(text)
 
 
@@ -79,6 +82,12 @@ class PlainProgress(SearchProgress):
         line = self._line(event)
         if line:
             self.say(line)
+
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
+        """Print all of it, lines as long as they are: commands among them are copied."""
+        click.echo("\n".join([text, *more]))
 
     def _line(self, event: Event) -> str:
         if isinstance(event, Started):
@@ -147,7 +156,9 @@ class JsonProgress(SearchProgress):
         kind, facts = as_record(event)
         self.tell(kind, **facts)
 
-    def finish(self, networks: list[dict[str, Any]], report: str | None, text: str) -> None:
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
         """Print the last event."""
         self.tell("finished", networks=networks, report=report)
 

@@ -9,7 +9,7 @@ from deeppruning.reporting.measured import with_evidence
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
 from deeppruning.roles import in_order
 from deeppruning.runs import facts
-from deeppruning.system.commands import command
+from deeppruning.system.commands import command_for_page
 
 
 def _collect(source: Source, data: Data) -> Data:
@@ -72,11 +72,13 @@ def _commands(
     own = ", model" if ":" in spec else ""  # a class of the user's own must be handed to `load`
     finals = [entry["role"] for entry in solutions if entry["final"]]
     return {
-        "finetune": f"{command('finetune', path, '--candidate')} ",
-        "resume": command("resume", path),
-        "bench": command("bench", path),
+        "finetune": f"{command_for_page('finetune', path, '--candidate')} ",
+        "resume": command_for_page("resume", path),
+        "bench": command_for_page("bench", path),
         "load": {role: f"model = dp.load({str(path / f'{role}.safetensors')!r}{own})" for role in finals},
-        "export": {role: command("export", path, "--solution", role, "--format", "onnx") for role in finals},
+        "export": {
+            role: command_for_page("export", path, "--solution", role, "--format", "onnx") for role in finals
+        },
     }
 
 
