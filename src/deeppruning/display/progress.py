@@ -11,6 +11,7 @@ final table, and `report`.
 import contextlib
 import json
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -64,8 +65,10 @@ class SearchProgress:
     def tell(self, kind: str, **facts: Any) -> None:
         """An event for machines that is not the search's own."""
 
-    def finish(self, networks: list[dict[str, Any]], report: str | None, text: str) -> None:
-        """The end: the four networks, for machines and as a text for people."""
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
+        """The end: the networks, for machines and as a text for people, who may want to know more."""
         click.echo(text)
 
 
@@ -81,6 +84,12 @@ class PlainProgress(SearchProgress):
         line = self._line(event)
         if line:
             self.say(line)
+
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
+        """Print all of it, lines as long as they are: commands among them are copied."""
+        click.echo("\n".join([text, *more]))
 
     def _line(self, event: Event) -> str:
         if isinstance(event, Started):
@@ -151,7 +160,9 @@ class JsonProgress(SearchProgress):
         kind, facts = as_record(event)
         self.tell(kind, **facts)
 
-    def finish(self, networks: list[dict[str, Any]], report: str | None, text: str) -> None:
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
         """Print the last event."""
         self.tell("finished", networks=networks, report=report)
 
@@ -208,7 +219,7 @@ def saved_line(event: SolutionSaved) -> str:
 
 def target_line(event: TargetSettled) -> str:
     """What became of the limits that were asked for."""
-    return told_target(event.asked, event.note)
+    return told_target(event.role, event.asked, event.note)
 
 
 def diverged_line(event: FinetuneDiverged) -> str:

@@ -95,6 +95,7 @@ class SolutionSaved:
 class TargetSettled:
     """The limits that were asked for are met, or not: then it says how near the nearest candidate comes."""
 
+    role: str  # of the target
     asked: str
     met: bool
     note: str

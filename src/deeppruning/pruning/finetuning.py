@@ -29,6 +29,7 @@ from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.runs.records import EpochRow
 from deeppruning.system.atomic import write_atomically
+from deeppruning.system.links import folder_within
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import read_tensors, tensor_bytes
@@ -155,7 +156,6 @@ class Finetuning:
         The original is only tested. `starts` are the weights of those that do not begin as cut. One that
         comes to nothing does not keep the others from their end.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
         order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
         broken: dict[int, RunError] = {}
         while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:
@@ -292,7 +292,7 @@ class Finetuning:
 
     @property
     def _folder(self) -> Path:
-        return self.run.path / FOLDER / self.variant
+        return folder_within(self.run.path, self.run.path / FOLDER / self.variant)
 
 
 def _name(id_: int) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, TypedDict, TypeVar
 
+from deeppruning.roles import in_order, target_number
+
 Kept = TypeVar("Kept")
 
 _COUNTS = ("flops", "params")
@@ -211,7 +213,7 @@ LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)  # seco
 BENCH = Fact[dict[str, Any]]("bench")  # what `deeppruning bench` measured
 INT8 = Fact[dict[str, Int8Figures]]("int8", _check_int8)  # by role, of networks that were quantised
 TEST_IMAGES = Fact["int | None"]("test_images", _check_images)  # that test errors are measured on
-TARGET = Fact[TargetFigures]("target", _check_target)
+TARGET = Fact[TargetFigures]("target", _check_target)  # the first; of others see `target_fact`
 
 _SOLUTION, _DIVERGED, _TRAINING = "solution/", "diverged/", "training/"
 _KNOWN: dict[str, Fact[Any]] = {
@@ -219,18 +221,33 @@ _KNOWN: dict[str, Fact[Any]] = {
     for fact in (
         OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, CONTINUED, NETWORK_SKETCH, SAMPLE_SKETCH,
         ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE, SCAN, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8,
-        TEST_IMAGES, TARGET,
+        TEST_IMAGES,
     )
 }  # fmt: skip
 
 
-def told_target(asked: str, note: str) -> str:
+def told_target(role: str, asked: str, note: str) -> str:
     """What became of limits, as a line for people.
 
-    >>> told_target("flops=40%", "met by candidate 9")
+    >>> told_target("target", "flops=40%", "met by candidate 9")
     'target flops=40%: met by candidate 9'
     """
-    return f"target {asked}: {note}"
+    return f"{role} {asked}: {note}"
+
+
+def told_targets(kept: Mapping[str, Any]) -> list[str]:
+    """A line on each target of a run."""
+    return [told_target(role, one["asked"], one["note"]) for role, one in targets_in(kept).items()]
+
+
+def target_fact(role: str) -> Fact[TargetFigures]:
+    """What became of the limits that the target of this name, be it "target-2", was to keep."""
+    return Fact(role, _check_target)
+
+
+def targets_in(kept: Mapping[str, Any]) -> dict[str, TargetFigures]:
+    """What became of each target of a run, in the order they were asked for."""
+    return {role: kept[role] for role in in_order(kept) if target_number(role) is not None}
 
 
 def solution_fact(role: str) -> Fact[SolutionFigures]:
@@ -260,4 +277,6 @@ def solution_role(key: str) -> str | None:
 def named(key: str) -> Fact[Any]:
     """The fact of this name; one that no run keeps may hold anything."""
     role = solution_role(key)
+    if target_number(key) is not None:
+        return target_fact(key)
     return _KNOWN.get(key, Fact(key)) if role is None else solution_fact(role)
