@@ -48,7 +48,8 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
     data = collect_sections(Source(run, kept, snapshot), about)
     waiting = len(snapshot["candidates"]) - len(data["candidates"])
     data |= standing(run.path, data, waiting=waiting, facts=kept)
-    data["progress"] = progress(data, snapshot["epochs"], kept.get(facts.SCAN.key))
+    scan, tuning = kept.get(facts.SCAN.key), kept.get(facts.TUNING.key, ())
+    data["progress"] = progress(data, snapshot["epochs"], scan, tuning)
     advice = recommend(kept)
     data["recommended"] = advice.role if advice else None
     data["verdict"] = advice.text if advice else verdict(data)

@@ -130,6 +130,11 @@ def _check_branches(key: str, value: Any) -> None:
             raise ValueError(f"the fact {key!r} has genes that are no whole numbers")
 
 
+def _check_ids(key: str, value: Any) -> None:
+    if not _are_genes(value):
+        raise ValueError(f"the fact {key!r} has ids that are no whole numbers")
+
+
 def _are_genes(value: Any) -> bool:
     return isinstance(value, list) and all(type(gene) is int and abs(gene) < 2**31 for gene in value)
 
@@ -207,6 +212,7 @@ LAYERS = Fact[dict[str, list[int]]]("layers", _check_layers)  # the gene of each
 BRANCHES = Fact[dict[str, list[list[int]]]]("branches", _check_branches)
 GUIDE = Fact[dict[str, Any]]("guide", _check_table)  # orders of filters and units that the search follows
 SCAN = Fact[ScanFigures]("scan", _check_scan)
+TUNING = Fact[list[int]]("tuning", _check_ids)  # candidates that are fine-tuned by the run's own options
 FINISHED = Fact[bool]("finished")
 LATENCY_PLAN = Fact[dict[str, Any]]("latency_plan", _check_table)  # that the search goes by
 LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)  # seconds for one input, by role
@@ -220,7 +226,7 @@ _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
         OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, CONTINUED, NETWORK_SKETCH, SAMPLE_SKETCH,
-        ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE, SCAN, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8,
+        ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE, SCAN, TUNING, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8,
         TEST_IMAGES,
     )
 }  # fmt: skip
