@@ -17,7 +17,7 @@ from deeppruning.pruning.network_table import NetworkRow, NetworkTable
 from deeppruning.pruning.result import Result
 from deeppruning.reporting import write_report
 from deeppruning.reporting.recommendation import Recommendation, recommend
-from deeppruning.roles import KNEE, ORIGINAL, ROLES, TARGET
+from deeppruning.roles import KNEE, ORIGINAL, ROLES, SOLUTIONS, TARGET
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
@@ -32,7 +32,7 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     rows = read_rows(run_dir)
     report = write_report_or_say(run_dir, progress)
     entered = sources_line(run_dir)
-    lines = [NetworkTable(rows).text(), *_notes(rows), *target_note(run_dir)]
+    lines = [NetworkTable(rows).text(), *_notes(rows), *untuned_notes(run_dir), *target_note(run_dir)]
     lines += [f"entered the archive: {entered}"] if entered else []
     advice = _recommendation(run_dir)
     lines += [advice.text] if advice else []
@@ -93,6 +93,19 @@ def _notes(rows: list[NetworkRow]) -> list[str]:
     measured = any(row.latency_seconds is not None for row in rows)
     notes = ["(latency: one image, one processor thread, the least of some)"] if measured else []
     return notes + [f"{row.network} failed: {row.failure}" for row in rows if row.failure]
+
+
+def untuned_notes(run_dir: Path, roles: tuple[str, ...] = SOLUTIONS) -> list[str]:
+    """Which networks are as they were before fine-tuning, a line each; and what it was tried without."""
+    with RunFolder.open(run_dir, read_only=True) as run:
+        kept = run.history.facts()
+    known = {role: kept.get(facts.solution_fact(role).key, {}) for role in roles}
+    # A candidate that holds several roles is told of once.
+    holders: dict[Any, list[str]] = {}
+    for role, figures in known.items():
+        if facts.told_unhelped(figures):
+            holders.setdefault(figures["id"], []).append(role)
+    return [f"{', '.join(held)}: {facts.told_unhelped(known[held[0]])}" for held in holders.values()]
 
 
 def write_report_or_say(run_dir: Path, progress: SearchProgress) -> Path | None:

@@ -11,8 +11,9 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.limits import Limits
+from deeppruning.pruning.augmentation import with_fitting_augmentation
 from deeppruning.pruning.candidate import Context
-from deeppruning.pruning.events import Observer, Started, ignore
+from deeppruning.pruning.events import Observer, Remark, Started, ignore
 from deeppruning.pruning.finetuning import ORIGINAL_ID, Finished, Tuned
 from deeppruning.pruning.finishing import finetuning_of, keep_failed, save
 from deeppruning.pruning.identity import check_example, check_inputs, check_options, keep_options, original
@@ -54,13 +55,14 @@ def execute(job: Job, run: RunFolder) -> Result:
     _check_same_task(job, run)
     job = keep_plan(job, run.history)
     _announce(job, run)
+    job = with_fitting_augmentation(job, run)
     picks = search(job.context, job.search, run.history, job.backend, job.observer, job.target)
     targeting, target = Targeting(job, run, job.target), read_target(job, run)
     choice = targeting.by_cost() if target is None else None
     chosen = {TARGET: choice.candidate} if choice is not None and choice.met else {}
     tuned = _finetune(job, run, {**dict(picks.items()), **chosen})
     run.history.set_fact(facts.TEST_IMAGES, job.task.test_images)
-    original = _keep_original(run, tuned[ORIGINAL_ID])
+    original = _keep_original(job, run, tuned[ORIGINAL_ID])
     solutions: dict[str, Solution] = {}
     failed: dict[str, str] = {}
     for role, pick in picks.items():
@@ -113,6 +115,7 @@ def pick_one(
             f"{run.path} has a target already, {known['asked']}; replace it with --replace (in Python: "
             "replace=True)"
         )
+    job = with_fitting_augmentation(job, run)
     try:
         return _picked(Targeting(job, run, limits, variant), run)
     except Unmet as unmet:
@@ -147,6 +150,7 @@ def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> So
         raise InputError(
             f"candidate {id_} {candidate.status} in the search ({candidate.reason}); choose another"
         )
+    job = with_fitting_augmentation(job, run)
     role = candidate_name(id_)
     genomes, roles = {id_: candidate.genome}, {id_: (role,)}
     found = finetuning_of(job, run, variant).finish(job.backend, genomes, roles)[id_]
@@ -191,6 +195,9 @@ def _announce(job: Job, run: RunFolder) -> None:
     if known is None:
         error = _untrained_error(job)
         known = {"train_error": error, "flops": graph.flops(full), "params": graph.params(full)}
+        doubt = "" if error is None else job.task.doubt(error)
+        if doubt:
+            known["doubt"] = doubt
         run.history.set_fact(facts.VERSIONS, computed_by())
         run.history.set_fact(facts.LAYERS, graph.layer_genes())
         run.history.set_fact(facts.BRANCHES, _branches(graph))
@@ -208,6 +215,8 @@ def _announce(job: Job, run: RunFolder) -> None:
             original_params=known["params"],
         )
     )
+    if known.get("doubt"):
+        job.observer(Remark("original", known["doubt"]))
 
 
 def _untrained_error(job: Job) -> float | None:
@@ -248,13 +257,16 @@ def _finetune(job: Job, run: RunFolder, picks: Mapping[str, Candidate]) -> dict[
     return found
 
 
-def _keep_original(run: RunFolder, tuned: Finished) -> Original:
+def _keep_original(job: Job, run: RunFolder, tuned: Finished) -> Original:
     figures: facts.OriginalFigures = {
         "test_error": None,
         **(run.history.get_fact(facts.ORIGINAL_FIGURES) or {}),
     }
     if isinstance(tuned, Tuned):
         figures["test_error"] = tuned.test_error
+        doubt = "" if tuned.test_error is None else job.task.doubt(tuned.test_error, tested=True)
+        if doubt:
+            figures["doubt"] = doubt
     else:
         figures["failure"] = str(tuned)
     run.history.set_fact(facts.ORIGINAL_FIGURES, figures)

@@ -189,4 +189,5 @@ def read_target(job: Job, run: RunFolder) -> Solution | str | None:
         params=kept["params"],
         path=path,
         lr_factor=kept.get("lr_factor", 1.0),
+        refitted="not_helped" in kept,
     )
