@@ -36,6 +36,7 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     lines = [
         NetworkTable(rows).text(),
         *_notes(rows),
+        *untuned_notes(run_dir),
         *target_notes(run_dir),
         *([advice.text] if advice else []),
     ]
@@ -95,6 +96,21 @@ def _notes(rows: list[NetworkRow]) -> list[str]:
     measured = any(row.latency_seconds is not None for row in rows)
     notes = ["(latency: one image, one processor thread, the least of some)"] if measured else []
     return notes + [f"{row.network} failed: {row.failure}" for row in rows if row.failure]
+
+
+def untuned_notes(run_dir: Path, roles: tuple[str, ...] | None = None) -> list[str]:
+    """Which networks are as they were before fine-tuning, a line each; and what it was tried without."""
+    with RunFolder.open(run_dir, read_only=True) as run:
+        kept = run.history.facts()
+    if roles is None:
+        roles = tuple(in_order(facts.solution_role(key) or "" for key in kept))
+    known = {role: kept.get(facts.solution_fact(role).key, {}) for role in roles}
+    # A candidate that holds several roles is told of once.
+    holders: dict[Any, list[str]] = {}
+    for role, figures in known.items():
+        if facts.told_unhelped(figures):
+            holders.setdefault(figures["id"], []).append(role)
+    return [f"{', '.join(held)}: {facts.told_unhelped(known[held[0]])}" for held in holders.values()]
 
 
 def write_report_or_say(run_dir: Path, progress: SearchProgress) -> Path | None:

@@ -25,6 +25,7 @@ from deeppruning.pruning.events import (
     EpochDone,
     Event,
     FinetuneDiverged,
+    Remark,
     SolutionSaved,
     Started,
 )
@@ -71,6 +72,8 @@ class LiveProgress(PlainProgress):
             self._live.start(refresh=True)  # where a candidate is fine-tuned by itself, no search was started
         elif isinstance(event, SolutionSaved):
             self.say(saved_line(event))
+        elif isinstance(event, Remark):
+            self.say(event.text)
         elif isinstance(event, FinetuneDiverged):
             self.say(diverged_line(event))
         elif isinstance(event, CandidateDone) and is_troubled(event):

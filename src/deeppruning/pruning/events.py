@@ -23,6 +23,14 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Remark:
+    """Something that people should know, about "original" or "augmentation"; said as soon as it is seen."""
+
+    about: str
+    text: str
+
+
+@dataclass(frozen=True)
 class LayersScanned:
     """A guided search looks at each layer by itself before its first candidate; so many cuts are done."""
 
@@ -51,7 +59,7 @@ class GenerationDone:
 
 @dataclass(frozen=True)
 class EpochDone:
-    """One epoch of fine-tuning one candidate, in the roles it holds."""
+    """One epoch of fine-tuning one candidate, in the roles it holds; epoch 0 is the network before it."""
 
     id: int
     roles: tuple[str, ...]
@@ -88,6 +96,7 @@ class TargetSettled:
 
 Event = (
     Started
+    | Remark
     | LayersScanned
     | CandidateDone
     | GenerationDone

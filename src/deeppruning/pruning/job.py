@@ -12,8 +12,9 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.limits import Limits
+from deeppruning.pruning.augmentation import with_fitting_augmentation
 from deeppruning.pruning.candidate import Context
-from deeppruning.pruning.events import Observer, Started, ignore
+from deeppruning.pruning.events import Observer, Remark, Started, ignore
 from deeppruning.pruning.finetuning import ORIGINAL_ID, Finished, Tuned
 from deeppruning.pruning.finishing import finetuning_of, keep_failed, save
 from deeppruning.pruning.identity import check_example, check_inputs, check_options, keep_options, original
@@ -55,6 +56,7 @@ def execute(job: Job, run: RunFolder) -> Result:
     _check_same_task(job, run)
     job = keep_plan(job, run.history)
     _announce(job, run)
+    job = with_fitting_augmentation(job, run)
     picks = search(job.context, job.search, run.history, job.backend, job.observer, job.target)
     targeting, targets = Targeting(job, run, job.target), read_targets(job, run)
     awaited = bool(job.target) and TARGET not in targets
@@ -62,7 +64,7 @@ def execute(job: Job, run: RunFolder) -> Result:
     chosen = {TARGET: choice.candidate} if choice is not None and choice.met else {}
     tuned = _finetune(job, run, {**dict(picks.items()), **chosen})
     run.history.set_fact(facts.TEST_IMAGES, job.task.test_images)
-    original = _keep_original(run, tuned[ORIGINAL_ID])
+    original = _keep_original(job, run, tuned[ORIGINAL_ID])
     solutions: dict[str, Solution] = {}
     failed: dict[str, str] = {}
     for role, pick in picks.items():
@@ -107,6 +109,7 @@ def pick_one(
     if not run.history.get_fact(facts.FINISHED):
         raise RunError(f"{run.path} is not finished; go on with `{command('resume', run.path)}`, then pick")
     role = _place_of(limits, facts.targets_in(run.history.facts()), replace=replace)
+    job = with_fitting_augmentation(job, run)
     try:
         return _picked(Targeting(job, run, limits, variant, role), run)
     except Unmet as unmet:
@@ -150,6 +153,7 @@ def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> So
         raise InputError(
             f"candidate {id_} {candidate.status} in the search ({candidate.reason}); choose another"
         )
+    job = with_fitting_augmentation(job, run)
     role = candidate_name(id_)
     genomes, roles = {id_: candidate.genome}, {id_: (role,)}
     found = finetuning_of(job, run, variant).finish(job.backend, genomes, roles)[id_]
@@ -194,6 +198,9 @@ def _announce(job: Job, run: RunFolder) -> None:
     if known is None:
         error = _untrained_error(job)
         known = {"train_error": error, "flops": graph.flops(full), "params": graph.params(full)}
+        doubt = "" if error is None else job.task.doubt(error)
+        if doubt:
+            known["doubt"] = doubt
         run.history.set_fact(facts.VERSIONS, computed_by())
         run.history.set_fact(facts.LAYERS, graph.layer_genes())
         run.history.set_fact(facts.BRANCHES, _branches(graph))
@@ -211,6 +218,8 @@ def _announce(job: Job, run: RunFolder) -> None:
             original_params=known["params"],
         )
     )
+    if known.get("doubt"):
+        job.observer(Remark("original", known["doubt"]))
 
 
 def _untrained_error(job: Job) -> float | None:
@@ -251,13 +260,16 @@ def _finetune(job: Job, run: RunFolder, picks: Mapping[str, Candidate]) -> dict[
     return found
 
 
-def _keep_original(run: RunFolder, tuned: Finished) -> Original:
+def _keep_original(job: Job, run: RunFolder, tuned: Finished) -> Original:
     figures: facts.OriginalFigures = {
         "test_error": None,
         **(run.history.get_fact(facts.ORIGINAL_FIGURES) or {}),
     }
     if isinstance(tuned, Tuned):
         figures["test_error"] = tuned.test_error
+        doubt = "" if tuned.test_error is None else job.task.doubt(tuned.test_error, tested=True)
+        if doubt:
+            figures["doubt"] = doubt
     else:
         figures["failure"] = str(tuned)
     run.history.set_fact(facts.ORIGINAL_FIGURES, figures)

@@ -196,4 +196,5 @@ def _read_target(job: Job, run: RunFolder, role: str, known: facts.TargetFigures
         params=kept["params"],
         path=path,
         lr_factor=kept.get("lr_factor", 1.0),
+        refitted="not_helped" in kept,
     )
