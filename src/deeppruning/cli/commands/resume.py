@@ -57,6 +57,12 @@ def resume(
         return
     RunFolder.open(run).close()  # a run that another process works on must be told before data is read
     threads = int(config["search"]["threads"])
+    recorded = config["run"].get("workers")
+    if given.workers is None and choice.workers not in (None, recorded):
+        progress.say(
+            f"the run was made with {recorded} workers; this machine has {choice.workers} cores, so that "
+            "many are used (--workers for another number)"
+        )
     backend = choice.make(threads, device or config["run"]["device"], progress.say)
     again = command("resume", run)
     with resumable(run, again), entered(choice, backend, threads) as progress.state.workers:
