@@ -8,7 +8,9 @@ reasons, so that one that goes on neither repeats a training that diverged nor m
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +27,7 @@ from deeppruning.pruning.states import read_state, write_state
 from deeppruning.pruning.task import answers_beside
 from deeppruning.roles import ORIGINAL, candidate_name
 from deeppruning.runs.facts import diverged_fact
-from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.folder import FINETUNE, RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.runs.records import EpochRow
 from deeppruning.system.atomic import write_atomically
@@ -34,7 +36,6 @@ from deeppruning.training.finite import check_learnt
 from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import read_tensors, tensor_bytes
 
-FOLDER = "finetune"
 _TEACHER = "teacher.round-"
 ORIGINAL_ID = -1  # the number of the original network among the candidates
 LR_FACTORS = (1.0, 0.1, 0.01)  # of the learning rate, attempt by attempt
@@ -139,6 +140,8 @@ class Finetuning:
         self, backend: Backend, genomes: Mapping[int, Genome], roles: Mapping[int, tuple[str, ...]]
     ) -> dict[int, Finished]:
         """Train every candidate to the end, side by side, in a session of its own."""
+        for id_ in genomes:
+            self._forget_damaged(id_)
         if all(self._is_settled(id_) for id_ in genomes):
             return {id_: self._read(id_) for id_ in genomes}
         with backend.open(run_round, self.context, kind=kind_of_round) as session:
@@ -257,9 +260,21 @@ class Finetuning:
             write_state(self._state(id_, number), done.state or b"")
         self._state(id_, number - 1).unlink(missing_ok=True)
 
+    def _forget_damaged(self, id_: int) -> None:
+        """Remove a network that cannot be read any more: its training is repeated, to the same weights."""
+        path = self._final(id_)
+        try:
+            self._read(id_)
+        except RunError as error:
+            with suppress(OSError):
+                path.unlink()
+            if path.exists():
+                raise
+            warnings.warn(f"{error}: it is trained again", stacklevel=2)
+
     def _read(self, id_: int) -> Finished:
         reasons = self._divergences(id_)
-        path, advice = self._final(id_), "delete it and resume the run, which then repeats this fine-tuning"
+        path, advice = self._final(id_), "without it this fine-tuning is repeated"
         if not path.exists():
             return Diverged("; then ".join(reasons))
         weights, facts = read_tensors(path, error=RunError, advice=advice)
@@ -292,7 +307,7 @@ class Finetuning:
 
     @property
     def _folder(self) -> Path:
-        return folder_within(self.run.path, self.run.path / FOLDER / self.variant)
+        return folder_within(self.run.path, self.run.path / FINETUNE / self.variant)
 
 
 def _name(id_: int) -> str:

@@ -28,6 +28,7 @@ from deeppruning.version import __version__
 
 FORMAT = 1
 CONFIG, HISTORY, LOCK = "config.toml", "history.sqlite", "run.lock"
+FINETUNE = "finetune"  # the folder of networks in training
 COMPARISON = "compare"  # the table of config.toml that only a comparison has
 
 Opened = TypeVar("Opened", bound="RunFolder")
@@ -93,6 +94,14 @@ class RunFolder:
     @cached_property
     def history(self) -> History:
         """The run's history, opened when first needed and as the run was: to write, or to read only."""
+        if self._lock is not None and not is_begun(self.path):
+            made = [file for place in (".", FINETUNE) for file in (self.path / place).glob("*.safetensors")]
+            if made:
+                # Candidates of a search that begins again may be others: their numbers would be mistaken.
+                raise RunError(
+                    f"{self.path / HISTORY} is empty or missing, though the run has networks "
+                    f"({min(made).name}): restore it from a copy or start a new run; the networks can be used"
+                )
         return History(self.path / HISTORY, read_only=self._lock is None)
 
     def refuse_foreign_code(self, kinds: Collection[str]) -> None:
@@ -117,6 +126,12 @@ class RunFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def is_begun(path: Path) -> bool:
+    """Whether anything is recorded in a run's history."""
+    file = path / HISTORY
+    return file.is_file() and file.stat().st_size > 0
 
 
 def refuse_occupied(path: Path) -> None:
