@@ -40,6 +40,7 @@ from deeppruning.reporting.notebook import candidates_svg
 from deeppruning.runs import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.runs.leftovers import scratch_folder
+from deeppruning.system.device import workers_here
 
 
 @refuse_unknown_parameters
@@ -170,7 +171,7 @@ def resume(
             test=test,
             search=SearchConfig.of_run(run.config["search"]),
             finetune=None if task else FinetuneConfig.from_table(run.config["finetune"]),
-            workers=table.get("workers") if workers is None else workers,
+            workers=workers_here(table.get("workers")) if workers is None else workers,
             device=device or table["device"],
             backend=backend,
             candidate_timeout=candidate_timeout,
