@@ -32,7 +32,7 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     rows = read_rows(run_dir)
     report = write_report_or_say(run_dir, progress)
     entered = sources_line(run_dir)
-    lines = [NetworkTable(rows).text(), *_notes(rows), *target_notes(run_dir)]
+    lines = [NetworkTable(rows).text(), *_notes(rows), *choice_notes(run_dir)]
     lines += [f"entered the archive: {entered}"] if entered else []
     advice = _recommendation(run_dir)
     lines += [advice.text] if advice else []
@@ -51,10 +51,12 @@ def read_rows(run_dir: Path, roles: tuple[str, ...] | None = None) -> list[Netwo
             return _rows(kept, roles)
 
 
-def target_notes(run_dir: Path) -> list[str]:
-    """What became of the limits that were asked for, a line for each target."""
+def choice_notes(run_dir: Path) -> list[str]:
+    """What became of the limits that were asked for, and which candidates were refused, a line for each."""
     with RunFolder.open(run_dir, read_only=True) as run:
-        return facts.told_targets(run.history.facts())
+        kept = run.history.facts()
+    refused = [facts.told_refused(id_, why) for id_, why in facts.refused_in(kept).items()]
+    return [*facts.told_targets(kept), *refused]
 
 
 def _rows(kept: Mapping[str, Any], roles: tuple[str, ...] | None) -> list[NetworkRow]:

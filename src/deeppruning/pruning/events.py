@@ -86,6 +86,14 @@ class TargetSettled:
     note: str
 
 
+@dataclass(frozen=True)
+class CandidateRefused:
+    """The proof of a candidate that was to be handed out has failed; the next best takes its place."""
+
+    id: int
+    reason: str
+
+
 Event = (
     Started
     | LayersScanned
@@ -95,6 +103,7 @@ Event = (
     | FinetuneDiverged
     | SolutionSaved
     | TargetSettled
+    | CandidateRefused
 )
 Observer = Callable[[Event], None]
 
