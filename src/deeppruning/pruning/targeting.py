@@ -3,8 +3,7 @@
 Where a cost is limited, the best candidate within is chosen by the search's own measure and fine-tuned; if a
 network that was fine-tuned before keeps the limits, too, and errs less, that one is taken. Where the error
 alone is limited, it is the cheapest that keeps to it once fine-tuned, found by halving the front in a few
-trainings. An error that is limited is checked on images that neither the search nor fine-tuning sees, never
-on the test set.
+trainings. Errors are those on images that neither the search nor fine-tuning sees, never on the test set.
 """
 
 from __future__ import annotations
@@ -67,15 +66,17 @@ class Targeting:
         return choose(self.run.history.candidates(), self.limits, self.yardstick)
 
     def settle(self, choice: Choice, tuned: Mapping[int, Finished]) -> Solution:
-        """Save the candidate that was chosen by cost, or whatever else keeps the limits and errs less.
+        """Save the candidate that was chosen by cost, or what keeps the limits, too, and errs less.
 
         `tuned` are those that are fine-tuned. Raises Unmet where there is none.
         """
         if not choice.met:
             self._unmet(choice.candidate, choice.figures)
         finalists = [choice, *self._others_within(choice, tuned)]
-        errors = {one: self._final_error(one.candidate, tuned.get(one.candidate.id)) for one in finalists}
-        best = min(finalists, key=lambda one: (errors[one], one is not choice, one.candidate.flops))
+        errors = [self._error(one.candidate, tuned.get(one.candidate.id)) for one in finalists]
+        trained = [isinstance(tuned.get(one.candidate.id), Tuned) for one in finalists]
+        # The first is the one that was chosen: it stays where others err as much, or nothing is set aside.
+        best = finalists[min(range(len(finalists)), key=lambda at: (not trained[at], errors[at]))]
         found, figures = tuned.get(best.candidate.id), dict(best.figures)
         if not isinstance(found, Tuned):
             if not self.run.solution(self.role).is_file():  # one that is there stays
@@ -85,7 +86,9 @@ class Targeting:
         if self.limits.bounds_error:
             figures["error"] = self._error(best.candidate, found)
             met = figures["error"] <= self.most_error
-        why = "" if best is choice else f"; fine-tuned, it errs less than candidate {choice.candidate.id}"
+        why = (
+            "" if best is choice else f"; on data set aside it errs less than candidate {choice.candidate.id}"
+        )
         return self._keep(best.candidate, found, figures, met=met, why=why)
 
     def _others_within(self, choice: Choice, tuned: Mapping[int, Finished]) -> list[Choice]:
@@ -94,15 +97,6 @@ class Targeting:
         others = [one for one in self.run.history.candidates() if one.id in ids and not one.genome.all()]
         found = [best_within([one], self.limits, self.yardstick) for one in others]
         return [one for one in found if one.met and self.yardstick.proofs.hold(one.candidate)]
-
-    def _final_error(self, candidate: Candidate, found: Finished | None) -> float:
-        """What finalists are compared by: the error on images set aside, else that on the test set."""
-        if not isinstance(found, Tuned):
-            return math.inf
-        error = self._error(candidate, found)
-        if math.isfinite(error):
-            return error
-        return 0.0 if found.test_error is None else found.test_error
 
     def by_error(self, tuned: Mapping[int, Finished]) -> Solution:
         """Save the cheapest candidate within the error; raises Unmet where none of those tried is.
@@ -164,7 +158,7 @@ class Targeting:
     def _keeps(self, errors: Mapping[int, float], one: Candidate) -> bool:
         return errors.get(one.id, math.inf) <= self.most_error
 
-    def _error(self, candidate: Candidate, found: Finished) -> float:
+    def _error(self, candidate: Candidate, found: Finished | None) -> float:
         if not isinstance(found, Tuned):
             return math.inf
         model = self.job.context.graph.prune(candidate.genome)
