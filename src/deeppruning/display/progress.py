@@ -22,6 +22,7 @@ from deeppruning.display.records import as_record
 from deeppruning.display.state import SearchState, node_of
 from deeppruning.pruning.events import (
     CandidateDone,
+    CandidateRefused,
     EpochDone,
     Event,
     FinetuneDiverged,
@@ -32,7 +33,7 @@ from deeppruning.pruning.events import (
     Started,
     TargetSettled,
 )
-from deeppruning.runs.facts import told_target
+from deeppruning.runs.facts import told_refused, told_target
 from deeppruning.runs.records import Status
 
 
@@ -109,6 +110,8 @@ class PlainProgress(SearchProgress):
             return epoch_line(event)
         if isinstance(event, FinetuneDiverged):
             return diverged_line(event)
+        if isinstance(event, CandidateRefused):
+            return refused_line(event)
         if isinstance(event, TargetSettled):
             return ""  # the table at the end says it
         if isinstance(event, Remark):
@@ -217,6 +220,11 @@ def saved_line(event: SolutionSaved) -> str:
     """Where a network is to be found."""
     untuned = " (as before fine-tuning, which did not help)" if event.solution.refitted else ""
     return f"saved {event.solution.role} in {event.solution.path}{untuned}"
+
+
+def refused_line(event: CandidateRefused) -> str:
+    """That a network is not handed out, and why."""
+    return told_refused(event.id, event.reason)
 
 
 def target_line(event: TargetSettled) -> str:

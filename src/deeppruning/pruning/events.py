@@ -94,6 +94,14 @@ class TargetSettled:
     note: str
 
 
+@dataclass(frozen=True)
+class CandidateRefused:
+    """The proof of a candidate that was to be handed out has failed; the next best takes its place."""
+
+    id: int
+    reason: str
+
+
 Event = (
     Started
     | Remark
@@ -104,6 +112,7 @@ Event = (
     | FinetuneDiverged
     | SolutionSaved
     | TargetSettled
+    | CandidateRefused
 )
 Observer = Callable[[Event], None]
 

@@ -12,7 +12,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,6 +186,10 @@ class Finetuning:
             return {id_: self._read(id_) for id_ in genomes}
         with backend.open(run_round, self.context, kind=kind_of_round) as session:
             return self.train(session, genomes, roles)
+
+    def done(self, ids: Iterable[int]) -> dict[int, Finished]:
+        """Those of these candidates that are trained to the end."""
+        return {id_: self._read(id_) for id_ in ids if self._final(id_).exists()}
 
     def train(
         self,

@@ -21,6 +21,7 @@ from deeppruning.genome import Genome, Population
 from deeppruning.limits import Limits
 from deeppruning.pruning.candidate import Context, evaluate_candidate, settle
 from deeppruning.pruning.events import CandidateDone, GenerationDone, LayersScanned, Observer
+from deeppruning.pruning.proving import Proofs
 from deeppruning.pruning.scan import loss_of
 from deeppruning.pruning.strategies import make_strategy
 from deeppruning.runs import facts
@@ -36,9 +37,10 @@ def search(
     history: History,
     backend: Backend,
     observer: Observer,
+    proofs: Proofs,
     limits: Limits | None = None,
 ) -> Picks[Candidate]:
-    """Run the strategy to its end and return knee, heavy and light."""
+    """Run the strategy to its end and return knee, heavy and light, their cuts proven."""
     original_flops = context.graph.flops(context.graph.full_genome())
     candidates: dict[int, Candidate] = {}
     session: Session[Any, Any] = backend.open(work, context, kind=type)
@@ -60,6 +62,12 @@ def search(
             picks = Picks(*(candidates[pick.id] for pick in strategy.picks))
             history.record_picks(generation, {role: pick.id for role, pick in picks.items()})
             observer(GenerationDone(generation, config.generations, dict(picks.items()), original_flops))
+    while not all(proofs.hold(pick) for pick in picks):
+        left = strategy.picks_without(proofs.refused)
+        if left is None:
+            raise RunError(proofs.why_none())
+        picks = Picks(*(candidates[pick.id] for pick in left))
+    history.record_picks(generation, {role: pick.id for role, pick in picks.items()})
     return picks
 
 

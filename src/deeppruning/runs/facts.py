@@ -183,6 +183,12 @@ def _check_int8(key: str, value: Any) -> None:
         _check_figures(key, figures, ("file_bytes", "float_file_bytes"))
 
 
+def _check_refused(key: str, value: Any) -> None:
+    for id_, why in _table(key, value).items():
+        if not id_.isdecimal() or not isinstance(why, str):
+            raise ValueError(f"the fact {key!r} does not name candidates and reasons")
+
+
 def _check_table(key: str, value: Any) -> None:
     _table(key, value)
 
@@ -217,6 +223,7 @@ LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)  # seco
 BENCH = Fact[dict[str, Any]]("bench")  # what `deeppruning bench` measured
 INT8 = Fact[dict[str, Int8Figures]]("int8", _check_int8)  # by role, of networks that were quantised
 TEST_IMAGES = Fact["int | None"]("test_images", _check_images)  # that test errors are measured on
+REFUSED = Fact[dict[str, str]]("refused", _check_refused)  # candidates that are not handed out, and why
 TARGET = Fact[TargetFigures]("target", _check_target)  # the first; of others see `target_fact`
 AUGMENTATION = Fact[AugmentationFigures]("augmentation", _check_augmentation)
 
@@ -225,7 +232,8 @@ _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
         OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE,
-        SCAN, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8, TEST_IMAGES, AUGMENTATION,
+        SCAN, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8, TEST_IMAGES, REFUSED,
+        AUGMENTATION,
     )
 }  # fmt: skip
 
@@ -237,6 +245,16 @@ def told_target(role: str, asked: str, note: str) -> str:
     'target flops=40%: met by candidate 9'
     """
     return f"{role} {asked}: {note}"
+
+
+def refused_in(kept: Mapping[str, Any]) -> dict[str, str]:
+    """The candidates of a run that were not handed out, by their numbers, and why."""
+    return dict(kept.get(REFUSED.key) or {})
+
+
+def told_refused(id_: int | str, why: str) -> str:
+    """That a candidate was refused, as a line for people."""
+    return f"candidate {id_} was refused, and the next best taken: {why}"
 
 
 def told_targets(kept: Mapping[str, Any]) -> list[str]:
