@@ -8,7 +8,7 @@ SITE := $(VENV)/.site
 EXAMPLES := $(VENV)/.examples
 PIP := $(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt
 
-.PHONY: demo docs test test-all lint suite suite-all browser setup clean
+.PHONY: demo docs test test-all test-processors lint suite suite-all suite-plain browser setup clean
 
 demo: $(BASE)
 	$(BIN)/deeppruning demo
@@ -20,7 +20,7 @@ docs: $(SITE)
 
 # Types are checked while the tests wait for processes and clusters to start.
 test: $(READY) browser
-	$(MAKE) --no-print-directory -j 2 lint suite
+	$(MAKE) --no-print-directory -j 2 lint suite suite-plain
 
 # What is slow and rarely breaks, too.
 test-all: $(READY) $(SITE) $(EXAMPLES) browser
@@ -32,6 +32,19 @@ suite: $(READY)
 
 suite-all: $(READY)
 	$(BIN)/pytest -n 3 --dist worksteal -q -m 'slow or not slow'
+
+# What trains, draws weights or compares runs, once more with the plainest instructions: another processor
+# computes other last bits, and no test may depend on them. Where nothing heeds these names, nothing changes.
+PLAINEST := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
+DRAWN := tests/runs/test_runs_old.py tests/pruning/test_targets.py tests/pruning/test_front.py \
+  tests/pruning/test_moving.py tests/pruning/test_guided_search.py tests/training tests/refitting \
+  tests/exporting/test_finished.py tests/test_damage.py
+suite-plain: $(READY)
+	$(PLAINEST) $(BIN)/pytest -n 2 --dist worksteal -q -k 'not damaged and not strange' $(DRAWN)
+
+# The whole suite by every kind of processor that this one can act as, with more threads, and under load.
+test-processors: $(READY)
+	$(BIN)/python tools/processors.py
 
 # The page is tested in a real browser where there is one; a build machine may install it by itself.
 browser:

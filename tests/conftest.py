@@ -16,11 +16,12 @@ from export_runs import own_class_run
 def pytest_configure() -> None:
     """One thread here and in whatever is started: tests run side by side, on networks that gain from no more.
 
+    OMP_NUM_THREADS asks for another number, to see that no result depends on it.
+
     Ray's workers are started at the lowest priority but four, so on a busy machine they would never begin.
     And a shell has its jobs in the background ignore Ctrl-C, which would hold for all that they start.
     """
-    torch.set_num_threads(1)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))
     os.environ.setdefault("RAY_worker_niceness", "0")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

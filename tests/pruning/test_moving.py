@@ -16,7 +16,7 @@ from torch import nn
 import deeppruning as dp
 from cli_search import guided_arguments, trained
 from deeppruning.errors import RunError
-from deeppruning.pruning.events import Moved
+from deeppruning.pruning.events import Remark
 from deeppruning.pruning.moving import alike, sketch
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render
@@ -69,11 +69,12 @@ def test_it_goes_on_with_weights_and_images_that_differ_by_rounding(stopped: Pat
     result = dp.resume(stopped, scaled(1 + 2e-7), *digits(), workers=1, observer=heard.append)
     after = [(one.genome.tolist(), one.known.score) for one in result.candidates]
     assert after[: len(before)] == before and len(after) == 15 and len(before) == 11
-    (told,) = [event for event in heard if isinstance(event, Moved)]
-    assert told.before == "Example 9000, AVX512 (torch 2.6.0)" and computed_by()["processor"] in told.now
+    (told,) = [event.text for event in heard if isinstance(event, Remark) and event.about == "processor"]
+    now = f"{computed_by()['processor']} (torch {computed_by()['torch']})"
+    assert f"computed by Example 9000, AVX512 (torch 2.6.0) so far and goes on with {now}." in told
     page = collect(stopped)
     assert page["versions"]["processor"] == ELSEWHERE["processor"]
-    assert page["versions"]["went on with"] == [told.now] and "went on with" in render(page)
+    assert page["versions"]["went on with"] == [now] and "went on with" in render(page)
 
 
 def test_a_warning_tells_where_nobody_looks_on_and_once_only(stopped: Path) -> None:
@@ -81,7 +82,7 @@ def test_a_warning_tells_where_nobody_looks_on_and_once_only(stopped: Path) -> N
         dp.resume(stopped, tiny_net(), *digits(), workers=1)
     heard: list[Any] = []
     dp.resume(stopped, tiny_net(), *digits(), workers=1, observer=heard.append)
-    assert not any(isinstance(event, Moved) for event in heard)
+    assert not any(isinstance(event, Remark) and event.about == "processor" for event in heard)
 
 
 def test_other_weights_and_other_images_are_refused_all_the_same(stopped: Path) -> None:

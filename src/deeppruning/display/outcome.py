@@ -36,7 +36,8 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     lines = [
         NetworkTable(rows).text(),
         *_notes(rows),
-        *target_notes(run_dir),
+        *untuned_notes(run_dir),
+        *choice_notes(run_dir),
         *([advice.text] if advice else []),
     ]
     more = [f"entered the archive: {entered}"] if entered else []
@@ -53,10 +54,12 @@ def read_rows(run_dir: Path, roles: tuple[str, ...] | None = None) -> list[Netwo
             return _rows(kept, roles)
 
 
-def target_notes(run_dir: Path) -> list[str]:
-    """What became of the limits that were asked for, a line for each target."""
+def choice_notes(run_dir: Path) -> list[str]:
+    """What became of the limits that were asked for, and which candidates were refused, a line for each."""
     with RunFolder.open(run_dir, read_only=True) as run:
-        return facts.told_targets(run.history.facts())
+        kept = run.history.facts()
+    refused = [facts.told_refused(id_, why) for id_, why in facts.refused_in(kept).items()]
+    return [*facts.told_targets(kept), *refused]
 
 
 def _rows(kept: Mapping[str, Any], roles: tuple[str, ...] | None) -> list[NetworkRow]:
@@ -95,6 +98,21 @@ def _notes(rows: list[NetworkRow]) -> list[str]:
     measured = any(row.latency_seconds is not None for row in rows)
     notes = ["(latency: one image, one processor thread, the least of some)"] if measured else []
     return notes + [f"{row.network} failed: {row.failure}" for row in rows if row.failure]
+
+
+def untuned_notes(run_dir: Path, roles: tuple[str, ...] | None = None) -> list[str]:
+    """Which networks are as they were before fine-tuning, a line each; and what it was tried without."""
+    with RunFolder.open(run_dir, read_only=True) as run:
+        kept = run.history.facts()
+    if roles is None:
+        roles = tuple(in_order(facts.solution_role(key) or "" for key in kept))
+    known = {role: kept.get(facts.solution_fact(role).key, {}) for role in roles}
+    # A candidate that holds several roles is told of once.
+    holders: dict[Any, list[str]] = {}
+    for role, figures in known.items():
+        if facts.told_unhelped(figures):
+            holders.setdefault(figures["id"], []).append(role)
+    return [f"{', '.join(held)}: {facts.told_unhelped(known[held[0]])}" for held in holders.values()]
 
 
 def write_report_or_say(run_dir: Path, progress: SearchProgress) -> Path | None:

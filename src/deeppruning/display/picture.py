@@ -25,7 +25,7 @@ from deeppruning.pruning.events import (
     EpochDone,
     Event,
     FinetuneDiverged,
-    Moved,
+    Remark,
     SolutionSaved,
     Started,
 )
@@ -68,12 +68,12 @@ class LiveProgress(PlainProgress):
         if isinstance(event, Started):
             self.say(started_line(event))
             self._live.start(refresh=True)  # or it begins with a picture from before anything was heard
-        elif isinstance(event, Moved):
-            self.say(str(event))
         elif isinstance(event, EpochDone):
             self._live.start(refresh=True)  # where a candidate is fine-tuned by itself, no search was started
         elif isinstance(event, SolutionSaved):
             self.say(saved_line(event))
+        elif isinstance(event, Remark):
+            self.say(event.text)
         elif isinstance(event, FinetuneDiverged):
             self.say(diverged_line(event))
         elif isinstance(event, CandidateDone) and is_troubled(event):

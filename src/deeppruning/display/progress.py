@@ -1,11 +1,10 @@
 """How a search shows itself: a live picture on a terminal, lines elsewhere, JSON for machines, or nothing.
 
 With --json every line on the output is one object with the key `event`; errors are shares (0..1):
-`training`, `trained` (only without --weights), `started`, `moved` (to another processor), `scanned`,
-`candidate`, `generation`, `epoch`, `diverged`, `solution`, `target`, `finished`. A candidate that diverged or
-failed has null for its error and cost. The keys are the fields of the events in deeppruning.pruning.events,
-those of a candidate, a solution or an epoch report beside them; `finished` has `networks`, the rows of the
-final table, and `report`.
+`training`, `trained` (only without --weights), `started`, `remark`, `scanned`, `candidate`, `generation`,
+`epoch`, `diverged`, `solution`, `target`, `finished`. A candidate that diverged or failed has null for its
+error and cost. The keys are the fields of the events in deeppruning.pruning.events, those of a candidate, a
+solution or an epoch report beside them; `finished` has `networks`, the rows of the final table, and `report`.
 """
 
 import contextlib
@@ -23,17 +22,18 @@ from deeppruning.display.records import as_record
 from deeppruning.display.state import SearchState, node_of
 from deeppruning.pruning.events import (
     CandidateDone,
+    CandidateRefused,
     EpochDone,
     Event,
     FinetuneDiverged,
     GenerationDone,
     LayersScanned,
-    Moved,
+    Remark,
     SolutionSaved,
     Started,
     TargetSettled,
 )
-from deeppruning.runs.facts import told_target
+from deeppruning.runs.facts import told_refused, told_target
 from deeppruning.runs.records import Status
 
 
@@ -94,8 +94,6 @@ class PlainProgress(SearchProgress):
     def _line(self, event: Event) -> str:
         if isinstance(event, Started):
             return started_line(event)
-        if isinstance(event, Moved):
-            return str(event)
         if isinstance(event, LayersScanned):
             return scanned_line(event)
         if isinstance(event, CandidateDone):
@@ -112,8 +110,12 @@ class PlainProgress(SearchProgress):
             return epoch_line(event)
         if isinstance(event, FinetuneDiverged):
             return diverged_line(event)
+        if isinstance(event, CandidateRefused):
+            return refused_line(event)
         if isinstance(event, TargetSettled):
             return ""  # the table at the end says it
+        if isinstance(event, Remark):
+            return event.text
         return saved_line(event)
 
     def _candidate_line(self, event: CandidateDone) -> str:
@@ -205,16 +207,24 @@ def scanned_line(event: LayersScanned) -> str:
 def epoch_line(event: EpochDone) -> str:
     """One epoch of fine-tuning as one line."""
     report = event.report
+    train = "" if report.train_error is None else f"  train error {100 * report.train_error:.2f} %"
     test = "" if report.test_error is None else f"  test error {100 * report.test_error:.2f} %"
+    before = "" if report.epoch else " (before training)"
     return (
-        f"fine-tuning {'+'.join(event.roles)}  epoch {report.epoch}/{event.epochs}  "
-        f"train error {100 * report.train_error:.2f} %{test}  {report.seconds:.1f} s"
+        f"fine-tuning {'+'.join(event.roles)}  epoch {report.epoch}/{event.epochs}{before}{train}{test}  "
+        f"{report.seconds:.1f} s"
     )
 
 
 def saved_line(event: SolutionSaved) -> str:
     """Where a network is to be found."""
-    return f"saved {event.solution.role} in {event.solution.path}"
+    untuned = " (as before fine-tuning, which did not help)" if event.solution.refitted else ""
+    return f"saved {event.solution.role} in {event.solution.path}{untuned}"
+
+
+def refused_line(event: CandidateRefused) -> str:
+    """That a network is not handed out, and why."""
+    return told_refused(event.id, event.reason)
 
 
 def target_line(event: TargetSettled) -> str:
@@ -225,7 +235,7 @@ def target_line(event: TargetSettled) -> str:
 def diverged_line(event: FinetuneDiverged) -> str:
     """That the fine-tuning of a network diverged, and what becomes of it."""
     factor = event.lr_factor
-    then = "it has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
+    then = "that has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
     return f"fine-tuning {'+'.join(event.roles)} diverged ({event.reason}); {then}"
 
 

@@ -10,7 +10,7 @@ from deeppruning.comparison.events import MethodDone, RivalEvent, RivalObserver
 from deeppruning.comparison.words import method_line
 from deeppruning.display.notebook import NotebookProgress, in_notebook
 from deeppruning.display.progress import SearchProgress, diverged_line, make_progress
-from deeppruning.pruning.events import Event, FinetuneDiverged, Moved, ignore
+from deeppruning.pruning.events import Event, FinetuneDiverged, Remark, ignore
 from deeppruning.pruning.job import Job
 
 
@@ -48,8 +48,8 @@ def rivals_watched(observer: RivalObserver, progress: bool | None) -> RivalObser
 
 def _warn_of_move(event: Event) -> None:
     """A run that goes on with another processor tells so, even where nobody looks on."""
-    if isinstance(event, Moved):
-        warnings.warn(str(event), stacklevel=2)
+    if isinstance(event, Remark) and event.about == "processor":
+        warnings.warn(event.text, stacklevel=2)
 
 
 @contextmanager

@@ -23,18 +23,11 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Moved:
-    """A run goes on with another processor or torch than it was computed by so far."""
+class Remark:
+    """Something that people should know, about "original", "augmentation" or "processor"; said at once."""
 
-    before: str
-    now: str
-
-    def __str__(self) -> str:
-        return (
-            f"note: this run was computed by {self.before} so far and goes on with {self.now}. All results "
-            "it has are kept. Those to come may differ in their last digits, and so may the candidates and "
-            "picks from what the first machine would have found"
-        )
+    about: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -66,7 +59,7 @@ class GenerationDone:
 
 @dataclass(frozen=True)
 class EpochDone:
-    """One epoch of fine-tuning one candidate, in the roles it holds."""
+    """One epoch of fine-tuning one candidate, in the roles it holds; epoch 0 is the network before it."""
 
     id: int
     roles: tuple[str, ...]
@@ -101,9 +94,17 @@ class TargetSettled:
     note: str
 
 
+@dataclass(frozen=True)
+class CandidateRefused:
+    """The proof of a candidate that was to be handed out has failed; the next best takes its place."""
+
+    id: int
+    reason: str
+
+
 Event = (
     Started
-    | Moved
+    | Remark
     | LayersScanned
     | CandidateDone
     | GenerationDone
@@ -111,6 +112,7 @@ Event = (
     | FinetuneDiverged
     | SolutionSaved
     | TargetSettled
+    | CandidateRefused
 )
 Observer = Callable[[Event], None]
 

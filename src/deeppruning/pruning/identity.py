@@ -37,6 +37,12 @@ def keep_options(run: RunFolder) -> None:
 
 def check_options(run: RunFolder) -> None:
     """Refuse a config.toml in which options that decide the result were edited since the run began."""
+    if changed := changed_options(run):
+        raise RunError(f"{changed}. Put them back to go on, or start a new run with the others")
+
+
+def changed_options(run: RunFolder) -> str:
+    """Which options that decide the result were edited in config.toml since the run began; empty: none."""
     now = _deciding(run.config)
     known = run.history.get_fact(facts.OPTIONS, now)  # a version that did not keep them is taken at its word
     changed = [
@@ -44,11 +50,8 @@ def check_options(run: RunFolder) -> None:
         for name in sorted(known.keys() | now.keys())
         if known.get(name) != now.get(name)
     ]
-    if changed:
-        raise RunError(
-            f"{run.path}: options in config.toml have changed since the run began: {'; '.join(changed)}. "
-            "Put them back to go on, or start a new run with the others"
-        )
+    told = f"{run.path}: options in config.toml have changed since the run began: {'; '.join(changed)}"
+    return told if changed else ""
 
 
 def _deciding(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +80,7 @@ def check_inputs(context: Context, run: RunFolder, threads: int) -> None:
         run.history.set_fact(facts.OBJECTIVE, given)
         return
     then, now = known["of_the_original"], given["of_the_original"]
-    near = 1e-6 if moved(run.history) is None else 1e-3
+    near = 1e-3 if moved(run.history) else 1e-6
     same_value = then is None or now is None or math.isclose(then, now, rel_tol=near)
     if known["name"] != given["name"] or not same_value:
         raise RunError(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from torch import nn
@@ -12,13 +12,15 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.limits import Limits
+from deeppruning.pruning.augmentation import with_fitting_augmentation
 from deeppruning.pruning.candidate import Context
-from deeppruning.pruning.events import Observer, Started, ignore
+from deeppruning.pruning.events import Observer, Remark, Started, ignore
 from deeppruning.pruning.finetuning import ORIGINAL_ID, Finished, Tuned
 from deeppruning.pruning.finishing import finetuning_of, keep_failed, save
 from deeppruning.pruning.identity import check_example, check_inputs, check_options, keep_options, original
 from deeppruning.pruning.moving import REMEDY, is_near, moved, sketch, tell_of_move
 from deeppruning.pruning.planning import keep_plan
+from deeppruning.pruning.proving import Proofs
 from deeppruning.pruning.result import Original, Result
 from deeppruning.pruning.runner import search
 from deeppruning.pruning.solution import Solution
@@ -56,14 +58,17 @@ def execute(job: Job, run: RunFolder) -> Result:
     _check_same_task(job, run)
     job = keep_plan(job, run.history)
     _announce(job, run)
-    picks = search(job.context, job.search, run.history, job.backend, job.observer, job.target)
-    targeting, targets = Targeting(job, run, job.target), read_targets(job, run)
+    job = with_fitting_augmentation(job, run)
+    targeting = Targeting(job, run, job.target)
+    proofs = targeting.yardstick.proofs
+    picks = search(job.context, job.search, run.history, job.backend, job.observer, proofs, job.target)
+    targets = read_targets(job, run)
     awaited = bool(job.target) and TARGET not in targets
     choice = targeting.by_cost() if awaited else None
     chosen = {TARGET: choice.candidate} if choice is not None and choice.met else {}
     tuned = _finetune(job, run, {**dict(picks.items()), **chosen})
     run.history.set_fact(facts.TEST_IMAGES, job.task.test_images)
-    original = _keep_original(run, tuned[ORIGINAL_ID])
+    original = _keep_original(job, run, tuned[ORIGINAL_ID])
     solutions: dict[str, Solution] = {}
     failed: dict[str, str] = {}
     for role, pick in picks.items():
@@ -88,17 +93,17 @@ def execute(job: Job, run: RunFolder) -> Result:
         failed=failed,
         candidates=[one for one in run.history.candidates() if one.evaluation is not None],
         run_dir=run.path,
-        yardstick=targeting.yardstick,
+        yardstick=replace(targeting.yardstick, proofs=proofs.after_run()),
         asked=facts.told_targets(run.history.facts()),
     )
 
 
 def pick_one(
-    job: Job, run: RunFolder, limits: Limits, *, variant: str = "", replace: bool = False
+    job: Job, run: RunFolder, limits: Limits, *, variant: str = "", instead: bool = False
 ) -> Solution:
     """Choose among the candidates of a finished run, fine-tune the one that meets limits and save it.
 
-    It stands beside the targets that the run has, or with `replace` in the place of the last one. Raises
+    It stands beside the targets that the run has, or `instead` in the place of the last one. Raises
     Unmet, and leaves the run as it is, where none meets the limits.
     """
     check_options(run)
@@ -107,18 +112,19 @@ def pick_one(
         raise InputError("say what the network may cost or err: for example flops=40%")
     if not run.history.get_fact(facts.FINISHED):
         raise RunError(f"{run.path} is not finished; go on with `{command('resume', run.path)}`, then pick")
-    role = _place_of(limits, facts.targets_in(run.history.facts()), replace=replace)
+    role = _place_of(limits, facts.targets_in(run.history.facts()), instead=instead)
+    job = with_fitting_augmentation(job, run)
     try:
         return _picked(Targeting(job, run, limits, variant, role), run)
     except Unmet as unmet:
         raise Unmet(facts.told_target(role, str(limits), str(unmet))) from None
 
 
-def _place_of(limits: Limits, known: Mapping[str, facts.TargetFigures], *, replace: bool) -> str:
+def _place_of(limits: Limits, known: Mapping[str, facts.TargetFigures], *, instead: bool) -> str:
     """The role of a target: what was asked for before keeps its own."""
     same = [role for role, one in known.items() if one["asked"] == str(limits)]
     there = [role for role, one in known.items() if one["id"] is not None]
-    if same or (replace and there):
+    if same or (instead and there):
         return (same or there)[-1]
     return next(role for role in map(target_name, count(1)) if role not in there)
 
@@ -127,7 +133,7 @@ def _picked(targeting: Targeting, run: RunFolder) -> Solution:
     choice = targeting.by_cost()
     if choice is not None:
         trained = targeting.finetune([choice.candidate]) if choice.met else {}
-        return targeting.settle(choice, trained.get(choice.candidate.id))
+        return targeting.settle(choice, {**targeting.tuned_before(), **trained})
     # The run's own picks tell of an error if they were trained without the images that it is checked on.
     picks = run.history.picks()
     ids = set() if targeting.variant else set(picks[max(picks)].values())
@@ -151,6 +157,10 @@ def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> So
         raise InputError(
             f"candidate {id_} {candidate.status} in the search ({candidate.reason}); choose another"
         )
+    proofs = Proofs.of_run(job, run)
+    if not proofs.hold(candidate):
+        raise RunError(f"candidate {id_} is not handed out: {proofs.refused[id_]}; choose another")
+    job = with_fitting_augmentation(job, run)
     role = candidate_name(id_)
     genomes, roles = {id_: candidate.genome}, {id_: (role,)}
     found = finetuning_of(job, run, variant).finish(job.backend, genomes, roles)[id_]
@@ -200,6 +210,9 @@ def _announce(job: Job, run: RunFolder) -> None:
     if known is None:
         error = _untrained_error(job)
         known = {"train_error": error, "flops": graph.flops(full), "params": graph.params(full)}
+        doubt = "" if error is None else job.task.doubt(error)
+        if doubt:
+            known["doubt"] = doubt
         run.history.set_fact(facts.VERSIONS, computed_by())
         run.history.set_fact(facts.NETWORK_SKETCH, sketch(job.model.state_dict()))
         if isinstance(job.task, Classification):
@@ -220,6 +233,8 @@ def _announce(job: Job, run: RunFolder) -> None:
             original_params=known["params"],
         )
     )
+    if known.get("doubt"):
+        job.observer(Remark("original", known["doubt"]))
     tell_of_move(run, job.observer)
 
 
@@ -261,13 +276,16 @@ def _finetune(job: Job, run: RunFolder, picks: Mapping[str, Candidate]) -> dict[
     return found
 
 
-def _keep_original(run: RunFolder, tuned: Finished) -> Original:
+def _keep_original(job: Job, run: RunFolder, tuned: Finished) -> Original:
     figures: facts.OriginalFigures = {
         "test_error": None,
         **(run.history.get_fact(facts.ORIGINAL_FIGURES) or {}),
     }
     if isinstance(tuned, Tuned):
         figures["test_error"] = tuned.test_error
+        doubt = "" if tuned.test_error is None else job.task.doubt(tuned.test_error, tested=True)
+        if doubt:
+            figures["doubt"] = doubt
     else:
         figures["failure"] = str(tuned)
     run.history.set_fact(facts.ORIGINAL_FIGURES, figures)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from deeppruning.pruning.events import Moved, Observer
+from deeppruning.pruning.events import Observer, Remark
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.history import History
@@ -58,15 +58,13 @@ def alike(known: Sketch, given: Sketch) -> bool:
 def is_near(run: RunFolder, fact: facts.Fact[Sketch], tensors: Mapping[str, Tensor]) -> bool:
     """Whether tensors differ from those a run was started with by rounding alone."""
     known = run.history.get_fact(fact)
-    return known is not None and moved(run.history) is not None and alike(known, sketch(tensors))
+    return known is not None and moved(run.history) and alike(known, sketch(tensors))
 
 
-def moved(history: History) -> Moved | None:
-    """What a run was started with and what computes now, where results come out in other last bits."""
-    started, now = history.get_fact(facts.VERSIONS), computed_by()
-    return (
-        None if started is None or _same(started, now) else Moved(told_versions(started), told_versions(now))
-    )
+def moved(history: History) -> bool:
+    """Whether results come out in other last bits than where the run was started."""
+    started = history.get_fact(facts.VERSIONS)
+    return started is not None and not _same(started, computed_by())
 
 
 def tell_of_move(run: RunFolder, observer: Observer) -> None:
@@ -75,9 +73,18 @@ def tell_of_move(run: RunFolder, observer: Observer) -> None:
     if started is None or run.history.get_fact(facts.FINISHED):
         return  # there is nothing left to compute
     since = run.history.get_fact(facts.CONTINUED, [])
-    if not _same([started, *since][-1], now):
-        run.history.set_fact(facts.CONTINUED, [*since, now])
-        observer(Moved(told_versions([started, *since][-1]), told_versions(now)))
+    last = [started, *since][-1]
+    if _same(last, now):
+        return
+    run.history.set_fact(facts.CONTINUED, [*since, now])
+    observer(
+        Remark(
+            "processor",
+            f"note: this run was computed by {told_versions(last)} so far and goes on with "
+            f"{told_versions(now)}. All results it has are kept. Those to come may differ in their last "
+            "digits, and so may the candidates and picks from what the first machine would have found",
+        )
+    )
 
 
 def _same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

@@ -22,6 +22,7 @@ from deeppruning.limits import Limits
 from deeppruning.pruning.candidate import Context, evaluate_candidate, settle
 from deeppruning.pruning.events import CandidateDone, GenerationDone, LayersScanned, Observer
 from deeppruning.pruning.moving import moved
+from deeppruning.pruning.proving import Proofs
 from deeppruning.pruning.scan import loss_of
 from deeppruning.pruning.strategies import AskAndTell, make_strategy
 from deeppruning.runs import facts
@@ -37,16 +38,17 @@ def search(
     history: History,
     backend: Backend,
     observer: Observer,
+    proofs: Proofs,
     limits: Limits | None = None,
 ) -> Picks[Candidate]:
-    """Run the strategy to its end and return knee, heavy and light."""
+    """Run the strategy to its end and return knee, heavy and light, their cuts proven."""
     original_flops = context.graph.flops(context.graph.full_genome())
     candidates: dict[int, Candidate] = {}
     session: Session[Any, Any] = backend.open(work, context, kind=type)
     with session:
         look = partial(look_by_workers, session, history, observer)
         strategy = make_strategy(context, config, history, look, limits)
-        recorded = history.candidates() if moved(history) is not None else []
+        recorded = history.candidates() if moved(history) else []
         while not strategy.done:
             _follow(strategy, recorded)
             generation, ids, genomes = strategy.generation, strategy.ids, strategy.ask()
@@ -63,6 +65,12 @@ def search(
             picks = Picks(*(candidates[pick.id] for pick in strategy.picks))
             history.record_picks(generation, {role: pick.id for role, pick in picks.items()})
             observer(GenerationDone(generation, config.generations, dict(picks.items()), original_flops))
+    while not all(proofs.hold(pick) for pick in picks):
+        left = strategy.picks_without(proofs.refused)
+        if left is None:
+            raise RunError(proofs.why_none())
+        picks = Picks(*(candidates[pick.id] for pick in left))
+    history.record_picks(generation, {role: pick.id for role, pick in picks.items()})
     return picks
 
 

@@ -43,6 +43,7 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
         "test_images": kept.get(facts.TEST_IMAGES.key),
         "config": config,
         "targets": facts.targets_in(kept) or _awaited(config),
+        "refused": [facts.told_refused(id_, why) for id_, why in facts.refused_in(kept).items()],
         "versions": _versions(kept),
     }
     data = collect_sections(Source(run, kept, snapshot), about)

@@ -8,9 +8,10 @@ function drawHeader() {
   document.title = `${data.title}: ${data.status}`;
   byId("title").textContent = data.title;
   fill(byId("verdict"), prose(unbroken(data.verdict)));
-  const targets = Object.entries(data.targets);
-  byId("asked").hidden = !targets.length;
-  fill(byId("asked"), targets.map(([role, one], place) => [place ? html("br") : null, unbroken(`${roleLabel(role)} ${one.asked}: ${one.note}.`)]));
+  const asked = Object.entries(data.targets).map(([role, one]) => `${roleLabel(role)} ${one.asked}: ${one.note}.`);
+  const notes = [...asked, ...data.refused.map((line) => `${roleLabel(line)}.`)];
+  byId("asked").hidden = !notes.length;
+  fill(byId("asked"), notes.map((line, place) => [place ? html("br") : null, prose(unbroken(line))]));
   const status = byId("status");
   const lost = page.lost ? " (no answer from the server)" : "";
   if (status.textContent !== data.status + lost) status.textContent = data.status + lost;
