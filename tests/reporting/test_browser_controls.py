@@ -149,14 +149,22 @@ def test_what_is_not_known_is_no_limit(at, tmp_path):
 @WIDTHS
 def test_a_network_is_taken_from_its_card(at, width):
     page = at(width)
-    take = page.locator('[data-take="knee"]')
-    assert not take.locator("code").first.is_visible()
-    take.locator("summary").click()
-    load, export = take.locator("code").all_inner_texts()
+    take, lines = page.locator('[data-take="knee"]'), page.locator("#taking")
+    assert not lines.is_visible() and take.inner_text().startswith("Use this network")
+    before = [page.locator(".card").nth(place).bounding_box() for place in range(5)]
+    take.click()
+    load, export = lines.locator("code").all_inner_texts()
     assert load.startswith("import deeppruning as dp; model = dp.load(") and "knee.safetensors" in load
     assert export.endswith("--solution knee --format onnx")
-    assert take.get_by_role("button").count() == 2
+    assert lines.get_by_role("button").count() == 2
     assert page.locator("[data-take]").count() == 4  # the original is there already
+    page.evaluate("window.scrollTo(0, 0)")
+    after = [page.locator(".card").nth(place).bounding_box() for place in range(5)]
+    assert after == before  # no card is stretched or moved
+    assert lines.bounding_box()["y"] >= max(box["y"] + box["height"] for box in after)
+    assert take.get_attribute("aria-expanded") == "true"
+    take.click()
+    assert not lines.is_visible()
     assert "36 of 360 images" in text(page, '[data-card="knee"]')
 
 
@@ -173,6 +181,42 @@ def test_a_logarithmic_error_tells_small_ones_apart(at, width):
     assert logarithmic[0] - logarithmic[1] > linear[0] - linear[1]
     page.get_by_role("button", name="Linear").click()
     assert page.locator(ends).evaluate_all(heights) == linear
+
+
+@WIDTHS
+def test_candidates_are_told_apart_on_a_logarithmic_scale(at, width):
+    page = at(width)
+    heights = (
+        "ids => ids.map(id => Number(document.querySelector(`#space [data-id='${id}']`).getAttribute('cy')))"
+    )
+    five, ten, twenty = page.evaluate(heights, [0, 1, 3])  # per cent
+    assert twenty - ten == pytest.approx(2 * (ten - five), abs=1e-6)
+    page.locator("#scale").select_option("log")
+    five, ten, twenty = page.evaluate(heights, [0, 1, 3])
+    assert twenty - ten == pytest.approx(ten - five, abs=1e-6)  # a doubling is a doubling
+    ticks = page.locator("#space svg text").all_inner_texts()
+    assert {"5 %", "10 %", "20 %"} <= {*ticks}
+
+
+@WIDTHS
+def test_commands_in_a_text_are_set_apart_without_marks(at, tmp_path, width):
+    path = make_run(tmp_path / "run")
+    with RunFolder.open(path) as run:
+        run.history.set_fact("bench", {**BENCH, "advice": "try `--objective latency`, or a larger batch"})
+        light = run.history.get_fact("solution/light")
+        run.history.set_fact("solution/light", {**light, "failure": "see `<b>finetune</b>`"})
+    page = at(width, save_page(path).as_uri())
+    assert "`" not in text(page, "main")
+    assert page.locator("#bench-more code").first.inner_text() == "--objective latency"
+    assert page.locator(".failure code").inner_text() == "<b>finetune</b>"
+
+
+def test_cards_say_how_large_a_file_is(at, tmp_path):
+    path = make_run(tmp_path / "run")
+    (path / "knee.safetensors").write_bytes(bytes(12_340))
+    page = at(1280, save_page(path).as_uri())
+    assert "File\n12.3 kB" in text(page, '[data-card="knee"]')
+    assert "File" not in text(page, '[data-card="light"]')
 
 
 @WIDTHS

@@ -196,6 +196,10 @@ def test_time_left_is_that_of_the_epochs_once_picks_are_tuned(tmp_path):
             run.history.record_epoch(EpochRow("candidate-0", epoch, 0.5, 0.1, 0.2, 0.01, 6.0))
         # Three picks share eight workers: three at once, 13 of 15 epochs to go.
         assert collect(path)["progress"] == {"what": "epochs", "done": 2, "of": 15, "seconds_left": 26.0}
+        # A target that is not settled yet is trained beside them; what precedes its first epoch is none.
+        run.history.set_fact(facts.TUNING, [0, 3, 12, 14])
+        run.history.record_epoch(EpochRow("candidate-3", 0, 0.5, 0.1, 0.2, 0.01, 6.0))
+        assert (collect(path)["progress"]["done"], collect(path)["progress"]["of"]) == (2, 20)
     assert collect(path)["progress"] is None  # nobody works on it
 
 

@@ -189,7 +189,11 @@ class TestBrowser:
     def test_a_narrow_page_does_not_scroll_sideways(self, browser, data, tmp_path):
         page = self.open(browser, data, tmp_path, width=390)
         assert page.evaluate("document.documentElement.scrollWidth") == 390
+        assert not page.locator("#tables table").is_visible()  # folded until somebody asks
+        page.locator("#tables summary").click()
+        assert page.locator("#tables table").is_visible()
         assert page.locator("#tables tbody tr").count() == len(data["archive"]["sources"])
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
         assert page.problems == []
         page.close()
 
