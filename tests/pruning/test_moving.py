@@ -117,6 +117,7 @@ def test_what_was_recorded_is_followed_where_rounding_proposes_otherwise(stopped
 def test_a_sketch_tells_what_training_changes_from_rounding() -> None:
     torch.manual_seed(0)
     weights = {"a": torch.randn(50, 7), "b": torch.zeros(3), "c": torch.tensor(5), "d": torch.randn(2) * 1j}
+    weights["e"] = torch.tensor([0.0, -torch.inf])
     known = sketch(weights)
     assert alike(known, sketch({**weights, "a": weights["a"] * (1 + 1e-7)}))
     swapped = weights["a"].clone()

@@ -39,7 +39,7 @@ def sketch(tensors: Mapping[str, Tensor]) -> Sketch:
         flat = tensor.detach().flatten()
         plain = torch.view_as_real(flat).flatten() if flat.is_complex() else flat
         for place, part in enumerate(torch.split(plain, CHUNK)):
-            values = part.to("cpu", torch.float64)
+            values = torch.nan_to_num(part.to("cpu", torch.float64), 0.0, 1.0, -1.0)  # a mask may hold -inf
             squares += float(values @ values)
             weighted += math.cos(place) * float(values @ waves[: len(values)])
         found[name] = [round(math.sqrt(squares), 6), round(weighted, 6)]
