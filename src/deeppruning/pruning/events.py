@@ -24,7 +24,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something that people should know, about "original" or "augmentation"; said as soon as it is seen."""
+    """Something that people should know, about "original", "augmentation" or "processor"; said at once."""
 
     about: str
     text: str

@@ -29,7 +29,7 @@ from deeppruning.pruning.events import EpochDone, FinetuneDiverged
 from deeppruning.pruning.states import read_state, write_state
 from deeppruning.pruning.task import Task, answers_beside
 from deeppruning.roles import ORIGINAL, candidate_name
-from deeppruning.runs.facts import diverged_fact
+from deeppruning.runs.facts import TUNING, diverged_fact
 from deeppruning.runs.folder import FINETUNE, RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.runs.records import EpochRow
@@ -203,6 +203,9 @@ class Finetuning:
         The original is only tested. `starts` are the weights of those that do not begin as cut. One that
         comes to nothing does not keep the others from their end.
         """
+        if not self.variant:
+            known = self.run.history.get_fact(TUNING, [])
+            self.run.history.set_fact(TUNING, sorted({*known, *genomes} - {ORIGINAL_ID}))
         order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
         broken: dict[int, RunError] = {}
         while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:

@@ -18,13 +18,14 @@ from deeppruning.pruning.events import Observer, Remark, Started, ignore
 from deeppruning.pruning.finetuning import ORIGINAL_ID, Finished, Tuned
 from deeppruning.pruning.finishing import finetuning_of, keep_failed, save
 from deeppruning.pruning.identity import check_example, check_inputs, check_options, keep_options, original
+from deeppruning.pruning.moving import REMEDY, has_moved, is_near, sketch, tell_of_move
 from deeppruning.pruning.planning import keep_plan
 from deeppruning.pruning.proving import Proofs
 from deeppruning.pruning.result import Original, Result
 from deeppruning.pruning.runner import search
 from deeppruning.pruning.solution import Solution
 from deeppruning.pruning.targeting import Targeting, Unmet, read_targets
-from deeppruning.pruning.task import Task
+from deeppruning.pruning.task import Classification, Task
 from deeppruning.roles import ORIGINAL, TARGET, candidate_name, target_name
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
@@ -178,10 +179,13 @@ def hash_network(model: nn.Module) -> str:
 def check_same_network(run: RunFolder, model: nn.Module) -> None:
     """Refuse to go on with another network than the one the run was started with."""
     expected = run.config.get("model", {}).get("fingerprint")
-    if expected is not None and expected != hash_network(model):
+    if expected is None or expected == hash_network(model):
+        return
+    if not is_near(run, facts.NETWORK_SKETCH, model.state_dict()):
+        remedy = f" ({REMEDY})" if has_moved(run.history) else ""
         raise RunError(
             f"{run.path} was started with another network or other weights; "
-            "give the same ones to go on, or start a new run"
+            f"give the same ones to go on, or start a new run{remedy}"
         )
 
 
@@ -189,11 +193,14 @@ def _check_same_task(job: Job, run: RunFolder) -> None:
     """Refuse to go on with other data: half of the candidates would have been judged on something else."""
     given = job.task.fingerprint()
     known = run.history.get_fact(facts.TASK, given)
-    if known != given:
+    sample = job.task.sample.telling() if isinstance(job.task, Classification) else {}
+    # What follows the hash is about data that is not in memory.
+    same_rest = str(known).partition(" ")[2] == str(given).partition(" ")[2]
+    if known != given and not (same_rest and is_near(run, facts.SAMPLE_SKETCH, sample)):
         raise RunError(
             f"{run.path} was started with other training data; give the same to go on, or start a new run"
         )
-    run.history.set_fact(facts.TASK, given)
+    run.history.set_fact(facts.TASK, known)
 
 
 def _announce(job: Job, run: RunFolder) -> None:
@@ -208,6 +215,9 @@ def _announce(job: Job, run: RunFolder) -> None:
         if doubt:
             known["doubt"] = doubt
         run.history.set_fact(facts.VERSIONS, computed_by())
+        run.history.set_fact(facts.NETWORK_SKETCH, sketch(job.model.state_dict()))
+        if isinstance(job.task, Classification):
+            run.history.set_fact(facts.SAMPLE_SKETCH, sketch(job.task.sample.telling()))
         run.history.set_fact(facts.LAYERS, graph.layer_genes())
         run.history.set_fact(facts.BRANCHES, _branches(graph))
         # Last, for where it is known the others are not written again.
@@ -226,6 +236,7 @@ def _announce(job: Job, run: RunFolder) -> None:
     )
     if known.get("doubt"):
         job.observer(Remark("original", known["doubt"]))
+    tell_of_move(run, job.observer)
 
 
 def _untrained_error(job: Job) -> float | None:

@@ -154,6 +154,11 @@ def _check_branches(key: str, value: Any) -> None:
             raise ValueError(f"the fact {key!r} has genes that are no whole numbers")
 
 
+def _check_ids(key: str, value: Any) -> None:
+    if not _are_genes(value):
+        raise ValueError(f"the fact {key!r} has ids that are no whole numbers")
+
+
 def _are_genes(value: Any) -> bool:
     return isinstance(value, list) and all(type(gene) is int and abs(gene) < 2**31 for gene in value)
 
@@ -193,6 +198,20 @@ def _check_table(key: str, value: Any) -> None:
     _table(key, value)
 
 
+def _check_tables(key: str, value: Any) -> None:
+    if not isinstance(value, list):
+        raise ValueError(f"the fact {key!r} is {type(value).__name__}, not a list")
+    for table in value:
+        _table(key, table)
+
+
+def _check_sketch(key: str, value: Any) -> None:
+    for pair in _table(key, value).values():
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ValueError(f"the fact {key!r} has no two numbers for each tensor")
+        _check_numbers(key, dict(zip(("length", "sum"), pair, strict=True)), ("length", "sum"))
+
+
 def _table(key: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"the fact {key!r} is {type(value).__name__}, not a table")
@@ -209,6 +228,12 @@ TASK = Fact["str | None"]("task")  # fingerprint of the data that candidates are
 EXAMPLE_INPUT = Fact[list[str]]("example_input")  # shape and type of everything in it
 OBJECTIVE = Fact[ObjectiveFigures]("objective")
 VERSIONS = Fact[dict[str, str]]("versions", _check_table)  # Python, torch and the processor
+CONTINUED = Fact[list[dict[str, str]]](
+    "continued_by", _check_tables
+)  # the same, where it went on with others
+# Length and a weighted sum of each tensor, of the network and of the sample: see `pruning.moving`.
+NETWORK_SKETCH = Fact[dict[str, list[float]]]("network_sketch", _check_sketch)
+SAMPLE_SKETCH = Fact[dict[str, list[float]]]("sample_sketch", _check_sketch)
 
 # What came of it.
 ORIGINAL_FIGURES = Fact[OriginalFigures]("original", _check_original)
@@ -217,6 +242,7 @@ LAYERS = Fact[dict[str, list[int]]]("layers", _check_layers)  # the gene of each
 BRANCHES = Fact[dict[str, list[list[int]]]]("branches", _check_branches)
 GUIDE = Fact[dict[str, Any]]("guide", _check_table)  # orders of filters and units that the search follows
 SCAN = Fact[ScanFigures]("scan", _check_scan)
+TUNING = Fact[list[int]]("tuning", _check_ids)  # candidates that are fine-tuned by the run's own options
 FINISHED = Fact[bool]("finished")
 LATENCY_PLAN = Fact[dict[str, Any]]("latency_plan", _check_table)  # that the search goes by
 LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)  # seconds for one input, by role
@@ -231,9 +257,9 @@ _SOLUTION, _DIVERGED, _TRAINING = "solution/", "diverged/", "training/"
 _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
-        OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE,
-        SCAN, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8, TEST_IMAGES, REFUSED,
-        AUGMENTATION,
+        OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, CONTINUED, NETWORK_SKETCH, SAMPLE_SKETCH,
+        ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE, SCAN, TUNING, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8,
+        TEST_IMAGES, REFUSED, AUGMENTATION,
     )
 }  # fmt: skip
 
