@@ -22,6 +22,7 @@ from deeppruning.pruning.runner import search
 from deeppruning.pruning.solution import Solution
 from deeppruning.pruning.targeting import Targeting, Unmet, read_target
 from deeppruning.pruning.task import Task
+from deeppruning.pruning.widths import widths_line
 from deeppruning.roles import ORIGINAL, TARGET, candidate_name
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
@@ -45,6 +46,7 @@ class Job:
     description: Mapping[str, str] = field(default_factory=dict)  # what is written beside a solution
     observer: Observer = ignore
     target: Limits = field(default_factory=Limits)
+    measured: Mapping[str, int] | None = None  # fast multiples by runtime, where they decided the widths
 
 
 def execute(job: Job, run: RunFolder) -> Result:
@@ -192,6 +194,8 @@ def _announce(job: Job, run: RunFolder) -> None:
         error = _untrained_error(job)
         known = {"train_error": error, "flops": graph.flops(full), "params": graph.params(full)}
         run.history.set_fact(facts.VERSIONS, computed_by())
+        if job.measured is not None:
+            run.history.set_fact(facts.MULTIPLES, dict(job.measured))
         run.history.set_fact(facts.LAYERS, graph.layer_genes())
         run.history.set_fact(facts.BRANCHES, _branches(graph))
         # Last, for where it is known the others are not written again.
@@ -206,6 +210,7 @@ def _announce(job: Job, run: RunFolder) -> None:
             original_error=known["train_error"],
             original_flops=known["flops"],
             original_params=known["params"],
+            widths=widths_line(job.search.round_to, run.history.get_fact(facts.MULTIPLES)),
         )
     )
 

@@ -42,7 +42,7 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
         "test_images": kept.get(facts.TEST_IMAGES.key),
         "config": config,
         "target": kept.get(facts.TARGET.key) or _awaited(config),
-        "versions": kept.get(facts.VERSIONS.key, {}),
+        "versions": {**kept.get(facts.VERSIONS.key, {}), **_multiples(kept)},
     }
     data = collect_sections(Source(run, kept, snapshot), about)
     waiting = len(snapshot["candidates"]) - len(data["candidates"])
@@ -61,6 +61,12 @@ def _awaited(config: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     asked = ", ".join(f"{name}={limit}" for name, limit in limits.items())
     return {"asked": asked, "id": None, "met": None, "note": "chosen when the search is over"}
+
+
+def _multiples(kept: Mapping[str, Any]) -> dict[str, str]:
+    """What was measured to be fast where the run began."""
+    found = kept.get(facts.MULTIPLES.key, {})
+    return {f"fast multiples in {runtime}": str(multiple) for runtime, multiple in found.items()}
 
 
 def _title(config: Mapping[str, Any]) -> str:

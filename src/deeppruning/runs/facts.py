@@ -177,6 +177,8 @@ TASK = Fact["str | None"]("task")  # fingerprint of the data that candidates are
 EXAMPLE_INPUT = Fact[list[str]]("example_input")  # shape and type of everything in it
 OBJECTIVE = Fact[ObjectiveFigures]("objective")
 VERSIONS = Fact[dict[str, str]]("versions", _check_table)  # Python, torch and the processor
+# Runtime -> the multiple of filters it was measured to be fast at, where that decided which widths there are.
+MULTIPLES = Fact[dict[str, int]]("multiples", _check_numbers_only)
 
 # What came of it.
 ORIGINAL_FIGURES = Fact[OriginalFigures]("original", _check_original)
@@ -197,8 +199,8 @@ _SOLUTION, _DIVERGED, _TRAINING = "solution/", "diverged/", "training/"
 _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
-        OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE,
-        SCAN, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8, TEST_IMAGES, TARGET,
+        OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, MULTIPLES, ORIGINAL_FIGURES, LAYERS, BRANCHES,
+        GUIDE, SCAN, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8, TEST_IMAGES, TARGET,
     )
 }  # fmt: skip
 
