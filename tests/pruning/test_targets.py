@@ -14,7 +14,8 @@ from deeppruning.config import TrainConfig
 from deeppruning.errors import InputError, RunError
 from deeppruning.limits import Limits
 from deeppruning.pruning.aiming import with_focus, with_objective
-from deeppruning.roles import SOLUTIONS
+from deeppruning.reporting.data import collect
+from deeppruning.reporting.plots import layers, marked, population
 from deeppruning.runs import RunFolder, facts
 from deeppruning.training.loop import fit
 from search_helpers import digits, outcome, quick_finetune, quick_guided, quick_search, tiny_net
@@ -31,10 +32,10 @@ def network():
     """Wide enough for a filter to be a small part, and trained: else an empty network is as good as any."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        layers = []
+        parts = []
         for wide, out, stride in ((1, 16, 1), (16, 24, 2), (24, 24, 1)):
-            layers += [nn.Conv2d(wide, out, 3, stride, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
-        found = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10))
+            parts += [nn.Conv2d(wide, out, 3, stride, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
+        found = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10))
     fit(found, digits()[0], TrainConfig(epochs=20, lr=0.1, batch_size=50, crop=0, flip=False))
     return found
 
@@ -50,7 +51,7 @@ def test_the_target_is_a_fourth_solution_within_its_limit_and_near_it(run):
     target = run.target
     whole = run.original.flops
     assert 0.98 * 0.4 * whole <= target.flops <= 0.4 * whole
-    assert [one.role for one in run.solutions] == list(SOLUTIONS)
+    assert [one.role for one in run.solutions] == ["heavy", "knee", "light", "target"]
     assert target.path.name == "target.safetensors" and target.test_error is not None
     again = dp.load(target.path, network())
     assert sum(p.numel() for p in again.parameters()) == target.params
@@ -113,15 +114,33 @@ def test_best_finds_networks_within_limits_without_a_search(run):
         run.best(flop=0.4)
 
 
-def test_pick_chooses_afterwards_and_replaces_only_when_told(run, tmp_path):
+def test_targets_stand_side_by_side(run, tmp_path):
     again, (train, test) = tmp_path / "run", digits()
     shutil.copytree(run.run_dir, again)
-    with pytest.raises(RunError, match=r"has a target already, flops=40%; replace it with --replace"):
-        dp.pick(again, {"params": 0.6}, network(), train, test)
-    told = r"target flops=20: not met; the nearest is candidate \d+: flops .* \(asked: at most 20\)"
+    found = dp.pick(again, {"params": 0.6}, network(), train, test)
+    assert (found.role, found.path.name) == ("target-2", "target-2.safetensors")
+    assert found.params <= 0.6 * run.original.params
+    told = r"target-3 flops=20: not met; the nearest is candidate \d+: flops .* \(asked: at most 20\)"
     with pytest.raises(RunError, match=told):
-        dp.pick(again, {"flops": 20}, network(), train, test, replace=True)
-    assert (again / "target.safetensors").read_bytes() == run.target.path.read_bytes()
+        dp.pick(again, {"flops": 20}, network(), train, test)
+    assert dp.pick(again, "params=60%", network(), train, test).role == "target-2"  # the same once more
+    resumed = dp.resume(again, network(), train, test)
+    assert [one.role for one in resumed.solutions] == ["heavy", "knee", "light", "target", "target-2"]
+    assert [one.id for one in resumed.targets] == [run.target.id, found.id]
+    assert resumed.target.path.read_bytes() == run.target.path.read_bytes()
+    assert "\ntarget flops=40%: met by" in repr(resumed) and "\ntarget-2 params=60%: met by" in repr(resumed)
+    data = collect(again)
+    assert [entry["role"] for entry in data["solutions"]][3:] == ["target", "target-2"]
+    assert {role: one["asked"] for role, one in data["targets"].items()} == {
+        "target": "flops=40%",
+        "target-2": "params=60%",
+    }
+    assert {"target-2"} <= set(marked(data)) and population(data) is not None and layers(data) is not None
+
+
+def test_pick_replaces_the_last_target_only_when_told(run, tmp_path):
+    again, (train, test) = tmp_path / "run", digits()
+    shutil.copytree(run.run_dir, again)
     timings = {"latency_ms": {"PyTorch, batch 1": {"median": 2.0, "spread": 0.1}}}
     bench = {"networks": {"knee": timings, "target": timings}, "warnings": ["target has ...", "knee has ..."]}
     with RunFolder.open(again) as opened:
@@ -134,7 +153,8 @@ def test_pick_chooses_afterwards_and_replaces_only_when_told(run, tmp_path):
         kept = opened.history.get_fact(facts.BENCH)
     assert kept == {"networks": {"knee": timings}, "warnings": ["knee has ..."]}
     assert found.role == "target" and found.params <= 0.3 * run.original.params
-    assert dp.resume(again, network(), train, test).target.id == found.id
+    resumed = dp.resume(again, network(), train, test)
+    assert [one.id for one in resumed.targets] == [found.id]
 
 
 def test_a_target_that_cannot_be_met_says_how_near_it_came(tmp_path):
@@ -179,7 +199,7 @@ def test_a_run_of_the_papers_search_is_picked_from_by_cost_and_by_error(tmp_path
         _ = result.target
     found = dp.pick(tmp_path / "run", {"flops": 0.9}, tiny_net(), train, test)
     assert found.flops <= 0.9 * result.original.flops
-    free = dp.pick(tmp_path / "run", "error=+100%", tiny_net(), train, test, replace=True)
+    free = dp.pick(tmp_path / "run", "error=+100%", tiny_net(), train, test)
     assert free.flops <= found.flops
     assert (tmp_path / "run" / "finetune" / "set-aside" / f"candidate-{free.id}.safetensors").exists()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from deeppruning.amounts import duration, percent
 from deeppruning.display.progress import SearchProgress, diverged_line, started_line, target_line
-from deeppruning.pruning.events import CandidateDone, Event, FinetuneDiverged, Started, TargetSettled
+from deeppruning.pruning.events import CandidateDone, Event, FinetuneDiverged, Remark, Started, TargetSettled
 
 SECONDS = 0.5  # between two pictures: a browser that draws every candidate is busy with little else
 
@@ -40,6 +40,8 @@ class NotebookProgress(SearchProgress):
         """Draw anew, if there was no picture just now."""
         if isinstance(event, Started):
             self._remarks.append(started_line(event))
+        elif isinstance(event, Remark):
+            self._remarks.append(event.text)
         elif isinstance(event, FinetuneDiverged):
             self._remarks.append(diverged_line(event))
         elif isinstance(event, TargetSettled):

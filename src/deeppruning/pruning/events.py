@@ -24,6 +24,14 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Remark:
+    """Something that people should know, about "original" or "augmentation"; said as soon as it is seen."""
+
+    about: str
+    text: str
+
+
+@dataclass(frozen=True)
 class LayersScanned:
     """A guided search looks at each layer by itself before its first candidate; so many cuts are done."""
 
@@ -52,7 +60,7 @@ class GenerationDone:
 
 @dataclass(frozen=True)
 class EpochDone:
-    """One epoch of fine-tuning one candidate, in the roles it holds."""
+    """One epoch of fine-tuning one candidate, in the roles it holds; epoch 0 is the network before it."""
 
     id: int
     roles: tuple[str, ...]
@@ -81,6 +89,7 @@ class SolutionSaved:
 class TargetSettled:
     """The limits that were asked for are met, or not: then it says how near the nearest candidate comes."""
 
+    role: str  # of the target
     asked: str
     met: bool
     note: str
@@ -88,6 +97,7 @@ class TargetSettled:
 
 Event = (
     Started
+    | Remark
     | LayersScanned
     | CandidateDone
     | GenerationDone

@@ -1,4 +1,4 @@
-"""The fourth solution: the network that meets what was asked for, or a word on how near the search came.
+"""A target of a run: the network that meets what was asked for, or a word on how near the search came.
 
 Where a cost is limited, the best candidate within is chosen by the search's own measure and fine-tuned. Where
 the error alone is limited, it is the cheapest that keeps to it once fine-tuned, found by halving the front in
@@ -42,6 +42,7 @@ class Targeting:
     run: RunFolder
     limits: Limits
     variant: str = ""  # of fine-tuning, see `Finetuning`
+    role: str = TARGET  # a run may have several, side by side
 
     @cached_property
     def yardstick(self) -> Yardstick:
@@ -60,8 +61,8 @@ class Targeting:
         if not choice.met:
             self._unmet(choice.candidate, figures)
         if not isinstance(found, Tuned):
-            if not self.run.solution(TARGET).is_file():  # one that is there stays
-                keep_failed(self.job, self.run, TARGET, choice.candidate, str(found))
+            if not self.run.solution(self.role).is_file():  # one that is there stays
+                keep_failed(self.job, self.run, self.role, choice.candidate, str(found))
             raise Unmet(f"the fine-tuning of candidate {choice.candidate.id} failed: {found}")
         met = True
         if self.limits.bounds_error:
@@ -103,7 +104,7 @@ class Targeting:
     def finetune(self, candidates: Iterable[Candidate]) -> dict[int, Finished]:
         """Train them as the job says; what is on disk is not done again."""
         genomes = {one.id: one.genome for one in candidates}
-        roles = dict.fromkeys(genomes, (TARGET,))
+        roles = dict.fromkeys(genomes, (self.role,))
         found = finetuning_of(self.job, self.run, self.variant).finish(self.job.backend, genomes, roles)
         broken = [one for one in found.values() if isinstance(one, RunError)]
         if broken:
@@ -132,7 +133,7 @@ class Targeting:
     def _keep(
         self, candidate: Candidate, found: Tuned, figures: Mapping[str, float], *, met: bool
     ) -> Solution:
-        solution = save(self.job, self.run, TARGET, candidate, found)
+        solution = save(self.job, self.run, self.role, candidate, found)
         which = "met by" if met else "not met by the best within the cost,"
         self._note(candidate.id, f"{which} candidate {candidate.id}: {self._told(figures)}", met=met)
         return solution
@@ -148,8 +149,8 @@ class Targeting:
 
     def _note(self, id_: int | None, note: str, *, met: bool) -> None:
         figures: facts.TargetFigures = {"asked": str(self.limits), "id": id_, "met": met, "note": note}
-        self.run.history.set_fact(facts.TARGET, figures)
-        self.job.observer(TargetSettled(str(self.limits), met, note))
+        self.run.history.set_fact(facts.target_fact(self.role), figures)
+        self.job.observer(TargetSettled(self.role, str(self.limits), met, note))
 
     def conclude(self, choice: Choice | None, tuned: Mapping[int, Finished]) -> Solution | str:
         """The target, saved; or, which the run keeps as well, how near the search came to it."""
@@ -166,19 +167,25 @@ class Unmet(RunError):
     """Limits that no candidate keeps; says how near the nearest is."""
 
 
-def read_target(job: Job, run: RunFolder) -> Solution | str | None:
-    """The target that a run has saved, or why it has none; None where that is still to be found out."""
-    known, kept = run.history.get_fact(facts.TARGET), run.history.get_fact(facts.solution_fact(TARGET))
-    if known is None or known["id"] is None:
-        return None if known is None else known["note"]
-    path = run.solution(TARGET)
+def read_targets(job: Job, run: RunFolder) -> dict[str, Solution | str]:
+    """The targets that a run has saved, or why there is none; without those still to be found out."""
+    known = facts.targets_in(run.history.facts())
+    read = {role: _read_target(job, run, role, one) for role, one in known.items()}
+    return {role: found for role, found in read.items() if found is not None}
+
+
+def _read_target(job: Job, run: RunFolder, role: str, known: facts.TargetFigures) -> Solution | str | None:
+    kept = run.history.get_fact(facts.solution_fact(role))
+    if known["id"] is None:
+        return known["note"]
+    path = run.solution(role)
     candidate = next((one for one in run.history.candidates() if one.id == known["id"]), None)
     if kept is None or candidate is None or candidate.train_error is None or not path.is_file():
         return None
     if kept["id"] != candidate.id:  # killed while another took its place
         return None
     return Solution(
-        role=TARGET,
+        role=role,
         id=candidate.id,
         model=load(path, job.model),
         genome=candidate.genome,
@@ -189,4 +196,5 @@ def read_target(job: Job, run: RunFolder) -> Solution | str | None:
         params=kept["params"],
         path=path,
         lr_factor=kept.get("lr_factor", 1.0),
+        refitted="not_helped" in kept,
     )

@@ -41,7 +41,7 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
         "original": with_evidence(ORIGINAL, kept.get(facts.ORIGINAL_FIGURES.key), kept),
         "test_images": kept.get(facts.TEST_IMAGES.key),
         "config": config,
-        "target": kept.get(facts.TARGET.key) or _awaited(config),
+        "targets": facts.targets_in(kept) or _awaited(config),
         "versions": {**kept.get(facts.VERSIONS.key, {}), **_multiples(kept)},
     }
     data = collect_sections(Source(run, kept, snapshot), about)
@@ -54,13 +54,14 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
     return data
 
 
-def _awaited(config: Mapping[str, Any]) -> dict[str, Any] | None:
+def _awaited(config: Mapping[str, Any]) -> dict[str, Any]:
     """A target that was asked for and is not settled yet, in the form of the fact that will tell of it."""
     limits = config.get("target")
     if not isinstance(limits, Mapping) or not limits:
-        return None
+        return {}
     asked = ", ".join(f"{name}={limit}" for name, limit in limits.items())
-    return {"asked": asked, "id": None, "met": None, "note": "chosen when the search is over"}
+    note = "chosen when the search is over"
+    return {facts.TARGET.key: {"asked": asked, "id": None, "met": None, "note": note}}
 
 
 def _multiples(kept: Mapping[str, Any]) -> dict[str, str]:

@@ -133,9 +133,12 @@ class _Fresh:
         times = [(stat.st_mtime_ns, stat.st_size, stat.st_ino) if stat else None for stat in stats]
         # Whether the run is at work may change while no file does, and SQLite's own count of changes
         # (bytes 24 to 28) tells apart what happens within one tick of the clock.
-        with contextlib.suppress(OSError), (self._run_dir / HISTORY).open("rb") as file:
-            return (in_use(self._run_dir), file.read(28)[24:], *times)
-        return (in_use(self._run_dir), *times)
+        changes = b""
+        with contextlib.suppress(OSError):
+            if files[1].is_file():
+                with files[1].open("rb") as file:
+                    changes = file.read(28)[24:]
+        return (in_use(self._run_dir), changes, *times)
 
     def _page(self) -> tuple[str, bytes]:
         return "text/html", render(collect(self._run_dir), live=True).encode()

@@ -38,5 +38,11 @@ function benchCells(timing, base, role) {
   const cell = (text) => html("td", { class: "number" }, text);
   if (!timing) return [cell("–"), cell("–")];
   const spread = missing(timing.spread) ? "" : ` ± ${Number(timing.spread.toPrecision(2))}`;
-  return [cell(milliseconds(timing.median) + spread), cell(!base || role === "original" ? "–" : `${(base.median / timing.median).toFixed(2)}×`)];
+  return [cell(milliseconds(timing.median) + spread), cell(!base || role === "original" ? "–" : speedUp(base.median / timing.median, timing))];
+}
+
+// With the limits that it lies between, which rounds too few do not tell; at a run's end there is but the least of many.
+function speedUp(ratio, { runs, speed_low: low, speed_high: high }) {
+  const sure = missing(runs) ? "" : missing(low) ? " (too few rounds to be sure)" : ` (${low.toFixed(2)} to ${high.toFixed(2)})`;
+  return `${ratio.toFixed(2)}×${sure}`;
 }

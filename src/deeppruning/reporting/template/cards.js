@@ -21,10 +21,10 @@ function card(one) {
   const rows = [["FLOPs", count(one.flops)],
     isOriginal || kept === null ? null : ["FLOPs saved", html("span", { class: "saved" }, share(1 - kept))],
     ["Parameters", count(one.params)], missing(one.latency_ms) ? null : ["Latency", `${milliseconds(one.latency_ms)} ms`]];
-  const known = SHAPES[one.role] ? one.role : "other";
+  const known = SHAPES[kindOf(one.role)] ? kindOf(one.role) : "other";
   return html("article", { class: `card role-${known}`, "data-card": one.role },
     html("h3", {}, icon(one.role), roleLabel(one.role), one.role === data.recommended ? html("span", { class: "badge" }, "recommended") : null),
-    html("p", { class: "note" }, one.role === "target" ? asked() : NOTES[one.role] || "Fine-tuned on request"),
+    html("p", { class: "note" }, kindOf(one.role) === "target" ? asked(page.data.targets[one.role]) : NOTES[one.role] || "Fine-tuned on request"),
     one.failure ? html("p", { class: "note failure" }, `${isOriginal ? "Its test" : "Fine-tuning"} failed: ${one.failure}`) : null,
     html("div", { class: "big" }, errorText(error, tested ? 2 : 1), html("small", {}, kindOfError(one, isOriginal, tested)), sureness(one)),
     kept === null ? null : html("div", { class: "meter", role: "img", "aria-label": `${share(kept)} of the FLOPs left` },
@@ -35,9 +35,8 @@ function card(one) {
     takeIt(one.role));
 }
 
-// What the target was to keep to, and whether it does.
-function asked() {
-  const { target } = page.data;
+// What a target was to keep to, and whether it does.
+function asked(target) {
   if (!target) return "The best within what was asked for";
   return target.met ? `Keeps to ${target.asked}` : `Misses ${target.asked}`;
 }

@@ -8,8 +8,9 @@ function drawHeader() {
   document.title = `${data.title}: ${data.status}`;
   byId("title").textContent = data.title;
   byId("verdict").textContent = unbroken(data.verdict);
-  byId("asked").hidden = !data.target;
-  byId("asked").textContent = data.target ? unbroken(`Target ${data.target.asked}: ${data.target.note}.`) : "";
+  const targets = Object.entries(data.targets);
+  byId("asked").hidden = !targets.length;
+  fill(byId("asked"), targets.map(([role, one], place) => [place ? html("br") : null, unbroken(`${roleLabel(role)} ${one.asked}: ${one.note}.`)]));
   const status = byId("status");
   const lost = page.lost ? " (no answer from the server)" : "";
   if (status.textContent !== data.status + lost) status.textContent = data.status + lost;
