@@ -6,7 +6,7 @@ from typing import Any
 
 from cells import NOT_RUN, PAPER, Line, milliseconds, percent, share, source
 from deeppruning.amounts import duration
-from deeppruning.roles import KNEE, ORIGINAL, ROLES, SOLUTIONS
+from deeppruning.roles import KNEE, ORIGINAL, ROLES, TARGET
 
 GUIDED = "ours, guided"
 
@@ -119,7 +119,7 @@ def _run_lines(row: str, run: Mapping[str, Any]) -> Iterator[PickLine]:
 
 def _shown(networks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The longest training of every pick; then trainings from re-drawn weights, and other candidates."""
-    for role in SOLUTIONS:
+    for role in (*ROLES, TARGET):
         longest = longest_training(networks, role)
         if longest is not None:
             yield role, longest

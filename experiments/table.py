@@ -15,7 +15,7 @@ from typing import Any
 from collect import FORMAT, RECORDS
 from deeppruning.errors import DeepPruningError, InputError
 from deeppruning.reporting.plots import population
-from deeppruning.roles import SOLUTIONS
+from deeppruning.roles import ROLES, TARGET
 from pick_lines import GUIDED, Group, PickLine, our_lines, paper_lines, who
 from row_options import HERE, RowOptions, row_files
 from trained_lines import TrainedLine, knee_lines, trained_lines
@@ -187,7 +187,9 @@ def _searches(records: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, An
 def _plot_data(run: Mapping[str, Any]) -> dict[str, Any]:
     """A search in the form in which the report's plots take it."""
     rows = [dict(zip(run["columns"], row, strict=True)) for row in run["candidates"]]
-    picks = {role: one["candidate"] for one in run["networks"] for role in one["roles"] if role in SOLUTIONS}
+    picks = {
+        role: one["candidate"] for one in run["networks"] for role in one["roles"] if role in (*ROLES, TARGET)
+    }
     return {
         "candidates": rows,
         "axes": [{"key": "flops", "label": "FLOPs"}],

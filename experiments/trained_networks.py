@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deeppruning.reporting.measured import latency_ms
-from deeppruning.roles import SOLUTIONS, candidate_name, candidate_number
+from deeppruning.roles import ROLES, TARGET, candidate_name, candidate_number
 from deeppruning.runs import Candidate, EpochRow, facts
 
 
@@ -41,7 +41,7 @@ def trained_networks(
 def _picks(kept: Mapping[str, Any]) -> dict[int, list[str]]:
     """The roles of every candidate that holds one."""
     found: dict[int, list[str]] = {}
-    for role in SOLUTIONS:
+    for role in (*ROLES, TARGET):
         figures = kept.get(facts.solution_fact(role).key)
         if figures is not None:
             found.setdefault(figures["id"], []).append(role)

@@ -46,9 +46,9 @@ def rivals_watched(observer: RivalObserver, progress: bool | None) -> RivalObser
     return tell
 
 
-def _warn_of_move(event: Event) -> None:
-    """A run that goes on with another processor tells so, even where nobody looks on."""
-    if isinstance(event, Remark) and event.about == "processor":
+def _warn_of_remarks(event: Event) -> None:
+    """What people should know is said even where no progress is shown."""
+    if isinstance(event, Remark):
         warnings.warn(event.text, stacklevel=2)
 
 
@@ -57,7 +57,7 @@ def watched(job: Job, progress: bool | None) -> Iterator[Job]:
     """The job with its progress shown, beside what its own observer does; for its backend's `with` block."""
     display = display_for(progress)
     if display is None:
-        yield replace(job, observer=_warn_of_move) if job.observer is ignore else job
+        yield replace(job, observer=_warn_of_remarks) if job.observer is ignore else job
         return
     display.state.workers = job.backend.room()
 

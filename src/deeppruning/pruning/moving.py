@@ -58,11 +58,11 @@ def alike(known: Sketch, given: Sketch) -> bool:
 def is_near(run: RunFolder, fact: facts.Fact[Sketch], tensors: Mapping[str, Tensor]) -> bool:
     """Whether tensors differ from those a run was started with by rounding alone."""
     known = run.history.get_fact(fact)
-    return known is not None and moved(run.history) and alike(known, sketch(tensors))
+    return known is not None and has_moved(run.history) and alike(known, sketch(tensors))
 
 
-def moved(history: History) -> bool:
-    """Whether results come out in other last bits than where the run was started."""
+def has_moved(history: History) -> bool:
+    """Whether a run was started with another processor or torch, whose results differ in their last bits."""
     started = history.get_fact(facts.VERSIONS)
     return started is not None and not _same(started, computed_by())
 
@@ -73,18 +73,15 @@ def tell_of_move(run: RunFolder, observer: Observer) -> None:
     if started is None or run.history.get_fact(facts.FINISHED):
         return  # there is nothing left to compute
     since = run.history.get_fact(facts.CONTINUED, [])
-    last = [started, *since][-1]
-    if _same(last, now):
-        return
-    run.history.set_fact(facts.CONTINUED, [*since, now])
-    observer(
-        Remark(
-            "processor",
-            f"note: this run was computed by {told_versions(last)} so far and goes on with "
-            f"{told_versions(now)}. All results it has are kept. Those to come may differ in their last "
-            "digits, and so may the candidates and picks from what the first machine would have found",
+    if not _same([started, *since][-1], now):
+        run.history.set_fact(facts.CONTINUED, [*since, now])
+        before, after = told_versions([started, *since][-1]), told_versions(now)
+        text = (
+            f"note: this run was computed by {before} so far and goes on with {after}. All results "
+            "it has are kept. Those to come may differ in their last digits, and so may the candidates and "
+            "picks from what the first machine would have found"
         )
-    )
+        observer(Remark("processor", text))
 
 
 def _same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

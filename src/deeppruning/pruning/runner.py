@@ -21,7 +21,7 @@ from deeppruning.genome import Genome, Population
 from deeppruning.limits import Limits
 from deeppruning.pruning.candidate import Context, evaluate_candidate, settle
 from deeppruning.pruning.events import CandidateDone, GenerationDone, LayersScanned, Observer
-from deeppruning.pruning.moving import moved
+from deeppruning.pruning.moving import has_moved
 from deeppruning.pruning.proving import Proofs
 from deeppruning.pruning.scan import loss_of
 from deeppruning.pruning.strategies import AskAndTell, make_strategy
@@ -48,7 +48,7 @@ def search(
     with session:
         look = partial(look_by_workers, session, history, observer)
         strategy = make_strategy(context, config, history, look, limits)
-        recorded = history.candidates() if moved(history) else []
+        recorded = history.candidates() if has_moved(history) else []
         while not strategy.done:
             _follow(strategy, recorded)
             generation, ids, genomes = strategy.generation, strategy.ids, strategy.ask()
