@@ -57,17 +57,17 @@ def png(side):
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
 
 
-block = bytes(1 << 20)
+block, LARGE = bytes(1 << 20), 300  # megabytes: more than any file may unpack to unasked
 one = [npy((1,)), b"x"]
 claim = archive(here / "claim.npz", {"images.npy": [npy((100 * GB, 1, 1)), b"x"], "labels.npy": one})
 blank = archive(
     here / "blank.npz",
-    {"images.npy": [npy((1 << 9, 1 << 10, 1 << 10)), *[block] * 512], "labels.npy": [npy((1,)), b"x"]},
+    {"images.npy": [npy((LARGE, 1 << 10, 1 << 10)), *[block] * LARGE], "labels.npy": [npy((1,)), b"x"]},
     compression=zipfile.ZIP_DEFLATED,
     compresslevel=1,
 )
 torch_zip = archive(
-    here / "w.pt", {"archive/data.pkl": [block] * 512}, compression=zipfile.ZIP_DEFLATED, compresslevel=1
+    here / "w.pt", {"archive/data.pkl": [block] * LARGE}, compression=zipfile.ZIP_DEFLATED, compresslevel=1
 )
 (here / "idx.gz").write_bytes(gzip.compress(struct.pack(">4B3I", 0, 0, 8, 3, *[2**31] * 3)))
 (here / "long.gz").write_bytes(gzip.compress(struct.pack(">4B3I", 0, 0, 8, 3, 1, 1, 1)) + zeros(GB))

@@ -11,7 +11,7 @@ function drawHeader() {
   const asked = Object.entries(data.targets).map(([role, one]) => `${roleLabel(role)} ${one.asked}: ${one.note}.`);
   const notes = [...asked, ...data.refused.map((line) => `${roleLabel(line)}.`)];
   byId("asked").hidden = !notes.length;
-  fill(byId("asked"), notes.map((line, place) => [place ? html("br") : null, unbroken(line)]));
+  fill(byId("asked"), notes.map((line, place) => [place ? html("br") : null, prose(unbroken(line))]));
   const status = byId("status");
   const lost = page.lost ? " (no answer from the server)" : "";
   if (status.textContent !== data.status + lost) status.textContent = data.status + lost;
