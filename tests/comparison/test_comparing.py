@@ -208,11 +208,9 @@ def test_stopped_anywhere_it_goes_on_to_the_same_rows(tmp_path: Path) -> None:
         return [(row.method, row.target, row.flops, row.error_before, row.error_after) for row in found]
 
     undisturbed = rows(tmp_path / "a", -1)
-    for stops in range(9):  # each time a little further: within the first epochs, between methods, at the end
+    for stops in (0, 1, 2, 2, 1):  # each time a little further: within the first epochs, between methods
         with pytest.raises(KeyboardInterrupt):
-            rows(tmp_path / "b", stops % 3)
-        if (tmp_path / "b" / "results.json").exists() and stops > 5:
-            break
+            rows(tmp_path / "b", stops)
     assert rows(tmp_path / "b", -1) == undisturbed
 
 

@@ -224,6 +224,7 @@ def test_a_search_by_latency_goes_by_the_plan_that_its_run_keeps(tmp_path: Path,
 
 
 @needs_onnx
+@pytest.mark.slow  # the test before searches by a plan, and others make plans in onnxruntime
 def test_a_search_by_inputs_alone_plans_in_onnxruntime(own_cache: Path) -> None:
     config = quick_guided(objective="latency", latency_runtime="onnxruntime")
     front = dp.search(tiny_net().eval(), torch.randn(64, *EXAMPLE.shape[1:]), search=config, workers=1)
