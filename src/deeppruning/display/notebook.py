@@ -20,6 +20,7 @@ from deeppruning.pruning.events import (
     CandidateRefused,
     Event,
     FinetuneDiverged,
+    Remark,
     Started,
     TargetSettled,
 )
@@ -53,6 +54,8 @@ class NotebookProgress(SearchProgress):
         """Draw anew, if there was no picture just now."""
         if isinstance(event, Started):
             self._remarks.append(started_line(event))
+        elif isinstance(event, Remark):
+            self._remarks.append(event.text)
         elif isinstance(event, FinetuneDiverged):
             self._remarks.append(diverged_line(event))
         elif isinstance(event, TargetSettled):

@@ -11,16 +11,19 @@ from deeppruning.pruning.events import (
     Event,
     GenerationDone,
     LayersScanned,
+    Remark,
     SolutionSaved,
     Started,
     TargetSettled,
 )
 
-_SOLUTION = ("role", "id", "path", "train_error", "test_error", "flops", "flops_pruned", "params")
+_SOLUTION = ("role", "id", "path", "train_error", "test_error", "flops", "flops_pruned", "params", "refitted")
 
 
 def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:
     """An event as its name and its JSON values."""
+    if isinstance(event, Remark):
+        return "remark", asdict(event)
     if isinstance(event, LayersScanned):
         return "scanned", asdict(event)
     if isinstance(event, CandidateDone):

@@ -1,6 +1,7 @@
 """Who looks on while a call from Python works: somebody at a terminal or a notebook, or nobody."""
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,7 +10,7 @@ from deeppruning.comparison.events import MethodDone, RivalEvent, RivalObserver
 from deeppruning.comparison.words import method_line
 from deeppruning.display.notebook import NotebookProgress, in_notebook
 from deeppruning.display.progress import SearchProgress, diverged_line, make_progress
-from deeppruning.pruning.events import Event, FinetuneDiverged
+from deeppruning.pruning.events import Event, FinetuneDiverged, Remark, ignore
 from deeppruning.pruning.job import Job
 
 
@@ -45,12 +46,18 @@ def rivals_watched(observer: RivalObserver, progress: bool | None) -> RivalObser
     return tell
 
 
+def _warn_of_remarks(event: Event) -> None:
+    """What people should know is said even where no progress is shown."""
+    if isinstance(event, Remark):
+        warnings.warn(event.text, stacklevel=2)
+
+
 @contextmanager
 def watched(job: Job, progress: bool | None) -> Iterator[Job]:
     """The job with its progress shown, beside what its own observer does; for its backend's `with` block."""
     display = display_for(progress)
     if display is None:
-        yield job
+        yield replace(job, observer=_warn_of_remarks) if job.observer is ignore else job
         return
     display.state.workers = job.backend.room()
 

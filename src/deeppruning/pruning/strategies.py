@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -41,6 +41,7 @@ class AskAndTell(Protocol):
     def picks(self) -> Picks[Individual]: ...
     def picks_without(self, refused: Container[int]) -> Picks[Individual] | None: ...
     def ask(self) -> Population: ...
+    def follow(self, genomes: Population, made: Sequence[tuple[str, tuple[int, ...]]]) -> None: ...
     def tell(self, objectives: NDArray[np.float64], scores: NDArray[np.float64] | None = None) -> None: ...
 
 

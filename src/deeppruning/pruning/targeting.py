@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from deeppruning.errors import InputError, RunError
+from deeppruning.errors import InputError, RunError, WeightsError
 from deeppruning.latency import Conditions
 from deeppruning.limits import Limits
 from deeppruning.pruning.choice import (
@@ -226,10 +226,14 @@ def _read_target(job: Job, run: RunFolder, role: str, known: facts.TargetFigures
         return None
     if kept["id"] != candidate.id:  # killed while another took its place
         return None
+    try:
+        model = load(path, job.model)
+    except WeightsError:  # damaged since: it is made again
+        return None
     return Solution(
         role=role,
         id=candidate.id,
-        model=load(path, job.model),
+        model=model,
         genome=candidate.genome,
         train_error=candidate.train_error,
         test_error=kept.get("test_error"),
@@ -238,4 +242,5 @@ def _read_target(job: Job, run: RunFolder, role: str, known: facts.TargetFigures
         params=kept["params"],
         path=path,
         lr_factor=kept.get("lr_factor", 1.0),
+        refitted="not_helped" in kept,
     )
