@@ -39,7 +39,8 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     lines.append(f"run folder: {run_dir}")
     if report is not None:
         lines.append(f"report: {report}")
-    lines += [f"next: {text}" for text in _next_commands(run_dir, (advice and advice.role) or KNEE)]
+    role = None if advice is not None and advice.none else (advice and advice.role) or KNEE
+    lines += [f"next: {text}" for text in _next_commands(run_dir, role)]
     progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines))
 
 
@@ -122,10 +123,10 @@ def _recommendation(run_dir: Path) -> Recommendation | None:
         return recommend(run.history.facts())
 
 
-def _next_commands(run_dir: Path, role: str) -> list[str]:
+def _next_commands(run_dir: Path, role: str | None) -> list[str]:
     again = ("--replace",) if target_note(run_dir) else ()
     return [
-        command("export", run_dir, "--solution", role, "--format", "onnx"),
+        *([] if role is None else [command("export", run_dir, "--solution", role, "--format", "onnx")]),
         command("bench", run_dir),
         f"{command('pick', run_dir, '--target', 'flops=40%', *again)}  (or another limit)",
         f"{command('finetune', run_dir)} --candidate ID  (any other candidate)",

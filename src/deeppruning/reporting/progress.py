@@ -25,9 +25,10 @@ def progress(
     rounds = data["config"].get("finetune", {}).get("epochs")
     if data["state"] == "finetuning" and rounds:
         networks = len({entry["id"] for entry in data["solutions"] if "id" in entry}) or 1
-        seconds = [row["seconds"] for row in epochs if row["seconds"]]
+        trained = [row for row in epochs if row["epoch"]]  # without epoch 0, before training
+        seconds = [row["seconds"] for row in trained if row["seconds"]]
         each = median(seconds) if seconds else None
-        return _stage("epochs", len(epochs), networks * rounds, each, _workers(data, networks))
+        return _stage("epochs", len(trained), networks * rounds, each, _workers(data, networks))
     return None
 
 

@@ -32,14 +32,17 @@ def _solutions(
     for role in SOLUTIONS:
         saved = with_evidence(role, kept.get(facts.solution_fact(role).key), kept)
         if saved is not None:
-            found.append({"role": role, "final": not saved.get("failure"), **saved})
+            unhelped = facts.told_unhelped(saved)
+            found.append({"role": role, "final": not saved.get("failure"), **saved, "unhelped": unhelped})
         elif latest.get(role) in by_id:
             found.append({"role": role, "final": False, **_provisional(by_id[latest[role]], data)})
     for key in kept:
         other = facts.solution_role(key)
         if other is not None and other not in SOLUTIONS:
             final = not kept[key].get("failure")
-            found.append({"role": other, "final": final, **(with_evidence(other, kept[key], kept) or {})})
+            unhelped = facts.told_unhelped(kept[key])
+            evidence = with_evidence(other, kept[key], kept) or {}
+            found.append({"role": other, "final": final, **evidence, "unhelped": unhelped})
     return found
 
 

@@ -8,6 +8,9 @@ function drawHeader() {
   document.title = `${data.title}: ${data.status}`;
   byId("title").textContent = data.title;
   byId("verdict").textContent = unbroken(data.verdict);
+  byId("verdict").className = data.warned ? "warned" : "";
+  byId("remark").hidden = !data.remark;
+  byId("remark").textContent = data.remark ? unbroken(sentence(data.remark)) : "";
   byId("asked").hidden = !data.target;
   byId("asked").textContent = data.target ? unbroken(`Target ${data.target.asked}: ${data.target.note}.`) : "";
   const status = byId("status");
