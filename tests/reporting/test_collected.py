@@ -11,6 +11,7 @@ from deeppruning.reporting.plots import LETTER, finetuning, layers, population
 from deeppruning.reporting.sections.candidates import _candidate
 from deeppruning.reporting.words import in_use
 from deeppruning.runs import EpochRow, Evaluation, RunFolder, facts
+from deeppruning.system.commands import command_for_page
 from report_runs import GENES, LAYERS, ORIGINAL, add_generation, config, genome, make_run
 
 
@@ -91,7 +92,8 @@ def test_what_is_no_run_is_refused(tmp_path):
 def test_commands_quote_the_path_and_ask_for_an_own_model(tmp_path):
     path = make_run(tmp_path / "my run; rm", model={"spec": "nets.py:tiny"})
     commands = collect(path)["commands"]
-    assert commands["finetune"] == f"deeppruning finetune '{path}' --candidate "
+    assert commands["finetune"] == f"{command_for_page('finetune', path, '--candidate')} "
+    assert f"finetune '{path}'" in commands["finetune"]
     assert commands["load"]["knee"] == f"model = dp.load('{path}/knee.safetensors', model)"
 
 

@@ -29,6 +29,7 @@ from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
 from deeppruning.runs.records import Evaluation
 from deeppruning.system.commands import command
+from deeppruning.system.links import refuse_linked_folder
 
 FLOPS = OBJECTIVES["flops"]
 EVERY_WIDTH = 1  # what a comparison rounds widths to, unless it is told otherwise
@@ -198,6 +199,8 @@ def _targets(graph: ChannelGraph, shares: Sequence[float], match: Match | None) 
 def open_comparison(path: Path | str, config: Mapping[str, Any]) -> RunFolder:
     """The folder of a comparison, new, or one that was begun with the same options."""
     path = Path(path)
+    if (path.parent / CONFIG).exists():  # in a run, which may be someone else's
+        refuse_linked_folder(path)
     if not (path / CONFIG).exists():
         return RunFolder.create(path, {COMPARISON: config})
     run = RunFolder.open(path, comparison=True)

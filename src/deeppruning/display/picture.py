@@ -1,6 +1,7 @@
 """The live picture of a search on a terminal: progress, the three picks, the population as a plot."""
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -78,10 +79,12 @@ class LiveProgress(PlainProgress):
         elif isinstance(event, CandidateDone) and is_troubled(event):
             self.say(self._candidate_line(event))
 
-    def finish(self, networks: list[dict[str, Any]], report: str | None, text: str) -> None:
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
         """Stop drawing; the last picture stays above the final table."""
         self._live.stop()
-        super().finish(networks, report, text)
+        super().finish(networks, report, text, more)
 
     def picture(self) -> RenderableType:
         """What is on the screen now."""

@@ -10,6 +10,7 @@ solution or an epoch report beside them; `finished` has `networks`, the rows of 
 import contextlib
 import json
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -21,6 +22,7 @@ from deeppruning.display.records import as_record
 from deeppruning.display.state import SearchState, node_of
 from deeppruning.pruning.events import (
     CandidateDone,
+    CandidateRefused,
     EpochDone,
     Event,
     FinetuneDiverged,
@@ -31,7 +33,7 @@ from deeppruning.pruning.events import (
     Started,
     TargetSettled,
 )
-from deeppruning.runs.facts import told_target
+from deeppruning.runs.facts import told_refused, told_target
 from deeppruning.runs.records import Status
 
 
@@ -63,8 +65,10 @@ class SearchProgress:
     def tell(self, kind: str, **facts: Any) -> None:
         """An event for machines that is not the search's own."""
 
-    def finish(self, networks: list[dict[str, Any]], report: str | None, text: str) -> None:
-        """The end: the four networks, for machines and as a text for people."""
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
+        """The end: the networks, for machines and as a text for people, who may want to know more."""
         click.echo(text)
 
 
@@ -80,6 +84,12 @@ class PlainProgress(SearchProgress):
         line = self._line(event)
         if line:
             self.say(line)
+
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
+        """Print all of it, lines as long as they are: commands among them are copied."""
+        click.echo("\n".join([text, *more]))
 
     def _line(self, event: Event) -> str:
         if isinstance(event, Started):
@@ -100,6 +110,8 @@ class PlainProgress(SearchProgress):
             return epoch_line(event)
         if isinstance(event, FinetuneDiverged):
             return diverged_line(event)
+        if isinstance(event, CandidateRefused):
+            return refused_line(event)
         if isinstance(event, TargetSettled):
             return ""  # the table at the end says it
         if isinstance(event, Remark):
@@ -150,7 +162,9 @@ class JsonProgress(SearchProgress):
         kind, facts = as_record(event)
         self.tell(kind, **facts)
 
-    def finish(self, networks: list[dict[str, Any]], report: str | None, text: str) -> None:
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
         """Print the last event."""
         self.tell("finished", networks=networks, report=report)
 
@@ -208,15 +222,20 @@ def saved_line(event: SolutionSaved) -> str:
     return f"saved {event.solution.role} in {event.solution.path}{untuned}"
 
 
+def refused_line(event: CandidateRefused) -> str:
+    """That a network is not handed out, and why."""
+    return told_refused(event.id, event.reason)
+
+
 def target_line(event: TargetSettled) -> str:
     """What became of the limits that were asked for."""
-    return told_target(event.asked, event.note)
+    return told_target(event.role, event.asked, event.note)
 
 
 def diverged_line(event: FinetuneDiverged) -> str:
     """That the fine-tuning of a network diverged, and what becomes of it."""
     factor = event.lr_factor
-    then = "that has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
+    then = "it has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
     return f"fine-tuning {'+'.join(event.roles)} diverged ({event.reason}); {then}"
 
 

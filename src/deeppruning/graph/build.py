@@ -91,7 +91,7 @@ class Builder:
             failure = self._probe(built, traces)
             if failure is None:
                 return self._with_depth(built, traces) if self.options.depth else built
-            doctor = Doctor(model, self.decisions, table, classes, gene_of_class[classes])
+            doctor = Doctor(model, self.decisions, traces, table, classes, gene_of_class[classes])
             if not doctor.treat(failure.faults, traces[failure.mode]):
                 self.decisions.excluded.add(self._culprit(built, traces, failure))
 
@@ -101,7 +101,8 @@ class Builder:
         return replace(built, plan=replace(built.plan, depth=finder.find()))
 
     def _batch(self, trace: Trace) -> int:
-        return batch_size(self.stage.eval.args, self.stage.eval.kwargs) if trace.batched else 1
+        batches = [r.shapes[0][0] for r in trace.records if r.name == "convolution"]
+        return batch_size((self.stage.eval.args, dict(self.stage.eval.kwargs)), batches)
 
     def _probe(self, built: Built, traces: Mapping[str, Trace]) -> _Failure | None:
         """Try all genomes that matter; the first that fails ends the round."""

@@ -24,7 +24,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something that people should know, about "original" or "augmentation"; said as soon as it is seen."""
+    """Something that people should know, about "original", "augmentation" or "processor"; said at once."""
 
     about: str
     text: str
@@ -88,9 +88,18 @@ class SolutionSaved:
 class TargetSettled:
     """The limits that were asked for are met, or not: then it says how near the nearest candidate comes."""
 
+    role: str  # of the target
     asked: str
     met: bool
     note: str
+
+
+@dataclass(frozen=True)
+class CandidateRefused:
+    """The proof of a candidate that was to be handed out has failed; the next best takes its place."""
+
+    id: int
+    reason: str
 
 
 Event = (
@@ -103,6 +112,7 @@ Event = (
     | FinetuneDiverged
     | SolutionSaved
     | TargetSettled
+    | CandidateRefused
 )
 Observer = Callable[[Event], None]
 

@@ -19,7 +19,6 @@ from deeppruning.display.progress import make_progress
 from deeppruning.pruning.network_table import NetworkTable
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
-from deeppruning.system.commands import command
 from deeppruning.system.device import choose_device
 
 
@@ -58,8 +57,7 @@ def finetune(
     options = replace(FinetuneConfig.from_table(config["finetune"]), **finetune_settings(settings))
     choose_device(device or config["run"]["device"])
     progress = make_progress(quiet=quiet, as_json=as_json)
-    again = f"{command('finetune', run, '--candidate', candidate)} (and the same options)"
-    with resumable(run, again):
+    with resumable(run, "the same command"):
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:
             solution = finished.finetune(

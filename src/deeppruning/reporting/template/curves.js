@@ -30,8 +30,7 @@ function drawCurves() {
   const first = Math.min(...rows.map((row) => row.epoch));  // 0, before training, where that is known
   const x = { low: first, high: Math.max(first + 1, ...rows.map((row) => row.epoch)), whole: true, text: String };
   x.at = scale(x.low, x.high, box.left + 8, box.right);
-  const level = scale(y.low, y.high, box.bottom, box.top);
-  y.at = y.log ? (value) => scale(Math.log(y.low), Math.log(y.high), box.bottom, box.top)(Math.log(Math.max(value, y.low))) : level;
+  y.at = levels(y, box);
   y.text = (value) => (data.error_is_share ? Number((value * 100).toPrecision(3)) + " %" : String(Number(value.toPrecision(3))));
   const picture = svg("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": curvesInWords() },
     axes(box, x, y, { x: "Epoch", y: "Error" }));
@@ -41,6 +40,13 @@ function drawCurves() {
   picture.addEventListener("pointermove", (event) => curveTip(event, picture, x));
   picture.addEventListener("pointerleave", () => tip(null));
   fill(holder, picture);
+}
+
+// Where an error lies between the bottom and the top of a chart.
+function levels(y, box) {
+  if (!y.log) return scale(y.low, y.high, box.bottom, box.top);
+  const place = scale(Math.log(y.low), Math.log(y.high), box.bottom, box.top);
+  return (value) => place(Math.log(Math.max(value, y.low)));
 }
 
 // Errors of a few per mille are one line at the bottom of a linear axis.
