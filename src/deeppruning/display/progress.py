@@ -191,6 +191,7 @@ def started_line(event: Started) -> str:
     original = event.original_error
     error = "" if original is None else f", error of the original on the sample {100 * original:.2f} %"
     begun = f"; {event.known} of {event.evaluations} candidates are known" if event.known else ""
+    begun += f"; {event.widths}" if event.widths else ""
     return (
         f"searching: {event.genes} genes, {event.evaluations} candidates, "
         f"{amount(event.original_flops)} FLOPs, {event.original_params:,} parameters{error}{begun}"

@@ -1,5 +1,6 @@
 """`ChannelGraph`: the public face of the channel graph."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -72,10 +73,20 @@ class ChannelGraph:
             raise GraphError(
                 f"{type(model).__name__} runs no convolution on this input: there are no filters to remove"
             )
+        self._follow_plan()
+
+    def _follow_plan(self) -> None:
         ordinary = self._plan.repair(limits=True)
         found = self._plan.depth
         self._repair = ordinary if found is None else DepthRepair(ordinary, found)
         self.groups: list[Group] = make_groups(self._plan)
+
+    def rounded(self, round_to: int | None) -> "ChannelGraph":
+        """The same graph with filters in other multiples, without looking at the network again."""
+        twin = copy.copy(self)
+        twin._plan = replace(self._plan, round_to=round_to)
+        twin._follow_plan()
+        return twin
 
     @property
     def num_genes(self) -> int:

@@ -20,6 +20,7 @@ class Started:
     original_error: float | None  # on the search's sample, None where the task cannot say
     original_flops: int
     original_params: int
+    widths: str = ""  # in which multiples, where that was measured
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from deeppruning.pruning.runner import search
 from deeppruning.pruning.solution import Solution
 from deeppruning.pruning.targeting import Targeting, Unmet, read_targets
 from deeppruning.pruning.task import Classification, Task
+from deeppruning.pruning.widths import widths_line
 from deeppruning.roles import ORIGINAL, TARGET, candidate_name, target_name
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
@@ -49,6 +50,7 @@ class Job:
     description: Mapping[str, str] = field(default_factory=dict)  # what is written beside a solution
     observer: Observer = ignore
     target: Limits = field(default_factory=Limits)
+    measured: Mapping[str, int] | None = None  # fast multiples by runtime, where they decided the widths
 
 
 def execute(job: Job, run: RunFolder) -> Result:
@@ -218,6 +220,8 @@ def _announce(job: Job, run: RunFolder) -> None:
         run.history.set_fact(facts.NETWORK_SKETCH, sketch(job.model.state_dict()))
         if isinstance(job.task, Classification):
             run.history.set_fact(facts.SAMPLE_SKETCH, sketch(job.task.sample.telling()))
+        if job.measured is not None:
+            run.history.set_fact(facts.MULTIPLES, dict(job.measured))
         run.history.set_fact(facts.LAYERS, graph.layer_genes())
         run.history.set_fact(facts.BRANCHES, _branches(graph))
         # Last, for where it is known the others are not written again.
@@ -232,6 +236,7 @@ def _announce(job: Job, run: RunFolder) -> None:
             original_error=known["train_error"],
             original_flops=known["flops"],
             original_params=known["params"],
+            widths=widths_line(job.search.round_to, run.history.get_fact(facts.MULTIPLES)),
         )
     )
     if known.get("doubt"):

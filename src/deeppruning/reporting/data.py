@@ -44,7 +44,7 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
         "config": config,
         "targets": facts.targets_in(kept) or _awaited(config),
         "refused": [facts.told_refused(id_, why) for id_, why in facts.refused_in(kept).items()],
-        "versions": _versions(kept),
+        "versions": {**_versions(kept), **_multiples(kept)},
     }
     data = collect_sections(Source(run, kept, snapshot), about)
     waiting = len(snapshot["candidates"]) - len(data["candidates"])
@@ -76,6 +76,12 @@ def _awaited(config: Mapping[str, Any]) -> dict[str, Any]:
     asked = ", ".join(f"{name}={limit}" for name, limit in limits.items())
     note = "chosen when the search is over"
     return {facts.TARGET.key: {"asked": asked, "id": None, "met": None, "note": note}}
+
+
+def _multiples(kept: Mapping[str, Any]) -> dict[str, str]:
+    """What was measured to be fast where the run began."""
+    found = kept.get(facts.MULTIPLES.key, {})
+    return {f"fast multiples in {runtime}": str(multiple) for runtime, multiple in found.items()}
 
 
 def _title(config: Mapping[str, Any]) -> str:

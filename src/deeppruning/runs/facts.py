@@ -234,6 +234,8 @@ CONTINUED = Fact[list[dict[str, str]]](
 # Length and a weighted sum of each tensor, of the network and of the sample: see `pruning.moving`.
 NETWORK_SKETCH = Fact[dict[str, list[float]]]("network_sketch", _check_sketch)
 SAMPLE_SKETCH = Fact[dict[str, list[float]]]("sample_sketch", _check_sketch)
+# Runtime -> the multiple of filters it was measured to be fast at, where that decided which widths there are.
+MULTIPLES = Fact[dict[str, int]]("multiples", _check_numbers_only)
 
 # What came of it.
 ORIGINAL_FIGURES = Fact[OriginalFigures]("original", _check_original)
@@ -259,7 +261,7 @@ _KNOWN: dict[str, Fact[Any]] = {
     for fact in (
         OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, CONTINUED, NETWORK_SKETCH, SAMPLE_SKETCH,
         ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE, SCAN, TUNING, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8,
-        TEST_IMAGES, REFUSED, AUGMENTATION,
+        MULTIPLES, TEST_IMAGES, REFUSED, AUGMENTATION,
     )
 }  # fmt: skip
 
