@@ -27,6 +27,11 @@ def facts(original: float | None = 0.0111, images: int | None = 360, **picks: An
     return kept
 
 
+def guessing(kept: dict[str, Any]) -> dict[str, Any]:
+    """The same of a run whose original is no better than guessing."""
+    return {**kept, "original": {**kept["original"], "doubt": "WARNING: it guesses."}}
+
+
 def target(asked: str, role: str = "target", *, met: bool = True) -> dict[str, Any]:
     """What a run keeps of limits that were asked for."""
     return {role: {"asked": asked, "id": 3, "met": met, "note": "as it is"}}
@@ -208,6 +213,35 @@ LATENCIES = {"original": 0.02, "heavy": 0.0205, "knee": 0.01, "light": 0.03}
             "Take candidate 17: it saves 50.0 % of the FLOPs at the test error of the original (1.11 % "
             "against 1.11 %: 4 and 4 of 360 images); knee saves 70.0 % for 28.89 points more.",
             id="one fine-tuned on request",
+        ),
+        pytest.param(
+            facts(original=0.0278, heavy={"test_error": 0.0444, "flops_pruned": 0.15}, knee=0.2, light=0.5)
+            | {"latency_batch_1": LATENCIES}, None,
+            "None of these networks is worth taking; the nearest is heavy: it saves 15.0 % of the FLOPs at a "
+            "test error that differs from the original's by no more than chance (4.44 % against 2.78 %: 16 "
+            "and 10 of 360 images), though it is measured no faster (20.5 ms against 20 ms); knee saves "
+            "70.0 % for 15.56 points more.",
+            id="little saved, no faster, over a point worse",
+        ),
+        pytest.param(
+            facts(original=0.0278, heavy={"test_error": 0.0444, "flops_pruned": 0.15}, knee=0.2, light=0.5)
+            | {"latency_batch_1": {**LATENCIES, "heavy": 0.01}}, "heavy",
+            "Take heavy: it saves 15.0 % of the FLOPs at a test error that differs from the original's by no "
+            "more than chance (4.44 % against 2.78 %: 16 and 10 of 360 images) and is measured 2 times as "
+            "fast; knee saves 70.0 % for 15.56 points more.",
+            id="little saved, but twice as fast",
+        ),
+        pytest.param(
+            facts(original=0.05, images=10_000, heavy=0.16, knee=0.3, light=0.4), None,
+            "None of these networks is worth taking; the nearest is heavy: it saves 40.0 % of the FLOPs for "
+            "11.00 points more test error than the original (16.00 % against 5.00 %: 1600 and 500 of 10,000 "
+            "images); knee saves 70.0 % for 14.00 points more.",
+            id="all lose more than any saving is worth",
+        ),
+        pytest.param(
+            guessing(facts(original=0.8944, heavy=0.9, knee=0.89, light=0.9)), None,
+            "WARNING: it guesses. Until then none of these networks is recommended.",
+            id="an original that guesses",
         ),
     ],
 )  # fmt: skip
