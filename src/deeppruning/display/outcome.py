@@ -42,7 +42,8 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     ]
     more = [f"entered the archive: {entered}"] if entered else []
     more += [f"run folder: {run_dir}", *([f"report: {report}"] if report else [])]
-    more += next_lines(run_dir, (advice and advice.role) or KNEE)
+    none = advice is not None and advice.none
+    more += next_lines(run_dir, None if none else (advice and advice.role) or KNEE)
     progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines), more)
 
 

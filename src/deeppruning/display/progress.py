@@ -236,7 +236,7 @@ def target_line(event: TargetSettled) -> str:
 def diverged_line(event: FinetuneDiverged) -> str:
     """That the fine-tuning of a network diverged, and what becomes of it."""
     factor = event.lr_factor
-    then = "that has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
+    then = "it has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
     return f"fine-tuning {'+'.join(event.roles)} diverged ({event.reason}); {then}"
 
 

@@ -54,6 +54,11 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
     advice = recommend(kept)
     data["recommended"] = advice.role if advice else None
     data["verdict"] = advice.text if advice else verdict(data)
+    doubt = (data["original"] or {}).get("doubt")
+    data["warned"] = bool(doubt)
+    if doubt and advice is None:
+        data["verdict"] = f"{doubt} {data['verdict']}"
+    data["remark"] = kept.get(facts.AUGMENTATION.key, {}).get("note", "")
     return data
 
 

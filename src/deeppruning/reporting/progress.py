@@ -30,10 +30,10 @@ def progress(
     if data["state"] == "finetuning" and rounds:
         picks = {entry["id"] for entry in data["solutions"] if "id" in entry}
         networks = len(picks.union(tuning)) or 1
-        seconds = [row["seconds"] for row in epochs if row["seconds"]]
+        trained = [row for row in epochs if row["epoch"]]  # without epoch 0, before training
+        seconds = [row["seconds"] for row in trained if row["seconds"]]
         each = median(seconds) if seconds else None
-        done = sum(row["epoch"] > 0 for row in epochs)
-        return _stage("epochs", done, networks * rounds, each, _workers(data, networks))
+        return _stage("epochs", len(trained), networks * rounds, each, _workers(data, networks))
     return None
 
 

@@ -48,7 +48,8 @@ def _solutions(
     for role in dict.fromkeys((*in_order((*roles, *latest)), *roles)):
         saved = with_evidence(role, kept.get(facts.solution_fact(role).key), kept)
         if saved is not None:
-            found.append({"role": role, "final": not saved.get("failure"), **saved})
+            unhelped = facts.told_unhelped(saved)
+            found.append({"role": role, "final": not saved.get("failure"), **saved, "unhelped": unhelped})
         elif latest.get(role) in by_id:
             found.append({"role": role, "final": False, **_provisional(by_id[latest[role]], data)})
     return found

@@ -28,6 +28,7 @@ function card(one) {
     html("h3", {}, icon(one.role), roleLabel(one.role), one.role === data.recommended ? html("span", { class: "badge" }, "recommended") : null),
     html("p", { class: "note" }, kindOf(one.role) === "target" ? asked(page.data.targets[one.role]) : NOTES[one.role] || "Fine-tuned on request"),
     one.failure ? html("p", { class: "note failure" }, isOriginal ? "Its test" : "Fine-tuning", " failed: ", prose(one.failure)) : null,
+    one.unhelped ? html("p", { class: "note" }, prose(unbroken(sentence(one.unhelped)))) : null,
     html("div", { class: "big" }, errorText(error, tested ? 2 : 1), html("small", {}, kindOfError(one, isOriginal, tested)), sureness(one)),
     kept === null ? null : html("div", { class: "meter", role: "img", "aria-label": `${share(kept)} of the FLOPs left` },
       html("i", { style: { width: Math.min(100, kept * 100) + "%" } })),
@@ -43,7 +44,8 @@ function asked(target) {
   return target.met ? `Keeps to ${target.asked}` : `Misses ${target.asked}`;
 }
 
-const kindOfError = (one, isOriginal, tested) => (tested ? (isOriginal ? "test error" : "test error, fine-tuned")
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+const kindOfError = (one, isOriginal, tested) => (tested ? (isOriginal ? "test error" : one.unhelped ? "test error, refitted" : "test error, fine-tuned")
   : isOriginal ? "error on the sample" : "error in the search");
 
 // What the test set can tell: wrong answers as a count, and the range that the true error lies in.

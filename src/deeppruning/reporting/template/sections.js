@@ -8,6 +8,9 @@ function drawHeader() {
   document.title = `${data.title}: ${data.status}`;
   byId("title").textContent = data.title;
   fill(byId("verdict"), prose(unbroken(data.verdict)));
+  byId("verdict").className = data.warned ? "warned" : "";
+  byId("remark").hidden = !data.remark;
+  fill(byId("remark"), data.remark ? prose(unbroken(sentence(data.remark))) : null);
   const asked = Object.entries(data.targets).map(([role, one]) => `${roleLabel(role)} ${one.asked}: ${one.note}.`);
   const notes = [...asked, ...data.refused.map((line) => `${roleLabel(line)}.`)];
   byId("asked").hidden = !notes.length;
