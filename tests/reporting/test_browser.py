@@ -109,7 +109,7 @@ def test_filters_dim_what_does_not_qualify(page):
 
 def test_the_keyboard_is_enough(page):
     page.select_option("#candidate", "12")
-    page.locator("#axis").focus()
+    page.locator("#scale").focus()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('data-id')") == "12"
     page.keyboard.press("ArrowRight")  # the next in FLOPs
