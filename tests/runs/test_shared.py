@@ -12,6 +12,7 @@ import torch
 from cli_calls import call
 from deeppruning.reporting.data import collect
 from deeppruning.runs import Evaluation, History, RunFolder
+from deeppruning.system.commands import command_for_page
 
 
 def test_files_that_people_share_hold_no_places(finished_run: Path, tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_a_page_shows_options_and_commands_without_folders(tmp_path: Path, monke
     shown = collect(tmp_path / "runs" / "mine")
     assert shown["config"]["model"] == {"spec": "nets.py:tiny", "options": {"depth": 3}}
     assert shown["config"]["data"] == {"data_dir": tmp_path.name}
-    assert shown["commands"]["bench"] == "deeppruning bench mine"
+    assert shown["commands"]["bench"] == command_for_page("bench", "mine")
     monkeypatch.chdir(tmp_path)
     for path in ("runs/mine", tmp_path / "runs" / "mine"):
-        assert collect(path)["commands"]["bench"] == "deeppruning bench runs/mine"
+        assert collect(path)["commands"]["bench"] == command_for_page("bench", "runs/mine")

@@ -71,6 +71,8 @@ class Match:
             check_same_network(run, model)
             check_options(run)
             search = SearchConfig.of_run(run.config["search"])
+            if run.history.get_fact(facts.MULTIPLES) and search.round_to != EVERY_WIDTH:
+                search = replace(search, round_to=None)  # nobody asked for these multiples
             candidates = {candidate.id: candidate for candidate in run.history.candidates()}
             picks = run.history.picks().get(search.generations, {})
             if picks.keys() != set(ROLES):

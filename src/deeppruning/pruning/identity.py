@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from deeppruning.errors import RunError
 from deeppruning.objectives import Function, as_objective
 from deeppruning.pruning.candidate import Context
+from deeppruning.pruning.moving import has_moved
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.threads import torch_threads
@@ -79,7 +80,8 @@ def check_inputs(context: Context, run: RunFolder, threads: int) -> None:
         run.history.set_fact(facts.OBJECTIVE, given)
         return
     then, now = known["of_the_original"], given["of_the_original"]
-    same_value = then is None or now is None or math.isclose(then, now, rel_tol=1e-6)
+    near = 1e-3 if has_moved(run.history) else 1e-6
+    same_value = then is None or now is None or math.isclose(then, now, rel_tol=near)
     if known["name"] != given["name"] or not same_value:
         raise RunError(
             f"{run.path} was started with the objective {_objective(known)}, "
