@@ -78,7 +78,7 @@ def completed(*words: str) -> list[str]:
         (("prune", "resnet20", "--weights", ""), ["<file>"]),
         (("compare", "resnet20", "--methods", "l1,thi"), ["l1,thinet", "l1,thinet+refit"]),
         (("export", "runs/thin", "--format", "o"), ["onnx"]),
-        (("export", "runs/thin", "--solution", "t"), ["target"]),
+        (("export", "runs/thin", "--solution", "t"), ["target", "target-2", "target-3"]),
         (("export", ""), ["<dir>"]),
         (("resume", "runs/thin", "--model", "vgg"), ["vgg16", "vgg19"]),
         (("data", "mn"), ["mnist"]),

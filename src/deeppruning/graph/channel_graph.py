@@ -14,7 +14,7 @@ from deeppruning.graph.assemble import GraphOptions
 from deeppruning.graph.build import build_best
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.graph.depth.repair import DepthRepair
+from deeppruning.graph.depth.repair import repair_for
 from deeppruning.graph.filters import filter_rows
 from deeppruning.graph.groups import Group, make_groups
 from deeppruning.graph.plan import Bits
@@ -76,9 +76,7 @@ class ChannelGraph:
         self._follow_plan()
 
     def _follow_plan(self) -> None:
-        ordinary = self._plan.repair(limits=True)
-        found = self._plan.depth
-        self._repair = ordinary if found is None else DepthRepair(ordinary, found)
+        self._repair = repair_for(self._plan)
         self.groups: list[Group] = make_groups(self._plan)
 
     def rounded(self, round_to: int | None) -> "ChannelGraph":

@@ -73,10 +73,10 @@ def choose(grounds: Grounds) -> Recommendation:
     """The choice, and its reason in words."""
     if not grounds.met:
         return _say(_fairest(grounds.options, grounds), grounds)
-    asked = {one: limits for limits in reversed(grounds.met) for one in _as_good(limits, grounds)}
-    taken = _fairest(list(asked), grounds)
-    limits = next((each for each in grounds.met if each.by == taken), asked[taken])
-    return _say(taken, grounds, limits)
+    asked = {limits: _as_good(limits, grounds) for limits in grounds.met}
+    taken = _fairest([one for options in asked.values() for one in options], grounds)
+    met = [limits for limits, options in asked.items() if taken in options]
+    return _say(taken, grounds, next((limits for limits in met if limits.by == taken), met[0]))
 
 
 def _as_good(asked: Asked, grounds: Grounds) -> list[Option]:

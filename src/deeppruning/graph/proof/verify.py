@@ -13,7 +13,7 @@ from deeppruning.graph.proof.difference import difference, tolerance_for
 from deeppruning.graph.proof.probe import ExpectedSteps, find_faults
 from deeppruning.graph.proof.silence import SilentRun, kept_atoms
 from deeppruning.graph.proof.twin import as_double, randomized_inputs, seeded
-from deeppruning.graph.trace.follow import tensors_in
+from deeppruning.graph.trace.follow import Follower, tensors_in
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def prove(
     tolerance = tolerance_for(silent.coarsest)
     try:
         with seeded():
-            found = thin(*inputs[0], **inputs[1])
+            found = Follower(thin).run(thin, *inputs)
     except Exception as error:
         return Proof(float("inf"), tolerance, f"the thin network fails: {type(error).__name__}: {error}")
     gap, reason = difference(found, expected)
