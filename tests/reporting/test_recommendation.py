@@ -273,7 +273,10 @@ def test_nothing_that_is_shown_errs_less_and_costs_less_than_what_is_to_be_taken
         found = recommend(
             facts(**picks) | target(asked, met=draw.random() < 0.7) | target("flops=90%", "target-2")
         )
-        assert found is not None and found.role is not None
+        assert found is not None
+        if found.none:  # none of them is worth it
+            continue
+        assert found.role is not None
         taken = picks[found.role.replace("-", "_")]
         better = [
             role
