@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from deeppruning.graph import ChannelGraph
@@ -76,6 +77,7 @@ EXPECTED_TIES = {
     "residual_identity": {("stem.0", "body.1"): 8, ("body.0.0",): 6, ("tail.0",): 6},
     "residual_projection": {("stem.0",): 8, ("short", "body.1"): 10, ("body.0.0",): 6, ("tail.0",): 6},
     "residual_pad_in_lambda_module": {("stem.0",): 8, ("body.0.0",): 6, ("body.1",): 12, ("tail.0",): 6},
+    "residual_pad_module_at_two_widths": {("stem.0", "first.0", "second.0"): 4, ("tail.0",): 6},
     "residual_pad_inline_literal": {("stem.0", "body.1"): 8, ("body.0.0",): 6, ("tail.0",): 6},
     "cat_with_itself": {("stem.0",): 6, ("tail.0",): 6},
     "cat_dense": {("stem.0",): 4, ("layers.0.1",): 3, ("layers.1.1",): 3, ("layers.2.1",): 3, ("tail.0",): 6},
@@ -289,6 +291,23 @@ def test_one_image_costs_the_same_in_any_batch():
     for example in (torch.zeros(3, 8, 8), torch.zeros(1, 3, 8, 8), torch.zeros(5, 3, 8, 8)):
         graph = ChannelGraph(model, example)
         assert graph.flops(graph.full_genome()) == due
+
+
+def test_one_image_costs_the_same_whatever_comes_with_it_and_however_it_is_read():
+    first, second = nn.Parameter(torch.randn(8, 3, 3, 3)), nn.Parameter(torch.randn(2, 8, 3, 3))
+
+    def run(net, x, numbers=None):
+        x = x.flatten(0, 1) if x.ndim == 5 else x
+        x = F.conv2d(F.relu(F.conv2d(x, net.first, padding=1)), net.second, padding=1)
+        return x if numbers is None else x + numbers.sum()
+
+    model, due = Net(run, first=first, second=second), 64 * (27 * 8 + 72 * 2)
+    for colours in (torch.zeros(3, 8, 8), torch.zeros(1, 3, 8, 8), torch.zeros(5, 3, 8, 8)):
+        for example in (colours, {"numbers": torch.zeros(4), "x": colours}):
+            graph = ChannelGraph(model, example)
+            assert graph.flops(graph.full_genome()) == due
+    clips = ChannelGraph(model, torch.zeros(2, 6, 3, 8, 8))
+    assert clips.flops(clips.full_genome()) == 6 * due
 
 
 def test_the_table_counts_genes_and_filters():

@@ -49,6 +49,18 @@ def residual_pad_in_lambda_module():
 
 
 @network
+def residual_pad_module_at_two_widths():
+    """One module, and in it one literal pad, stands at two widths: no wrapper can hold both."""
+
+    def run(net: Net, x: Tensor) -> Tensor:
+        wider = net.first(x) + net.pad(x)
+        return net.second(wider) + net.pad(wider)
+
+    pad = Apply(lambda x: F.pad(x, (0, 0, 0, 0, 2, 2)))
+    return around(run, 4, 12, pad=pad, first=block(4, 8), second=block(8, 12))
+
+
+@network
 def residual_pad_inline_literal():
     body = nn.Sequential(block(8, 6, stride=2), conv(6, 12))
     return around(lambda net, x: F.relu(_pad(x) + net.body(x)), 8, 12, body=body)

@@ -14,6 +14,7 @@ from deeppruning.errors import GraphError
 from deeppruning.graph.assemble import GraphOptions, assemble
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
+from deeppruning.graph.depth.hearing import Hearing, HearingRun
 from deeppruning.graph.depth.prove import DepthFinder
 from deeppruning.graph.plan import Bits
 from deeppruning.graph.proof.built import Built
@@ -94,8 +95,10 @@ class Builder:
             built = Built(plan, classes, gene_of_class, detached, trace.records, notes)
             failure = self._probe(built, traces)
             if failure is None:
+                padded = any(issue.kind in ("constant", "module") for issue in table.issues.values())
+                built = self._with_hearings(built, traces) if padded or self.options.depth else built
                 return self._with_depth(built, traces) if self.options.depth else built
-            doctor = Doctor(model, self.decisions, table, classes, gene_of_class[classes])
+            doctor = Doctor(model, self.decisions, traces, table, classes, gene_of_class[classes])
             if not doctor.treat(failure.faults, traces[failure.mode]):
                 self.decisions.excluded.add(self._culprit(built, traces, failure))
 
@@ -104,8 +107,21 @@ class Builder:
         finder = DepthFinder(built.plan, built.classes, built.gene_of_class, built.detached, scenes)
         return replace(built, plan=replace(built.plan, depth=finder.find()))
 
+    def _with_hearings(self, built: Built, traces: Mapping[str, Trace]) -> Built:
+        genes = built.gene_of_class[built.classes]
+        hearings: list[Hearing] = []
+        for mode, trace in traces.items():
+            scene = self.stage.scene(mode)
+            model = scene.copy()
+            with seeded():
+                run = HearingRun(model, built.detached, trace.records, genes)
+                found = run.follow(model, scene.args, scene.kwargs)
+            hearings += [found] if not any(found.same_as(known) for known in hearings) else []
+        return replace(built, plan=replace(built.plan, hearings=tuple(hearings)))
+
     def _batch(self, trace: Trace) -> int:
-        return batch_size(self.stage.eval.args, self.stage.eval.kwargs) if trace.batched else 1
+        batches = [r.shapes[0][0] for r in trace.records if r.name == "convolution"]
+        return batch_size((self.stage.eval.args, dict(self.stage.eval.kwargs)), batches)
 
     def _probe(self, built: Built, traces: Mapping[str, Trace]) -> _Failure | None:
         """Try all genomes that matter; the first that fails ends the round."""

@@ -6,7 +6,7 @@ size written into it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,6 +65,7 @@ class Doctor:
 
     model: nn.Module
     decisions: Decisions
+    traces: Mapping[str, Trace]  # of all modes, for a remedy has to do in each
     table: AtomTable
     classes: Atoms
     genes: Genes  # of each atom, -1 where it always stays
@@ -77,27 +78,27 @@ class Doctor:
         first, *others = (trace.records[fault.record] for fault in faults)
         place = faults[0].record
         # A wrong size may have been made before the operation at which it was noticed.
-        treated = next((r for r in reversed(trace.records[: place + 1]) if self._remedy(r, trace)), None)
+        treated = next((r for r in reversed(trace.records[: place + 1]) if self._remedy(r)), None)
         if treated is None:
             return False
         touched = self._classes_at(treated) | self._classes_at(first)
         for record in others:
             own = self._classes_at(record)
             if not own & touched:
-                self._remedy(record, trace)
+                self._remedy(record)
                 touched |= own
             elif self._holds_gene(record):
-                self._detach(record, trace)
+                self._detach(record)
         return True
 
     def _classes_at(self, record: Record) -> set[int]:
         return {kin for atoms in record.atoms() for kin in self.classes[atoms].tolist()}
 
-    def _remedy(self, record: Record, trace: Trace) -> bool:
+    def _remedy(self, record: Record) -> bool:
         """Take the mildest remedy not tried yet at this operation; false if there is none left."""
         if not self._holds_gene(record):
             return False
-        if self._detach(record, trace):
+        if self._detach(record):
             return True
         known, site = self.decisions, record.site
         for output in range(len(record.payloads)):
@@ -126,16 +127,21 @@ class Doctor:
         free = self.genes[first] >= 0
         return bool(free.any() and (self.classes[first] != self.classes[second]).any())
 
-    def _detach(self, record: Record, trace: Trace) -> bool:
+    def _detach(self, record: Record) -> bool:
         """Detach the outermost submodule around an operation that has no parameters, if it can be wrapped."""
         for name in record.modules:
-            if name and name not in self.decisions.detached and trace.maps_channels.get(name, False):
+            if name and name not in self.decisions.detached and self._maps_channels(name):
                 module = self.model.get_submodule(name)
                 # What it saves would change its name inside a wrapper.
                 if not any(True for _ in module.parameters()) and not module.state_dict():
                     self.decisions.detached.add(name)
                     return True
         return False
+
+    def _maps_channels(self, name: str) -> bool:
+        """Whether a submodule maps channels to channels, at the same widths whenever it is called."""
+        found = {trace.maps_channels[name] for trace in self.traces.values() if name in trace.maps_channels}
+        return len(found) == 1 and None not in found
 
 
 def _constants_at(table: AtomTable, record: Record) -> list[Atoms]:

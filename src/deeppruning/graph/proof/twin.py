@@ -1,7 +1,7 @@
 """Copies of a network to experiment on: double precision, random weights, random state set aside."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 
 from deeppruning.errors import GraphError
 from deeppruning.graph.cut.duplicate import duplicate, forget_runs, unrun
+from deeppruning.graph.trace.follow import tensors_in
 
 
 def check_model(model: nn.Module) -> None:
@@ -155,11 +156,16 @@ def doubled(tree: Any) -> Any:
     return tree_map(lambda x: torch.cat([x, x]) if isinstance(x, Tensor) and x.ndim else x, tree)
 
 
-def batch_size(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """The batch size of the example input."""
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, Tensor) and value.ndim:
-            return value.shape[0]
+def batch_size(inputs: Any, batches: Sequence[int]) -> int:
+    """How many inputs an example holds, given the batches that convolutions read while it ran.
+
+    The first dimension of an input is its batch if some convolution reads as many maps, or several for each
+    of them: the colours of an image without a batch, or numbers that come beside it, are no batch.
+    """
+    tensors = sorted(tensors_in(inputs), key=lambda tensor: -tensor.ndim)  # images before mere numbers
+    for size in (tensor.shape[0] for tensor in tensors if tensor.ndim):
+        if size and any(batch % size == 0 for batch in batches):
+            return size
     return 1
 
 

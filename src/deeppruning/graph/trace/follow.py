@@ -119,9 +119,15 @@ def _collect(value: Any, found: list[Tensor], seen: set[int]) -> None:
             found.append(leaf)
         elif not isinstance(leaf, (nn.Module, type)) and id(leaf) not in seen:
             seen.add(id(leaf))
-            held = getattr(leaf, "__dict__", None)
-            slots = getattr(type(leaf), "__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                _collect(getattr(leaf, name, None), found, seen)
-            if held:
-                _collect(list(held.values()), found, seen)
+            _collect(_held_by(leaf), found, seen)
+
+
+def _held_by(value: Any) -> list[Any]:
+    """What is in a container of a class of its own or, of any other object, in its attributes."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, (tuple, list)):
+        return list(value)
+    listed = [kind.__dict__.get("__slots__", ()) for kind in reversed(type(value).__mro__)]
+    names = [name for slots in listed for name in ((slots,) if isinstance(slots, str) else slots)]
+    return [*(getattr(value, name, None) for name in names), *getattr(value, "__dict__", {}).values()]

@@ -79,8 +79,8 @@ class Trace:
     records: list[Record] = field(default_factory=list)
     multiply_adds: dict[str, int] = field(default_factory=dict)  # parameter -> uses of each element
     other_multiply_adds: int = 0  # of products that are never cut
-    maps_channels: dict[str, bool] = field(default_factory=dict)  # module -> one (N, C, ...) in, one out
-    batched: bool = True
+    # Module -> the widths it maps to one another, one (N, C, ...) in and one out; None for any other module.
+    maps_channels: dict[str, tuple[int, int] | None] = field(default_factory=dict)
     sizes: list[Atoms] = field(default_factory=list)  # channels whose number the forward code reads
     parameter_sizes: set[str] = field(default_factory=set)  # parameters of which it does so
     notes: list[str] = field(default_factory=list)
@@ -254,15 +254,15 @@ class Tracer(Follower):
         uses[weight.name] = uses.get(weight.name, 0) + multiply_adds // size
 
     def leave(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        """A submodule ends: note whether it could be detached, and whether the example is batched."""
-        name = self.stack[-1][0]
+        """A submodule ends: note whether it could be detached, which takes the same widths at every call."""
         with torch._C.DisableTorchFunction():  # it is not the network that reads sizes here
             tensors = (*inputs, output)
             fits = len(inputs) == 1 and all(isinstance(x, Tensor) and x.ndim >= 2 for x in tensors)
             fits = fits and inputs[0].shape[0] == output.shape[0]
-            self.trace.maps_channels[name] = fits and self.trace.maps_channels.get(name, True)
-            if isinstance(module, nn.modules.conv._ConvNd) and inputs and isinstance(inputs[0], Tensor):
-                self.trace.batched &= inputs[0].ndim == len(module.kernel_size) + 2
+            widths = (inputs[0].shape[1], output.shape[1]) if fits else None
+            known = self.trace.maps_channels.setdefault(self.stack[-1][0], widths)
+            if known != widths:
+                self.trace.maps_channels[self.stack[-1][0]] = None
             return super().leave(module, inputs, output)
 
     def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
