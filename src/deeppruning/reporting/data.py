@@ -44,6 +44,7 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
         "config": _without_places(config),
         "targets": facts.targets_in(kept) or _awaited(config),
         "refused": [facts.told_refused(id_, why) for id_, why in facts.refused_in(kept).items()],
+        "notes": kept.get(facts.GRAPH_NOTES.key, []),
         "versions": {**_versions(kept), **_multiples(kept)},
     }
     data = collect_sections(Source(run, kept, snapshot), about)
