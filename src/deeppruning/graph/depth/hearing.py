@@ -147,6 +147,9 @@ class HearingRun(Follower):
             groups = by_name(func, args, kwargs)["groups"] if record.name == "convolution" else 1
             for tensor, voice in zip(outputs, self._made(record, heard, groups), strict=True):
                 self.voices[tensor] = voice
+                base = tensor._base if func._schema.is_mutable else None
+                if base is not None and voice.atoms is not None and self._voice(base).atoms is None:
+                    self.voices[base] = voice  # channels were written into a part of it
         return result
 
     def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
