@@ -22,24 +22,27 @@ from deeppruning.display.watching import rivals_watched, watched
 from deeppruning.errors import InputError, refuse_unknown_parameters
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
-from deeppruning.pruning.aiming import aimed, with_every_width, with_objective
+from deeppruning.pruning.aiming import aimed, with_objective
 from deeppruning.pruning.evaluations import EVALUATIONS
-from deeppruning.pruning.events import Observer, Started, ignore
+from deeppruning.pruning.events import CandidateRefused, Observer, Started, ignore
 from deeppruning.pruning.front import Front
 from deeppruning.pruning.gathering import gather_inputs
 from deeppruning.pruning.job import Job, check_same_network, execute, hash_network
 from deeppruning.pruning.planning import planned
+from deeppruning.pruning.proving import Proofs
 from deeppruning.pruning.result import Result
 from deeppruning.pruning.runner import search as run_search
 from deeppruning.pruning.setup import Setup
 from deeppruning.pruning.task import Task
 from deeppruning.pruning.unlabelled import Unlabelled
+from deeppruning.pruning.widths import widths_line, with_fast_widths
 from deeppruning.refitting.calls import as_call, part_of
 from deeppruning.reporting import write_report_or_warn
 from deeppruning.reporting.notebook import candidates_svg
 from deeppruning.runs import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.runs.leftovers import scratch_folder
+from deeppruning.system.device import workers_here
 
 
 @refuse_unknown_parameters
@@ -85,7 +88,7 @@ def prune(
         model=model,
         train=train,
         test=test,
-        search=with_every_width(options, limits),
+        search=options,
         finetune=finetune,
         workers=workers,
         device=device,
@@ -97,7 +100,7 @@ def prune(
         observer=observer,
         target=limits,
     )
-    job = aimed(planned(setup.job()))
+    job = aimed(planned(with_fast_widths(setup.job())))
     setup.check_patterns(job.context.graph)
     _warn_of(setup, idle=tables is None)  # of idle options the command line says so itself
     config = _config(job, setup, device, tables or {})
@@ -170,7 +173,7 @@ def resume(
             test=test,
             search=SearchConfig.of_run(run.config["search"]),
             finetune=None if task else FinetuneConfig.from_table(run.config["finetune"]),
-            workers=table.get("workers") if workers is None else workers,
+            workers=workers_here(table.get("workers")) if workers is None else workers,
             device=device or table["device"],
             backend=backend,
             candidate_timeout=candidate_timeout,
@@ -230,9 +233,9 @@ def search(
         example_input=kwargs or args,
         observer=observer,
     )
-    job = planned(setup.job())
+    job = planned(with_fast_widths(setup.job()))
     setup.check_patterns(job.context.graph)
-    graph = job.context.graph
+    options, graph = job.search, job.context.graph
     full = graph.full_genome()
     costs = graph.flops(full), graph.params(full)
     with ExitStack() as stack:
@@ -240,10 +243,13 @@ def search(
         folder = stack.enter_context(scratch_folder())
         history = stack.enter_context(History(folder / "history.sqlite"))
         tell = stack.enter_context(watched(job, progress)).observer
-        tell(Started(str(folder), graph.num_genes, options.generations, options.evaluations, 0, None, *costs))
-        picks = run_search(job.context, options, history, job.backend, tell)
+        widths = widths_line(options.round_to, job.measured)
+        counts = graph.num_genes, options.generations, options.evaluations
+        tell(Started(str(folder), *counts, 0, None, *costs, widths))
+        proofs = Proofs(job.context, tell=lambda one, why: tell(CandidateRefused(one.id, why)))
+        picks = run_search(job.context, options, history, job.backend, tell, proofs)
         candidates = history.candidates()
-    return Front(candidates, picks, job.context, *costs, job.description)
+    return Front(candidates, picks, job.context, proofs.after_run(), *costs, job.description)
 
 
 @refuse_unknown_parameters

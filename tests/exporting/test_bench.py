@@ -12,7 +12,7 @@ from cli_calls import call
 from deeppruning.conversion.onnx_graph import has_onnx
 from deeppruning.errors import InputError, RunError
 from deeppruning.exporting import bench_run
-from deeppruning.exporting.bench import in_turns, is_noisy, warnings_for
+from deeppruning.exporting.bench import in_turns, is_noisy, speed_limits, warnings_for
 from deeppruning.exporting.memory import peak_memory
 from deeppruning.reporting.data import collect
 from deeppruning.runs import RunFolder
@@ -119,3 +119,22 @@ def test_peak_memory_counts_what_is_alive_at_once() -> None:
     model = nn.Sequential(nn.Linear(10, 100, bias=False), nn.ReLU(), nn.Linear(100, 10, bias=False))
     # Weights 2000 numbers, input 10; at the ReLU its input and output of 100 live together.
     assert peak_memory(model, torch.zeros(1, 10)) == 4 * (2000 + 10 + 200)
+
+
+def test_a_speed_is_told_by_ratios_within_rounds() -> None:
+    before = [10.0, 80.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0]  # one slow moment, in one of the two
+    after = [5.0, 5.0, 40.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0]
+    assert speed_limits(before, after) == (2.0, 2.0)
+    assert speed_limits(before[:7], after[:7]) == (0.25, 16.0)
+    assert (
+        speed_limits(before[:5], after[:5]) is None
+    )  # of five even the extremes hold it 15 of 16 times only
+
+
+def test_limits_of_speed_are_kept_from_six_rounds_on(own_run: Path) -> None:
+    for rounds in (5, 6):
+        networks = bench_run(own_run, batches=[1], rounds=rounds, trust_run=True)["networks"]
+        assert all("speed_low" not in one for one in networks["original"]["latency_ms"].values())
+        for timing in networks["light"]["latency_ms"].values():
+            assert ("speed_low" in timing) == (rounds == 6)
+            assert timing.get("speed_low", 1.0) <= timing.get("speed_high", 1.0)

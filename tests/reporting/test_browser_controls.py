@@ -11,6 +11,7 @@ import pytest
 
 from browser_pages import HOSTILE, save_page, slide, text
 from deeppruning.runs import RunFolder
+from deeppruning.system.commands import command_for_page
 from report_runs import make_run, write_comparison
 
 WIDTHS = pytest.mark.parametrize("width", [390, 1280])
@@ -234,7 +235,7 @@ def test_versions_and_no_folders_are_shown(at, tmp_path):
 def test_a_stopped_run_says_how_to_go_on(at, tmp_path, width):
     path = save_page(make_run(tmp_path / "a run", 2))
     page = at(width, path.as_uri())
-    assert text(page, "#resume code") == f"deeppruning resume '{path.parent}'"
+    assert text(page, "#resume code") == command_for_page("resume", path.parent)
     assert not page.locator("#progress").is_visible()
 
 

@@ -11,6 +11,7 @@ from deeppruning.reporting.plots import LETTER, finetuning, layers, population
 from deeppruning.reporting.sections.candidates import _candidate
 from deeppruning.reporting.words import in_use
 from deeppruning.runs import EpochRow, Evaluation, RunFolder, facts
+from deeppruning.system.commands import command_for_page
 from report_runs import GENES, LAYERS, ORIGINAL, add_generation, config, genome, make_run
 
 
@@ -91,7 +92,8 @@ def test_what_is_no_run_is_refused(tmp_path):
 def test_commands_quote_the_path_and_ask_for_an_own_model(tmp_path):
     path = make_run(tmp_path / "my run; rm", model={"spec": "nets.py:tiny"})
     commands = collect(path)["commands"]
-    assert commands["finetune"] == f"deeppruning finetune '{path}' --candidate "
+    assert commands["finetune"] == f"{command_for_page('finetune', path, '--candidate')} "
+    assert f"finetune '{path}'" in commands["finetune"]
     assert commands["load"]["knee"] == f"model = dp.load('{path}/knee.safetensors', model)"
 
 
@@ -207,13 +209,13 @@ def test_before_the_first_candidate_the_scan_tells_how_far_it_is(tmp_path):
 
 def test_a_target_is_told_while_it_is_awaited_and_once_it_is_settled(tmp_path):
     run_dir = make_run(tmp_path / "run", 2, target={"flops": "40%", "error": "+1%"})
-    waiting = collect(run_dir)["target"]
+    waiting = collect(run_dir)["targets"]["target"]
     assert (waiting["asked"], waiting["met"]) == ("flops=40%, error=+1%", None)
     settled = {"asked": "flops=40%, error=+1%", "id": None, "met": False, "note": "not met; the nearest is 3"}
     with RunFolder.open(run_dir) as run:
         run.history.set_fact("target", settled)
-    assert collect(run_dir)["target"] == settled
-    assert collect(make_run(tmp_path / "without"))["target"] is None
+    assert collect(run_dir)["targets"] == {"target": settled}
+    assert collect(make_run(tmp_path / "without"))["targets"] == {}
 
 
 def test_names_of_curves_stay_in_the_picture_and_no_letter_is_one_that_fonts_lack(tmp_path):

@@ -16,7 +16,7 @@ from deeppruning.cli.main import COMMANDS
 from deeppruning.comparison import METHODS
 from deeppruning.data.known import KNOWN
 from deeppruning.models import list_models
-from deeppruning.roles import ORIGINAL, SOLUTIONS
+from deeppruning.roles import NETWORKS, target_name
 
 _KINDS = {"model": NAMES, "data": NAMES, "methods": LIST, "device": CHOICES, "solution": CHOICES}
 _FOLDERS = ("run", "match", "out", "data_dir")
@@ -31,7 +31,7 @@ def completion_table() -> dict[str, Any]:
             "data": list(KNOWN),
             "methods": ["all", *METHODS],
             "device": ["auto", "cpu", "cuda", "mps"],
-            "solution": [ORIGINAL, *SOLUTIONS],
+            "solution": [*NETWORKS, *(target_name(number) for number in (1, 2, 3))],
         },
         "commands": {
             name: [_row(name, parameter) for parameter in getattr(module, name).params]

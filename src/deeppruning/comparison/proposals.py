@@ -36,7 +36,6 @@ def write_proposal(path: Path, proposal: Proposal) -> None:
             tensors[f"{place}/weights/{name}"] = tensor
     facts = {"errors": json.dumps(proposal.errors), "seconds": json.dumps(proposal.seconds)}
     facts["failures"] = json.dumps([network.failure for network in proposal.networks])
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_tensors(path, tensors, facts)
 
 

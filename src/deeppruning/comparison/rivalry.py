@@ -38,6 +38,7 @@ from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Evaluation
 from deeppruning.system.atomic import write_atomically
+from deeppruning.system.links import folder_within
 from deeppruning.system.threads import torch_threads
 from deeppruning.training.tensors import hash_tensors
 
@@ -148,7 +149,7 @@ class _Step:
     def run(self, method: Method | None) -> tuple[list[Row], Search | None]:
         """Rows of one method, None standing for the picks of the run that was matched."""
         name = OURS if method is None else method.name
-        path = self.run_folder.path / "proposals" / f"{file_name(name, self.seed)}.safetensors"
+        path = self._folder("proposals") / f"{file_name(name, self.seed)}.safetensors"
         proposal = read_proposal(path)
         if proposal is None:
             proposal = self._propose(name, method)
@@ -205,9 +206,10 @@ class _Step:
         return Problem(self.rivalry.model, self.contexts, self.rivalry.search, self.workers, history, clock)
 
     def _history_file(self, name: str) -> Path:
-        folder = self.run_folder.path / "searches"
-        folder.mkdir(exist_ok=True)
-        return folder / f"{file_name(name, self.seed)}.sqlite"
+        return self._folder("searches") / f"{file_name(name, self.seed)}.sqlite"
+
+    def _folder(self, name: str) -> Path:
+        return folder_within(self.run_folder.path, self.run_folder.path / name)
 
     def _searched(self, name: str, method: Method | None, seconds: float) -> Search | None:
         with History(self._history_file(name)) as history:

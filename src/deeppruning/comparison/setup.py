@@ -29,6 +29,7 @@ from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
 from deeppruning.runs.records import Evaluation
 from deeppruning.system.commands import command
+from deeppruning.system.links import refuse_linked_folder
 
 FLOPS = OBJECTIVES["flops"]
 EVERY_WIDTH = 1  # what a comparison rounds widths to, unless it is told otherwise
@@ -70,6 +71,8 @@ class Match:
             check_same_network(run, model)
             check_options(run)
             search = SearchConfig.of_run(run.config["search"])
+            if run.history.get_fact(facts.MULTIPLES) and search.round_to != EVERY_WIDTH:
+                search = replace(search, round_to=None)  # nobody asked for these multiples
             candidates = {candidate.id: candidate for candidate in run.history.candidates()}
             picks = run.history.picks().get(search.generations, {})
             if picks.keys() != set(ROLES):
@@ -198,6 +201,8 @@ def _targets(graph: ChannelGraph, shares: Sequence[float], match: Match | None) 
 def open_comparison(path: Path | str, config: Mapping[str, Any]) -> RunFolder:
     """The folder of a comparison, new, or one that was begun with the same options."""
     path = Path(path)
+    if (path.parent / CONFIG).exists():  # in a run, which may be someone else's
+        refuse_linked_folder(path)
     if not (path / CONFIG).exists():
         return RunFolder.create(path, {COMPARISON: config})
     run = RunFolder.open(path, comparison=True)

@@ -11,6 +11,10 @@ from deeppruning.data.images import ImageSet
 from deeppruning.data.stream import Images
 from deeppruning.errors import InputError
 
+SHARE_ASIDE = 0.1  # of the training images, kept from training to judge by
+MOST_ASIDE = 1000  # more of them would only make training poorer
+FEWEST_ASIDE = 20  # fewer of them tell nothing
+
 
 def balanced_sample(data: Images, size: int, seed: int) -> ImageSet:
     """`size` images without repetition, the same number for each class.
@@ -18,6 +22,11 @@ def balanced_sample(data: Images, size: int, seed: int) -> ImageSet:
     Where the classes do not divide `size`, some classes give one image more; the seed decides which.
     Images come in the order in which they stand in `data`; of a stream only these are read.
     """
+    return data.subset(balanced_indices(data, size, seed)).in_memory()
+
+
+def balanced_indices(data: Images, size: int, seed: int) -> torch.Tensor:
+    """Where the images of `balanced_sample` stand in `data`, in order."""
     if size < 1:
         raise InputError(f"a sample must hold at least 1 image, got {size}")
     generator = torch.Generator().manual_seed(seed)
@@ -34,7 +43,7 @@ def balanced_sample(data: Images, size: int, seed: int) -> ImageSet:
         members = (data.labels == index).nonzero().flatten()
         picks = torch.randperm(len(members), generator=generator)[: int(wanted[index])]
         chosen.append(members[picks])
-    return data.subset(torch.cat(chosen).sort().values).in_memory()
+    return torch.cat(chosen).sort().values
 
 
 def has_balanced(data: Images, size: int, seed: int) -> bool:
@@ -88,6 +97,32 @@ def hold_out(data: Images, share: float, seed: int) -> tuple[Images, Images]:
         count = max(1, round(share * len(members)))
         aside[members[torch.randperm(len(members), generator=generator)[:count]]] = True
     return data.subset((~aside).nonzero().flatten()), data.subset(aside.nonzero().flatten())
+
+
+def indices_aside(data: Images, sampled: torch.Tensor, seed: int) -> torch.Tensor:
+    """Images to keep from training, a tenth of every class but not many more than a thousand; by chance.
+
+    Those outside of the sample at the indices `sampled` come first. None where they would be too few to tell
+    two networks apart.
+
+    >>> data = ImageSet(torch.zeros(400, 1, 2, 2), torch.arange(400) % 2, ("a", "b"))
+    >>> chosen = indices_aside(data, torch.arange(300), seed=0)
+    >>> len(chosen), int(chosen.min()) >= 300, data.labels[chosen].bincount().tolist()
+    (40, True, [20, 20])
+    """
+    generator = torch.Generator().manual_seed(seed)
+    share = min(SHARE_ASIDE, MOST_ASIDE / len(data))
+    in_sample = torch.zeros(len(data), dtype=torch.bool)
+    in_sample[sampled] = True
+    chosen = [torch.zeros(0, dtype=torch.int64)]
+    for index in range(data.num_classes):
+        members = (data.labels == index).nonzero().flatten()
+        members = members[torch.randperm(len(members), generator=generator)]
+        members = members[in_sample[members].to(torch.int8).argsort(stable=True)]
+        count = max(round(share * len(members)), int(SHARE_ASIDE * len(members) >= 1))
+        chosen.append(members[:count])
+    found = torch.cat(chosen).sort().values
+    return found if len(found) >= FEWEST_ASIDE else found[:0]
 
 
 def split_balanced(data: ImageSet, first: int) -> tuple[ImageSet, ImageSet]:

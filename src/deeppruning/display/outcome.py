@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from deeppruning.display.archive import sources_line
+from deeppruning.display.next_steps import next_lines
 from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError
 from deeppruning.latency import Conditions
@@ -17,11 +18,10 @@ from deeppruning.pruning.network_table import NetworkRow, NetworkTable
 from deeppruning.pruning.result import Result
 from deeppruning.reporting import write_report
 from deeppruning.reporting.recommendation import Recommendation, recommend
-from deeppruning.roles import KNEE, ORIGINAL, ROLES, TARGET
+from deeppruning.roles import KNEE, ORIGINAL, ROLES, in_order
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
-from deeppruning.system.commands import command
 from deeppruning.system.device import precision_of
 
 _SLOW_SECONDS = 0.5  # a forward pass beyond this is not measured: the table must come at once
@@ -32,35 +32,41 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     rows = read_rows(run_dir)
     report = write_report_or_say(run_dir, progress)
     entered = sources_line(run_dir)
-    lines = [NetworkTable(rows).text(), *_notes(rows), *target_note(run_dir)]
-    lines += [f"entered the archive: {entered}"] if entered else []
     advice = _recommendation(run_dir)
-    lines += [advice.text] if advice else []
-    lines.append(f"run folder: {run_dir}")
-    if report is not None:
-        lines.append(f"report: {report}")
-    lines += [f"next: {text}" for text in _next_commands(run_dir, (advice and advice.role) or KNEE)]
-    progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines))
+    lines = [
+        NetworkTable(rows).text(),
+        *_notes(rows),
+        *untuned_notes(run_dir),
+        *choice_notes(run_dir),
+        *([advice.text] if advice else []),
+    ]
+    more = [f"entered the archive: {entered}"] if entered else []
+    more += [f"run folder: {run_dir}", *([f"report: {report}"] if report else [])]
+    none = advice is not None and advice.none
+    more += next_lines(run_dir, None if none else (advice and advice.role) or KNEE)
+    progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines), more)
 
 
 def read_rows(run_dir: Path, roles: tuple[str, ...] | None = None) -> list[NetworkRow]:
-    """The original and these solutions of a run, by default the picks and its target, from its history."""
+    """The original and these solutions of a run, by default the picks and its targets, from its history."""
     with RunFolder.open(run_dir, read_only=True) as run:
         kept = run.history.facts()
         with readable_errors(run.history.path):  # facts that are not there
             return _rows(kept, roles)
 
 
-def target_note(run_dir: Path) -> list[str]:
-    """What became of the limits that were asked for, where there were any, as a line."""
+def choice_notes(run_dir: Path) -> list[str]:
+    """What became of the limits that were asked for, and which candidates were refused, a line for each."""
     with RunFolder.open(run_dir, read_only=True) as run:
-        known = run.history.get_fact(facts.TARGET)
-    return [] if known is None else [facts.told_target(known["asked"], known["note"])]
+        kept = run.history.facts()
+    refused = [facts.told_refused(id_, why) for id_, why in facts.refused_in(kept).items()]
+    return [*facts.told_targets(kept), *refused]
 
 
 def _rows(kept: Mapping[str, Any], roles: tuple[str, ...] | None) -> list[NetworkRow]:
-    targeted = facts.solution_fact(TARGET).key in kept
-    roles = roles or (*ROLES, *((TARGET,) if targeted else ()))
+    if roles is None:
+        saved = (facts.solution_role(key) or "" for key in kept)
+        roles = tuple(in_order((*ROLES, *saved)))
     original, latency = kept[facts.ORIGINAL_FIGURES.key], kept.get(facts.LATENCY.key, {})
     rows = [
         NetworkRow(ORIGINAL, None, original.get("test_error"), original["flops"], 0.0, original["params"],
@@ -95,6 +101,21 @@ def _notes(rows: list[NetworkRow]) -> list[str]:
     return notes + [f"{row.network} failed: {row.failure}" for row in rows if row.failure]
 
 
+def untuned_notes(run_dir: Path, roles: tuple[str, ...] | None = None) -> list[str]:
+    """Which networks are as they were before fine-tuning, a line each; and what it was tried without."""
+    with RunFolder.open(run_dir, read_only=True) as run:
+        kept = run.history.facts()
+    if roles is None:
+        roles = tuple(in_order(facts.solution_role(key) or "" for key in kept))
+    known = {role: kept.get(facts.solution_fact(role).key, {}) for role in roles}
+    # A candidate that holds several roles is told of once.
+    holders: dict[Any, list[str]] = {}
+    for role, figures in known.items():
+        if facts.told_unhelped(figures):
+            holders.setdefault(figures["id"], []).append(role)
+    return [f"{', '.join(held)}: {facts.told_unhelped(known[held[0]])}" for held in holders.values()]
+
+
 def write_report_or_say(run_dir: Path, progress: SearchProgress) -> Path | None:
     """The report's path; a report that cannot be written must not hide what the run came to."""
     try:
@@ -107,13 +128,3 @@ def write_report_or_say(run_dir: Path, progress: SearchProgress) -> Path | None:
 def _recommendation(run_dir: Path) -> Recommendation | None:
     with RunFolder.open(run_dir, read_only=True) as run:
         return recommend(run.history.facts())
-
-
-def _next_commands(run_dir: Path, role: str) -> list[str]:
-    again = ("--replace",) if target_note(run_dir) else ()
-    return [
-        command("export", run_dir, "--solution", role, "--format", "onnx"),
-        command("bench", run_dir),
-        f"{command('pick', run_dir, '--target', 'flops=40%', *again)}  (or another limit)",
-        f"{command('finetune', run_dir)} --candidate ID  (any other candidate)",
-    ]

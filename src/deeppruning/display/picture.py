@@ -1,6 +1,7 @@
 """The live picture of a search on a terminal: progress, the three picks, the population as a plot."""
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -24,6 +25,7 @@ from deeppruning.pruning.events import (
     EpochDone,
     Event,
     FinetuneDiverged,
+    Remark,
     SolutionSaved,
     Started,
 )
@@ -70,15 +72,19 @@ class LiveProgress(PlainProgress):
             self._live.start(refresh=True)  # where a candidate is fine-tuned by itself, no search was started
         elif isinstance(event, SolutionSaved):
             self.say(saved_line(event))
+        elif isinstance(event, Remark):
+            self.say(event.text)
         elif isinstance(event, FinetuneDiverged):
             self.say(diverged_line(event))
         elif isinstance(event, CandidateDone) and is_troubled(event):
             self.say(self._candidate_line(event))
 
-    def finish(self, networks: list[dict[str, Any]], report: str | None, text: str) -> None:
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
         """Stop drawing; the last picture stays above the final table."""
         self._live.stop()
-        super().finish(networks, report, text)
+        super().finish(networks, report, text, more)
 
     def picture(self) -> RenderableType:
         """What is on the screen now."""

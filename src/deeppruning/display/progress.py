@@ -1,15 +1,16 @@
 """How a search shows itself: a live picture on a terminal, lines elsewhere, JSON for machines, or nothing.
 
 With --json every line on the output is one object with the key `event`; errors are shares (0..1):
-`training`, `trained` (only without --weights), `started`, `scanned`, `candidate`, `generation`, `epoch`,
-`diverged`, `solution`, `target`, `finished`. A candidate that diverged or failed has null for its error and
-cost. The keys are the fields of the events in deeppruning.pruning.events, those of a candidate, a solution
-or an epoch report beside them; `finished` has `networks`, the rows of the final table, and `report`.
+`training`, `trained` (only without --weights), `started`, `remark`, `scanned`, `candidate`, `generation`,
+`epoch`, `diverged`, `solution`, `target`, `finished`. A candidate that diverged or failed has null for its
+error and cost. The keys are the fields of the events in deeppruning.pruning.events, those of a candidate, a
+solution or an epoch report beside them; `finished` has `networks`, the rows of the final table, and `report`.
 """
 
 import contextlib
 import json
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -21,16 +22,18 @@ from deeppruning.display.records import as_record
 from deeppruning.display.state import SearchState, node_of
 from deeppruning.pruning.events import (
     CandidateDone,
+    CandidateRefused,
     EpochDone,
     Event,
     FinetuneDiverged,
     GenerationDone,
     LayersScanned,
+    Remark,
     SolutionSaved,
     Started,
     TargetSettled,
 )
-from deeppruning.runs.facts import told_target
+from deeppruning.runs.facts import told_refused, told_target
 from deeppruning.runs.records import Status
 
 
@@ -62,8 +65,10 @@ class SearchProgress:
     def tell(self, kind: str, **facts: Any) -> None:
         """An event for machines that is not the search's own."""
 
-    def finish(self, networks: list[dict[str, Any]], report: str | None, text: str) -> None:
-        """The end: the four networks, for machines and as a text for people."""
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
+        """The end: the networks, for machines and as a text for people, who may want to know more."""
         click.echo(text)
 
 
@@ -79,6 +84,12 @@ class PlainProgress(SearchProgress):
         line = self._line(event)
         if line:
             self.say(line)
+
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
+        """Print all of it, lines as long as they are: commands among them are copied."""
+        click.echo("\n".join([text, *more]))
 
     def _line(self, event: Event) -> str:
         if isinstance(event, Started):
@@ -99,8 +110,12 @@ class PlainProgress(SearchProgress):
             return epoch_line(event)
         if isinstance(event, FinetuneDiverged):
             return diverged_line(event)
+        if isinstance(event, CandidateRefused):
+            return refused_line(event)
         if isinstance(event, TargetSettled):
             return ""  # the table at the end says it
+        if isinstance(event, Remark):
+            return event.text
         return saved_line(event)
 
     def _candidate_line(self, event: CandidateDone) -> str:
@@ -147,7 +162,9 @@ class JsonProgress(SearchProgress):
         kind, facts = as_record(event)
         self.tell(kind, **facts)
 
-    def finish(self, networks: list[dict[str, Any]], report: str | None, text: str) -> None:
+    def finish(
+        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
+    ) -> None:
         """Print the last event."""
         self.tell("finished", networks=networks, report=report)
 
@@ -174,6 +191,7 @@ def started_line(event: Started) -> str:
     original = event.original_error
     error = "" if original is None else f", error of the original on the sample {100 * original:.2f} %"
     begun = f"; {event.known} of {event.evaluations} candidates are known" if event.known else ""
+    begun += f"; {event.widths}" if event.widths else ""
     return (
         f"searching: {event.genes} genes, {event.evaluations} candidates, "
         f"{amount(event.original_flops)} FLOPs, {event.original_params:,} parameters{error}{begun}"
@@ -190,21 +208,29 @@ def scanned_line(event: LayersScanned) -> str:
 def epoch_line(event: EpochDone) -> str:
     """One epoch of fine-tuning as one line."""
     report = event.report
+    train = "" if report.train_error is None else f"  train error {100 * report.train_error:.2f} %"
     test = "" if report.test_error is None else f"  test error {100 * report.test_error:.2f} %"
+    before = "" if report.epoch else " (before training)"
     return (
-        f"fine-tuning {'+'.join(event.roles)}  epoch {report.epoch}/{event.epochs}  "
-        f"train error {100 * report.train_error:.2f} %{test}  {report.seconds:.1f} s"
+        f"fine-tuning {'+'.join(event.roles)}  epoch {report.epoch}/{event.epochs}{before}{train}{test}  "
+        f"{report.seconds:.1f} s"
     )
 
 
 def saved_line(event: SolutionSaved) -> str:
     """Where a network is to be found."""
-    return f"saved {event.solution.role} in {event.solution.path}"
+    untuned = " (as before fine-tuning, which did not help)" if event.solution.refitted else ""
+    return f"saved {event.solution.role} in {event.solution.path}{untuned}"
+
+
+def refused_line(event: CandidateRefused) -> str:
+    """That a network is not handed out, and why."""
+    return told_refused(event.id, event.reason)
 
 
 def target_line(event: TargetSettled) -> str:
     """What became of the limits that were asked for."""
-    return told_target(event.asked, event.note)
+    return told_target(event.role, event.asked, event.note)
 
 
 def diverged_line(event: FinetuneDiverged) -> str:

@@ -6,20 +6,24 @@ from typing import Any
 
 from deeppruning.pruning.events import (
     CandidateDone,
+    CandidateRefused,
     EpochDone,
     Event,
     GenerationDone,
     LayersScanned,
+    Remark,
     SolutionSaved,
     Started,
     TargetSettled,
 )
 
-_SOLUTION = ("role", "id", "path", "train_error", "test_error", "flops", "flops_pruned", "params")
+_SOLUTION = ("role", "id", "path", "train_error", "test_error", "flops", "flops_pruned", "params", "refitted")
 
 
 def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:
     """An event as its name and its JSON values."""
+    if isinstance(event, Remark):
+        return "remark", asdict(event)
     if isinstance(event, LayersScanned):
         return "scanned", asdict(event)
     if isinstance(event, CandidateDone):
@@ -34,6 +38,8 @@ def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:
         return "solution", {**values, "path": str(event.solution.path)}
     if isinstance(event, TargetSettled):
         return "target", asdict(event)
+    if isinstance(event, CandidateRefused):
+        return "refused", asdict(event)
     return "started" if isinstance(event, Started) else "diverged", asdict(event)
 
 

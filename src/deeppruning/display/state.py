@@ -97,10 +97,12 @@ class SearchState:
     def seconds_left(self) -> float | None:
         """Until the search is over, or the fine-tuning once it has begun; None while there is no telling."""
         if self.epochs:
-            latest = self.epochs.values()
+            latest = [done for done in self.epochs.values() if done.report.epoch]
+            if not latest:
+                return None
             each = sum(done.report.seconds for done in latest) / len(latest)
-            rounds = sum(done.epochs - done.report.epoch for done in latest)
-            return each * rounds / min(self.workers, len(latest))
+            rounds = sum(done.epochs - done.report.epoch for done in self.epochs.values())
+            return each * rounds / min(self.workers, len(self.epochs))
         if not self.seconds:
             return None
         # The median: a worker's first candidate takes longer, and would be multiplied by all that are left.

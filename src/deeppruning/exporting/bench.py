@@ -1,5 +1,6 @@
 """Whether the thin networks of a run are really faster: all of them measured in turns, side by side."""
 
+import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from deeppruning.exporting.memory import peak_memory
 from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
 from deeppruning.exporting.run_file import FOLDER
 from deeppruning.exporting.sessions import FLOAT, INT8, Sessions, open_sessions
-from deeppruning.roles import ORIGINAL, ROLES, TARGET
+from deeppruning.roles import ORIGINAL, ROLES, in_order
 from deeppruning.runs.facts import BENCH, ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.facts import INT8 as INT8_FIGURES
 from deeppruning.runs.folder import RunFolder
@@ -33,7 +34,7 @@ SECONDS = 15.0  # after which a measurement of unstated length ends, given its f
 NOTABLE = 0.2  # the share of FLOPs saved from which a network is expected to be faster
 NOISY = 0.2  # a spread beyond this share of the median says more of the machine than of the network
 ADVICE = (
-    "try `--round-to 8` in a new search (widths that vector units fill), `--objective latency`, "
+    "try --round-to 8 in a new search (widths that vector units fill), --objective latency, "
     "or a larger batch: a small network spends its time on calls, not on arithmetic"
 )
 
@@ -55,7 +56,7 @@ def bench_run(
     int8: bool = False,
     source: MaterialSource | None = None,
 ) -> BenchFigures:
-    """Size, memory and latency of the original, the picks and the target, as JSON values.
+    """Size, memory and latency of the original, the picks and the targets, as JSON values.
 
     `rounds` forward passes of each network in turn; by default up to 50, fewer where they are slow.
     onnxruntime is measured on the processor, where it is installed. `model`, `example_input`,
@@ -65,7 +66,7 @@ def bench_run(
     batches, place = tuple(batches), choose_device(device)
     _check_options(batches, rounds, threads, place, int8=int8, source=source)
     with RunFolder.open(run_dir, read_only=True) as run:
-        roles = (*ROLES, TARGET) if run.solution(TARGET).is_file() else ROLES
+        roles = in_order((*ROLES, *(path.stem for path in run.path.glob("target*.safetensors"))))
     names = (ORIGINAL, *(role for role in roles if not failure_of(run_dir, role)))
     networks = {
         name: read_network(
@@ -89,7 +90,8 @@ def bench_run(
         if int8 and not sessions.small:
             raise GraphError("; ".join(sessions.troubles) or "no network of the run can be exported to ONNX")
         for forwards in _measurements(different, sessions, batches, place):
-            for (how, measured), timing in in_turns(forwards, rounds).items():
+            originals = {key: (float_kind(key[0]), ORIGINAL) for key in forwards}
+            for (how, measured), timing in in_turns(forwards, rounds, originals).items():
                 for name in networks:
                     if twin[name] == measured:
                         found[name]["latency_ms"][how] = timing
@@ -143,10 +145,13 @@ def keep_figures(run_dir: str | Path, figures: BenchFigures) -> str:
     return ""
 
 
-def in_turns(forwards: Mapping[Key, Forward], rounds: int | None = None) -> dict[Key, dict[str, float]]:
+def in_turns(
+    forwards: Mapping[Key, Forward], rounds: int | None = None, beside: Mapping[Key, Key] | None = None
+) -> dict[Key, dict[str, float]]:
     """Milliseconds of each forward, one of each a round, so that a busy moment falls on all alike.
 
-    The median, and as spread half the distance between the quartiles.
+    The median, and as spread half the distance between the quartiles. Where `beside` names another forward,
+    also how many times as fast as that this one is: between which limits, if the rounds are enough to tell.
     """
     for forward in forwards.values():
         for _ in range(WARM_UP):
@@ -163,7 +168,28 @@ def in_turns(forwards: Mapping[Key, Forward], rounds: int | None = None) -> dict
             start = time.perf_counter()
             forwards[name]()
             times[name].append(1000 * (time.perf_counter() - start))
-    return {name: _summary(values) for name, values in times.items()}
+    found = {name: _summary(values) for name, values in times.items()}
+    for name, other in (beside or {}).items():
+        limits = speed_limits(times[other], times[name])
+        if limits is not None and name != other:
+            found[name] |= dict(zip(("speed_low", "speed_high"), limits, strict=True))
+    return found
+
+
+def speed_limits(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
+    """Between which limits a speed lies in 95 of 100 such measurements; None where the rounds are too few.
+
+    By ranks of the ratios within each round (the interval of the sign test for a median), so that neither
+    an outlier nor a machine that slows down over all rounds counts for much. It takes six rounds at least.
+
+    >>> speed_limits([4.0, 8.0, 4.0, 8.0, 4.0, 40.0], [2.0, 4.0, 2.0, 4.0, 2.0, 4.0])
+    (2.0, 10.0)
+    """
+    ratios = sorted(one / other for one, other in zip(before, after, strict=True))
+    rounds, out, chance = len(ratios), 0, 0.0
+    while (chance := chance + math.comb(rounds, out) / 2**rounds) <= 0.025:
+        out += 1
+    return (ratios[out - 1], ratios[rounds - out]) if out else None
 
 
 def warnings_for(networks: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -14,12 +14,11 @@ from deeppruning.data.images import Normalization
 from deeppruning.errors import DAMAGE, DeepPruningError, InputError, RunError, WeightsError, unknown
 from deeppruning.models import resolve_model
 from deeppruning.models.resolve import make_importable
-from deeppruning.pruning.finetuning import FOLDER
 from deeppruning.pruning.job import check_same_network
 from deeppruning.pruning.solution import load, read_solution, rebuild
-from deeppruning.roles import NETWORKS, ORIGINAL, SOLUTIONS, TARGET, candidate_number
+from deeppruning.roles import NETWORKS, ORIGINAL, candidate_number, in_order, target_number
 from deeppruning.runs.facts import solution_fact
-from deeppruning.runs.folder import HISTORY, RunFolder
+from deeppruning.runs.folder import FINETUNE, HISTORY, RunFolder
 from deeppruning.system.commands import command
 from deeppruning.system.device import precision_of
 from deeppruning.training.weights import load_weights, parse_normalization
@@ -110,7 +109,7 @@ def _find(run: RunFolder, name: str) -> Path:
     if name in saved:
         return run.solution(name)
     if name == ORIGINAL and saved:
-        return run.path / FOLDER / f"{ORIGINAL}.safetensors"
+        return run.path / FINETUNE / f"{ORIGINAL}.safetensors"
     number = candidate_number(name)
     if number is not None:
         raise InputError(
@@ -127,9 +126,9 @@ def _find(run: RunFolder, name: str) -> Path:
         raise RunError(
             f"{run.path} has not saved its {name} network yet; go on with `{command('resume', run.path)}`"
         )
-    if name == TARGET:
+    if target_number(name) is not None:
         raise RunError(
-            f"{run.path} has no target network; "
+            f"{run.path} has no {name} network; "
             f"choose one: `{command('pick', run.path, '--target', 'flops=40%')}`"
         )
     raise unknown("solution", name, (ORIGINAL, *saved))
@@ -145,10 +144,8 @@ def failure_of(run_dir: str | Path, role: str) -> str:
 
 
 def _saved(run: RunFolder) -> list[str]:
-    others = sorted(
-        path.stem for path in run.path.glob("*.safetensors") if candidate_number(path.stem) is not None
-    )
-    return [role for role in (*SOLUTIONS, *others) if run.solution(role).is_file()]
+    names = sorted(path.stem for path in run.path.glob("*.safetensors") if path.is_file())
+    return [*in_order(names), *(name for name in names if candidate_number(name) is not None)]
 
 
 def _rebuild(

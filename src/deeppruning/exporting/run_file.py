@@ -15,6 +15,7 @@ from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.roles import KNEE
 from deeppruning.runs.facts import INT8, Int8Figures
 from deeppruning.runs.folder import CONFIG, HISTORY, RunFolder
+from deeppruning.system.links import folder_within
 
 FOLDER = "export"  # of a run, where files go unless told otherwise
 
@@ -136,7 +137,10 @@ def _target(run: Path, path: Path) -> Path:
     if path.is_dir():
         raise InputError(f"{path} is a folder; name the file to write in it")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if run.absolute() in path.absolute().parents:
+            folder_within(run.absolute(), path.absolute().parent)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
             f"{path.parent} cannot be made ({error.strerror}); choose another file to write"

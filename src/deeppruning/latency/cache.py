@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from deeppruning.system.atomic import write_atomically
 from deeppruning.system.places import cache_folder
 from deeppruning.system.versions import processor
 
+_RESTRICTING = ("ONEDNN_MAX_CPU_ISA",)  # by which PyTorch's convolutions do without some instructions
 LARGEST_FILE = 1 << 26  # bytes; more is no table of ours
 
 
@@ -33,6 +35,7 @@ class LayerTimes:
     def of(cls, runtime: Runtime) -> LayerTimes:
         """What is known of a runtime, in its version, on this processor."""
         about = {"runtime": runtime.version, "processor": processor(), **runtime.conditions.to_table()}
+        about |= {name: os.environ[name] for name in _RESTRICTING if name in os.environ}
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
         found = cls(cache_folder() / "latency" / f"{digest}.json", about)
         found.seconds = found._read()
@@ -40,11 +43,21 @@ class LayerTimes:
 
     def get(self, shape: LayerShape, extents: tuple[int, int], measure: Callable[[], float]) -> float:
         """The time of a layer, measured if it is not known."""
-        known = self.seconds.setdefault(json.dumps(shape.to_table()), {})
-        key = "x".join(map(str, extents))
-        if key not in known:
-            known[key] = float(f"{measure():.4g}")
-        return known[key]
+        if not self.knows(shape, extents):
+            self.put(shape, extents, measure())
+        return self.at(shape, extents)
+
+    def at(self, shape: LayerShape, extents: tuple[int, int]) -> float:
+        """The time of a layer that is known."""
+        return self.seconds[_key(shape)][_key(extents)]
+
+    def knows(self, shape: LayerShape, extents: tuple[int, int]) -> bool:
+        """Whether there is a time of this layer."""
+        return _key(extents) in self.seconds.get(_key(shape), {})
+
+    def put(self, shape: LayerShape, extents: tuple[int, int], seconds: float) -> None:
+        """Take note of the time of a layer."""
+        self.seconds.setdefault(_key(shape), {})[_key(extents)] = float(f"{seconds:.4g}")
 
     def save(self) -> None:
         """Write down all times beside those that others found meanwhile; where that fails, none are kept."""
@@ -66,6 +79,10 @@ class LayerTimes:
             }
         except (OSError, *DAMAGE):
             return {}
+
+
+def _key(what: LayerShape | tuple[int, int]) -> str:
+    return json.dumps(what.to_table()) if isinstance(what, LayerShape) else "x".join(map(str, what))
 
 
 def _positive(value: Any) -> float:

@@ -15,8 +15,11 @@ from torch import nn
 
 from deeppruning.errors import DeepPruningError, InputError, unknown
 from deeppruning.models.registry import call_builder, check_task, create_model
+from deeppruning.system.commands import command
 
-FORMS = "a name from `deeppruning models`, package.module:factory or path/to/file.py:factory"
+
+def _forms() -> str:
+    return f"a name from `{command('models')}`, package.module:factory or path/to/file.py:factory"
 
 
 def resolve_model(
@@ -34,8 +37,8 @@ def resolve_model(
             raise InputError(f"{spec!r} does not say which function makes the network; write {spec}:factory")
         return create_model(spec, **task, **options)
     if not source or not name:
-        raise InputError(f"model {spec!r} is not of a known form; write {FORMS}")
-    module = load_module(source, f"a model is {FORMS}")
+        raise InputError(f"model {spec!r} is not of a known form; write {_forms()}")
+    module = load_module(source, f"a model is {_forms()}")
     factory = _find_factory(module, source, name)
     try:
         model = call_builder(spec, factory, task, options)

@@ -37,15 +37,6 @@ def with_objective(search: SearchConfig, limits: Limits) -> SearchConfig:
     return replace(search, objective=limits.objective)
 
 
-def with_every_width(search: SearchConfig, limits: Limits) -> SearchConfig:
-    """The options with widths as they fall where a count is limited, unless multiples are asked for.
-
-    In multiples, a narrow network has too few widths to come near a limit.
-    """
-    counted = any(limit is not None for limit in (limits.flops, limits.params, limits.size))
-    return replace(search, round_to=1) if counted and search.round_to is None else search
-
-
 def aimed(job: Job) -> Job:
     """The job with its search focused on the limits, where these bind and the strategy can."""
     if job.search.strategy != "guided" or job.target.objective is None:

@@ -20,6 +20,15 @@ class Started:
     original_error: float | None  # on the search's sample, None where the task cannot say
     original_flops: int
     original_params: int
+    widths: str = ""  # in which multiples, where that was measured
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something that people should know, about "original", "augmentation" or "processor"; said at once."""
+
+    about: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class GenerationDone:
 
 @dataclass(frozen=True)
 class EpochDone:
-    """One epoch of fine-tuning one candidate, in the roles it holds."""
+    """One epoch of fine-tuning one candidate, in the roles it holds; epoch 0 is the network before it."""
 
     id: int
     roles: tuple[str, ...]
@@ -80,13 +89,23 @@ class SolutionSaved:
 class TargetSettled:
     """The limits that were asked for are met, or not: then it says how near the nearest candidate comes."""
 
+    role: str  # of the target
     asked: str
     met: bool
     note: str
 
 
+@dataclass(frozen=True)
+class CandidateRefused:
+    """The proof of a candidate that was to be handed out has failed; the next best takes its place."""
+
+    id: int
+    reason: str
+
+
 Event = (
     Started
+    | Remark
     | LayersScanned
     | CandidateDone
     | GenerationDone
@@ -94,6 +113,7 @@ Event = (
     | FinetuneDiverged
     | SolutionSaved
     | TargetSettled
+    | CandidateRefused
 )
 Observer = Callable[[Event], None]
 

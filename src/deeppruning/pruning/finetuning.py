@@ -1,20 +1,25 @@
 """Fine-tuning on the whole training set, a round at a time on any backend, each round kept on disk.
 
 Workers hold nothing between rounds: an item carries the state of its candidate in, the outcome carries
-it out, and only the process that owns the run folder writes there. A candidate that diverges starts
-again at a tenth of the learning rate, then at a hundredth; after that it has failed. The run keeps the
-reasons, so that one that goes on neither repeats a training that diverged nor mixes two.
+it out, and only the process that owns the run folder writes there. Round 0 cuts and refits a candidate and
+measures it; its weights are where training starts. If they err less than the trained ones on data set aside,
+they are the ones that are kept. A candidate that diverges starts again at a tenth of the learning rate, then
+at a hundredth; after that it has failed. The run keeps the reasons, so that one that goes on neither repeats
+a training that diverged nor mixes two.
 """
 
 import json
 import math
-from collections.abc import Callable, Mapping
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from safetensors.torch import load
-from torch import Tensor
+from torch import Tensor, nn
 
 from deeppruning.backends.base import Backend, Session
 from deeppruning.errors import DAMAGE, Diverged, RunError
@@ -22,21 +27,23 @@ from deeppruning.genome import Genome
 from deeppruning.pruning.candidate import Context, refit_if_asked
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
 from deeppruning.pruning.states import read_state, write_state
-from deeppruning.pruning.task import answers_beside
+from deeppruning.pruning.task import Task, answers_beside
 from deeppruning.roles import ORIGINAL, candidate_name
-from deeppruning.runs.facts import diverged_fact
-from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.facts import TUNING, diverged_fact
+from deeppruning.runs.folder import FINETUNE, RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.runs.records import EpochRow
 from deeppruning.system.atomic import write_atomically
+from deeppruning.system.links import folder_within
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import read_tensors, tensor_bytes
 
-FOLDER = "finetune"
 _TEACHER = "teacher.round-"
 ORIGINAL_ID = -1  # the number of the original network among the candidates
 LR_FACTORS = (1.0, 0.1, 0.01)  # of the learning rate, attempt by attempt
+# Errors in the metadata of a network: on the test data, on data set aside, and on that before training.
+TESTED, VALIDATED, BEFORE = "test_error", "validation_error", "validation_error_before"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +53,7 @@ class Round:
     genome: Genome
     number: int
     state: bytes | None
-    last: bool  # test the network and bring its weights; round 0 does nothing else
+    last: bool  # test the network and bring its weights
     seed: int
     start: bytes | None = None  # weights to begin with, as safetensors, where not those of the cut
     lr_factor: float = 1.0
@@ -55,7 +62,7 @@ class Round:
 
 @dataclass(frozen=True, eq=False)
 class RoundDone:
-    """What a round came to; the last one brings the weights as safetensors, the test error with them."""
+    """What a round came to; the last one and round 0 bring the weights as safetensors, errors with them."""
 
     report: EpochReport | None = None
     state: bytes | None = None
@@ -73,6 +80,7 @@ def run_round(context: Context, item: Round) -> RoundDone:
 
 
 def _run_round(context: Context, item: Round) -> RoundDone:
+    start = time.perf_counter()
     task = context.task if item.lr_factor == 1.0 else context.task.slower(item.lr_factor)
     assert task is not None
     thin = context.graph.prune(item.genome)
@@ -82,6 +90,8 @@ def _run_round(context: Context, item: Round) -> RoundDone:
             refit_if_asked(context, item.genome, thin, final=True)
         else:
             thin.load_state_dict(load(item.start))
+    if not item.number and not item.last:
+        return _before_training(task, thin, item.seed, start)
     with scratch_folder() as folder:
         checkpoint = folder / "checkpoint"
         beside = answers_beside(checkpoint)
@@ -92,7 +102,7 @@ def _run_round(context: Context, item: Round) -> RoundDone:
             report = task.finetune(thin, round=item.number, seed=item.seed, checkpoint=checkpoint)
         state = checkpoint.read_bytes() if checkpoint.exists() else None
         answers = beside.read_bytes() if item.answers is None and beside.exists() else None
-    if report is not None and not math.isfinite(report.train_loss):
+    if report is not None and not _is_finite(report.train_loss):
         raise Diverged(f"the loss of epoch {report.epoch} is {report.train_loss}")
     if not item.last:
         return RoundDone(report, state, answers=answers)
@@ -101,8 +111,33 @@ def _run_round(context: Context, item: Round) -> RoundDone:
     tested = task.test_error(thin) if tested is None else tested
     if tested is not None and not math.isfinite(tested):
         raise Diverged(f"the test error is {tested}")
-    facts = {"test_error": json.dumps(tested)}
-    return RoundDone(report, state, weights=tensor_bytes(thin.state_dict(), facts), answers=answers)
+    validated = task.validation_error(thin) if item.number and task.keeps_best else None
+    return RoundDone(report, state, _with_errors(thin, tested, validated), answers=answers)
+
+
+def _before_training(task: Task, thin: nn.Module, seed: int, start: float) -> RoundDone:
+    """The network that training starts from, and its errors as epoch 0; without any it may still learn."""
+    tested = validated = None
+    task.begin(thin, seed=seed)
+    try:
+        tested = task.test_error(thin)
+        validated = task.validation_error(thin) if task.keeps_best else None
+    except Diverged:
+        pass  # outputs that are not finite
+    tested, validated = (one if _is_finite(one) else None for one in (tested, validated))
+    seconds = time.perf_counter() - start
+    known = tested is not None or validated is not None
+    report = EpochReport(0, None, None, tested, 0.0, 0.0, seconds) if known else None
+    return RoundDone(report, weights=_with_errors(thin, tested, validated))
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _with_errors(thin: nn.Module, tested: float | None, validated: float | None) -> bytes:
+    facts = {TESTED: json.dumps(tested), VALIDATED: json.dumps(validated)}
+    return tensor_bytes(thin.state_dict(), facts)
 
 
 def kind_of_round(item: Round) -> str:
@@ -117,6 +152,13 @@ class Tuned:
     weights: dict[str, Tensor]
     test_error: float | None
     lr_factor: float = 1.0  # of the learning rate it was trained with in the end
+    before: float | None = None  # error on the data set aside before training, where that was measured
+    after: float | None = None  # and after it; None also where training diverged at every rate
+
+    @property
+    def refitted(self) -> bool:
+        """Whether training did not help, so that the weights are those it started from."""
+        return self.before is not None and (self.after is None or self.before < self.after)
 
 
 # What a fine-tuning comes to: one that diverged at every rate is lost for good, one whose workers failed is
@@ -138,10 +180,16 @@ class Finetuning:
         self, backend: Backend, genomes: Mapping[int, Genome], roles: Mapping[int, tuple[str, ...]]
     ) -> dict[int, Finished]:
         """Train every candidate to the end, side by side, in a session of its own."""
+        for id_ in genomes:
+            self._forget_damaged(id_)
         if all(self._is_settled(id_) for id_ in genomes):
             return {id_: self._read(id_) for id_ in genomes}
         with backend.open(run_round, self.context, kind=kind_of_round) as session:
             return self.train(session, genomes, roles)
+
+    def done(self, ids: Iterable[int]) -> dict[int, Finished]:
+        """Those of these candidates that are trained to the end."""
+        return {id_: self._read(id_) for id_ in ids if self._final(id_).exists()}
 
     def train(
         self,
@@ -155,7 +203,9 @@ class Finetuning:
         The original is only tested. `starts` are the weights of those that do not begin as cut. One that
         comes to nothing does not keep the others from their end.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
+        if not self.variant:
+            known = self.run.history.get_fact(TUNING, [])
+            self.run.history.set_fact(TUNING, sorted({*known, *genomes} - {ORIGINAL_ID}))
         order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
         broken: dict[int, RunError] = {}
         while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:
@@ -173,9 +223,11 @@ class Finetuning:
 
     def _next(self, genome: Genome, id_: int, start: bytes | None) -> Round:
         done = self._rounds_done(id_)
-        state = read_state(self._state(id_, done)) if done and self._state(id_, done).exists() else None
+        state = read_state(self._state(id_, done)) if done > 0 else None
         rounds = self._rounds(id_)
         number = min(done + 1, rounds)
+        if done == 0 and number:
+            start = tensor_bytes(self._read_file(self._start(id_))[0], {})
         return Round(
             genome,
             number=number,
@@ -234,7 +286,8 @@ class Finetuning:
 
     def _keep(self, id_: int, done: RoundDone, roles: tuple[str, ...]) -> None:
         """Epoch first, state second: a kill in between repeats the round and records the same epoch."""
-        number = min(self._rounds_done(id_) + 1, self._rounds(id_))
+        rounds = self._rounds(id_)
+        number = min(self._rounds_done(id_) + 1, rounds)
         if done.answers is not None and not self._answers(number).exists():
             write_state(self._answers(number), done.answers)
         if done.report is not None:
@@ -251,30 +304,75 @@ class Finetuning:
                 )
             )
             self.observer(EpochDone(id_, roles, self.context.task.rounds, report))
-        if done.weights is not None:
-            write_atomically(self._final(id_), done.weights)
+        if number == rounds and done.weights is not None:
+            write_atomically(self._final(id_), self._better(id_, done.weights))
+            self._start(id_).unlink(missing_ok=True)
+        elif number == 0 and done.weights is not None:
+            write_atomically(self._start(id_), done.weights)
         else:
             write_state(self._state(id_, number), done.state or b"")
         self._state(id_, number - 1).unlink(missing_ok=True)
 
+    def _better(self, id_: int, tuned: bytes) -> bytes:
+        """The trained network, or what it started from if that errs less on the data set aside."""
+        if not self._start(id_).exists():
+            return tuned
+        weights, begun = self._read_file(self._start(id_))
+        facts = json.loads(tuned[8 : 8 + int.from_bytes(tuned[:8], "little")])["__metadata__"]
+        before, after = json.loads(begun[VALIDATED]), json.loads(facts[VALIDATED])
+        if before is None or after is None:
+            return tuned
+        known = {BEFORE: json.dumps(before), **facts}
+        if before < after:
+            return tensor_bytes(weights, {**known, TESTED: begun[TESTED]})
+        return tensor_bytes(load(tuned), known)
+
+    def _forget_damaged(self, id_: int) -> None:
+        """Remove a network that cannot be read any more: its training is repeated, to the same weights."""
+        path = self._kept(id_)
+        try:
+            self._read(id_)
+        except RunError as error:
+            with suppress(OSError):
+                path.unlink()
+            if path.exists():
+                raise
+            warnings.warn(f"{error}: it is trained again", stacklevel=2)
+
     def _read(self, id_: int) -> Finished:
         reasons = self._divergences(id_)
-        path, advice = self._final(id_), "delete it and resume the run, which then repeats this fine-tuning"
+        path = self._kept(id_)
+        lost = path != self._final(id_)
         if not path.exists():
             return Diverged("; then ".join(reasons))
+        weights, facts = self._read_file(path)
+        before, after = (json.loads(facts.get(name, "null")) for name in (BEFORE, VALIDATED))
+        if lost and after is None:
+            return Diverged("; then ".join(reasons))
+        if lost:  # what it started from is there, and is known to be worth something
+            before, after = after, None
+        factor = 1.0 if lost else LR_FACTORS[len(reasons)]
+        return Tuned(weights, json.loads(facts[TESTED]), factor, before, after)
+
+    def _read_file(self, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Weights and errors of a network, which the process that wrote them knew as well."""
+        advice = "without it this fine-tuning is repeated"
         weights, facts = read_tensors(path, error=RunError, advice=advice)
-        try:
-            test_error = json.loads(facts["test_error"])
-        except DAMAGE as error:
-            raise RunError(f"{path} lacks its test error; {advice}") from error
-        if test_error is not None and type(test_error) not in (int, float):
-            raise RunError(f"{path} has no number for its test error; {advice}")
-        return Tuned(weights, test_error, LR_FACTORS[len(reasons)])
+        for name in (TESTED, VALIDATED, BEFORE):
+            try:
+                error = json.loads(facts[name] if name == TESTED else facts.get(name, "null"))
+            except DAMAGE as damage:
+                raise RunError(f"{path} lacks its test error; {advice}") from damage
+            if error is not None and type(error) not in (int, float):
+                raise RunError(f"{path} has no number for its test error; {advice}")
+        return weights, facts
 
     def _rounds_done(self, id_: int) -> int:
+        """The last round that is done; -1 where not even what it starts from is known."""
         stem = f"{self._attempt(id_)}.round-"
         found = [path.name.removeprefix(stem) for path in self._folder.glob(f"{stem}*")]
-        return max((int(number) for number in found if number.isdigit()), default=0)
+        begun = 0 if self._start(id_).exists() else -1
+        return max((int(number) for number in found if number.isdigit()), default=begun)
 
     def _state(self, id_: int, number: int) -> Path:
         return self._folder / f"{self._attempt(id_)}.round-{number}"
@@ -287,12 +385,20 @@ class Finetuning:
         diverged = len(self._divergences(id_))
         return f"{_name(id_)}.retry-{diverged}" if diverged else _name(id_)
 
+    def _start(self, id_: int) -> Path:
+        """What each attempt starts from."""
+        return self._folder / f"{_name(id_)}.start"
+
+    def _kept(self, id_: int) -> Path:
+        """The finished network, or what it started from where no attempt came to an end."""
+        return self._final(id_) if self._final(id_).exists() else self._start(id_)
+
     def _final(self, id_: int) -> Path:
         return self._folder / f"{_name(id_)}.safetensors"
 
     @property
     def _folder(self) -> Path:
-        return self.run.path / FOLDER / self.variant
+        return folder_within(self.run.path, self.run.path / FINETUNE / self.variant)
 
 
 def _name(id_: int) -> str:

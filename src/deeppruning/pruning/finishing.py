@@ -66,6 +66,7 @@ def save(job: Job, run: RunFolder, role: str, candidate: Candidate, tuned: Tuned
         params=costs["params"],
         path=run.solution(role),
         lr_factor=tuned.lr_factor,
+        refitted=tuned.refitted,
     )
     save_solution(solution, graph, job.description)
     _forget_measured(run, role, solution.id)
@@ -77,6 +78,9 @@ def save(job: Job, run: RunFolder, role: str, candidate: Candidate, tuned: Tuned
     }
     if solution.lr_factor != 1.0:
         figures["lr_factor"] = solution.lr_factor
+    if tuned.refitted:
+        assert tuned.before is not None
+        figures["not_helped"] = (tuned.before, tuned.after, job.task.validation_images)
     run.history.set_fact(facts.solution_fact(role), figures)
     job.observer(SolutionSaved(solution))
     return solution

@@ -1,7 +1,7 @@
 """What a run hands back: the original, the three picks, and every candidate ever evaluated."""
 
 import html
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from deeppruning.pruning.candidate import refit_if_asked
 from deeppruning.pruning.choice import Choice, Yardstick, choose, describe
 from deeppruning.pruning.network_table import SEARCH_ERROR, TEST_ERROR, NetworkRow, NetworkTable
 from deeppruning.pruning.solution import Solution
-from deeppruning.roles import HEAVY, KNEE, LIGHT, ORIGINAL, SOLUTIONS, TARGET, candidate_name
+from deeppruning.roles import HEAVY, KNEE, LIGHT, ORIGINAL, TARGET, candidate_name, in_order, target_number
 from deeppruning.runs.records import Candidate
 
 
@@ -24,6 +24,7 @@ class Original:
     test_error: float | None
     flops: int
     params: int
+    doubt: str = ""  # a warning that it is no better than guessing
     failure: str = ""  # why it could not be tested
 
 
@@ -42,7 +43,7 @@ class Result:
     candidates: list[Candidate] = field(repr=False)
     run_dir: Path
     yardstick: Yardstick | None = field(default=None, repr=False)  # what `best` tells costs by
-    asked: str = ""  # what became of a target, in words
+    asked: Sequence[str] = ()  # what became of targets, in words
     plot: Callable[[Path], str] | None = None  # draws the candidates of a run as SVG, for a notebook
 
     def __repr__(self) -> str:
@@ -70,7 +71,7 @@ class Result:
 
     @property
     def target(self) -> Solution:
-        """The one that meets the limits that were asked for."""
+        """The one that meets the limits that were asked for, the first where there are several."""
         if TARGET in self.picks:
             return self.picks[TARGET]
         why = self.failed.get(TARGET) or (
@@ -80,9 +81,14 @@ class Result:
         raise RunError(f"{self.run_dir} has no target network: {why}")
 
     @property
+    def targets(self) -> tuple[Solution, ...]:
+        """All networks that were chosen for limits, in the order these were asked for."""
+        return tuple(one for one in self.solutions if target_number(one.role) is not None)
+
+    @property
     def solutions(self) -> tuple[Solution, ...]:
-        """Heavy, knee, light, from the most accurate to the cheapest, and the target; as far as there are."""
-        return tuple(self.picks[role] for role in SOLUTIONS if role in self.picks)
+        """Heavy, knee, light, from the most accurate to the cheapest, and targets; as far as there are."""
+        return tuple(self.picks[role] for role in in_order(self.picks))
 
     def best(self, **limits: Any) -> Solution:
         """The best of all candidates within limits: best(flops=0.4), best(size="1MB", latency="5ms").
@@ -140,8 +146,8 @@ class Result:
         return NetworkTable(rows, TEST_ERROR if tested else SEARCH_ERROR, share)
 
     def _remarks(self) -> list[str]:
-        failed = [f"{role} failed: {reason}" for role, reason in self.failed.items() if role != TARGET]
-        return [*failed, *filter(None, [self.asked]), f"run folder: {self.run_dir}"]
+        failed = [f"{role} failed: {why}" for role, why in self.failed.items() if target_number(role) is None]
+        return [*failed, *self.asked, f"run folder: {self.run_dir}"]
 
     def _pick(self, role: str) -> Solution:
         if role in self.failed:

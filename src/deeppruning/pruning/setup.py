@@ -16,7 +16,15 @@ from deeppruning.backends.local import local_backend
 from deeppruning.backends.registry import Wanted
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.data.dataset_items import as_images_or_stream
-from deeppruning.data.sample import balanced_sample, has_balanced, hold_out, most_balanced, smallest_class
+from deeppruning.data.sample import (
+    SHARE_ASIDE,
+    balanced_indices,
+    has_balanced,
+    hold_out,
+    indices_aside,
+    most_balanced,
+    smallest_class,
+)
 from deeppruning.data.splits import check_fits, check_pixels
 from deeppruning.data.stream import Images, ImageStream
 from deeppruning.errors import DataError, InputError, unknown
@@ -31,11 +39,10 @@ from deeppruning.pruning.job import Job, hash_network
 from deeppruning.pruning.task import Classification, Task
 from deeppruning.pruning.unlabelled import Unlabelled
 from deeppruning.refitting.reference import FEWEST
-from deeppruning.system.device import default_workers, precision_of
+from deeppruning.system.device import available_threads, default_workers, most_workers, precision_of
 from deeppruning.training.finite import learnt, listed, not_finite
 
 LINEAR_HINT = "; to prune hidden units of its linear layers give prune_linear (--prune-linear)"
-SET_ASIDE = 0.1  # of the training images, where the error is limited
 
 
 @dataclass(kw_only=True)
@@ -72,6 +79,11 @@ class Setup:
             raise InputError(
                 f"workers must be a whole number of at least 1, or None for as many as the cores have room "
                 f"for, got {self.workers!r}"
+            )
+        if self.workers > most_workers():
+            raise InputError(
+                f"workers must be at most {most_workers()} on this machine, which has {available_threads()} "
+                f"cores, got {self.workers}; leave it out to use them all"
             )
         return self.workers
 
@@ -143,8 +155,9 @@ class Setup:
         train, validation = set_aside(train, self.target, self.search.seed)
         self.search, self.sample_note = settle_sample(self.search, train)
         size = min(self.search.sample or USUAL_SAMPLE, len(train))
-        return Classification(
-            sample=balanced_sample(train, size, self.search.seed),
+        sampled = balanced_indices(train, size, self.search.seed)
+        task = Classification(
+            sample=train.subset(sampled).in_memory(),
             search=self.search,
             device=device,
             train=train,
@@ -154,6 +167,9 @@ class Setup:
             teacher=self.model,
             identity=identity,
         )
+        if validation is None and task.keeps_best and task.rounds:
+            return _with_images_aside(task, train, sampled)
+        return task
 
     def _refits(self, task: Task) -> bool:
         """Whether candidates are refitted; a sample that is too small for it is refused."""
@@ -196,7 +212,22 @@ class Setup:
 
 def set_aside(train: Images, target: Limits, seed: int) -> tuple[Images, Images | None]:
     """What is left to train on, and the images that an error limit is checked on, where there is one."""
-    return hold_out(train, SET_ASIDE, seed) if target.bounds_error else (train, None)
+    return hold_out(train, SHARE_ASIDE, seed) if target.bounds_error else (train, None)
+
+
+def _with_images_aside(task: Classification, train: Images, sampled: torch.Tensor) -> Classification:
+    """The same task, some images neither trained nor refitted on: they tell whether fine-tuning helped."""
+    aside = indices_aside(train, sampled, task.search.seed)
+    if not len(aside):
+        return task
+    kept = torch.ones(len(train), dtype=torch.bool)
+    kept[aside] = False
+    return replace(
+        task,
+        train=train.subset(kept.nonzero().flatten()),
+        validation=train.subset(aside),
+        refitted=task.sample.subset(kept[sampled].nonzero().flatten()),
+    )
 
 
 def settle_sample(search: SearchConfig, train: Images) -> tuple[SearchConfig, str]:

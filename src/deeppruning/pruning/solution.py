@@ -39,6 +39,7 @@ class Solution:
     flops_pruned: float  # share of the original's, 0..1
     params: int
     path: Path
+    refitted: bool = False  # fine-tuning did not help, so these are the weights from before it
     lr_factor: float = 1.0  # below 1 where fine-tuning diverged and started again at so much of the rate
 
     def __repr__(self) -> str:  # without the network itself, which would fill pages
@@ -54,7 +55,8 @@ def save_solution(solution: Solution, graph: ChannelGraph, description: Mapping[
     """
     retried = {"lr_factor": json.dumps(solution.lr_factor)} if solution.lr_factor != 1.0 else {}
     errors = solution.train_error, solution.test_error
-    named = {"role": solution.role, "candidate": str(solution.id), **retried, **description}
+    untuned = {"refitted": json.dumps(True)} if solution.refitted else {}
+    named = {"role": solution.role, "candidate": str(solution.id), **retried, **untuned, **description}
     write_thin(solution.path, solution.model, graph, solution.genome, errors, named)
 
 

@@ -17,6 +17,8 @@ def write_state(path: Path, state: bytes) -> None:
 
 def read_state(path: Path, *, marked: bool = False) -> bytes:
     """The state that was kept; one that has changed since is refused, `marked` also one without checksum."""
+    if not path.is_file():  # a pipe would be waited for
+        raise RunError(f"{path} is damaged: it is not a file; delete it and resume the run")
     try:
         content = path.read_bytes()
     except OSError as error:

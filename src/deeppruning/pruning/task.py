@@ -27,6 +27,7 @@ from deeppruning.data.stream import Images
 from deeppruning.pruning.evaluations import EVALUATIONS, EvaluationKind, Trial
 from deeppruning.system.device import this_or_processor
 from deeppruning.training.evaluate import evaluate, outputs_on
+from deeppruning.training.guessing import guessing_note
 from deeppruning.training.loop import fit
 from deeppruning.training.losses import distillation_loss
 from deeppruning.training.reports import EpochReport
@@ -79,6 +80,10 @@ class Task(ABC):
         """The error of the original as it is, on the data candidates are judged on; a check for people."""
         return None
 
+    def doubt(self, error: float, *, tested: bool = False) -> str:
+        """A warning for people where this error of the original (on the test data: `tested`) is no good."""
+        return ""
+
     def fingerprint(self) -> str | None:
         """Something that differs when the data candidates are judged on does; None skips the check."""
         return None
@@ -87,6 +92,10 @@ class Task(ABC):
     def rounds(self) -> int:
         """In how many rounds fine-tuning comes; a run that is killed loses at most one of each pick."""
         return 1
+
+    def begin(self, model: nn.Module, *, seed: int) -> None:
+        """Change, in place, the weights that fine-tuning begins with; by default they stay as they are."""
+        return
 
     def finetune(self, model: nn.Module, *, round: int, seed: int, checkpoint: Path) -> EpochReport | None:
         """One round of training a pick at length, in place; rounds count from 1.
@@ -106,8 +115,19 @@ class Task(ABC):
     def validation_error(self, model: nn.Module) -> float | None:
         """The error on data that neither the search nor fine-tuning sees; None where none is set aside.
 
-        Limits of the error are checked by it: the test data must not decide what is chosen.
+        Limits of the error are checked by it, and whether fine-tuning helped: the test data must not decide
+        what is chosen.
         """
+        return None
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether a pick that errs less on the data set aside before fine-tuning than after it stays so."""
+        return True
+
+    @property
+    def validation_images(self) -> int | None:
+        """How many images the error on data set aside is a share of; None: no such share."""
         return None
 
     def test_error(self, model: nn.Module) -> float | None:
@@ -129,7 +149,8 @@ class Classification(Task):
     device: str = "cpu"
     train: Images | None = None
     test: Images | None = None
-    validation: Images | None = None  # set aside where the error is limited
+    validation: Images | None = None  # set aside from training
+    refitted: ImageSet | None = None  # the sample, where some of it is set aside, without that
     tuning: FinetuneConfig | None = None
     teacher: nn.Module | None = None
     identity: str = ""  # what tells training data that is not in memory from other data
@@ -186,7 +207,7 @@ class Classification(Task):
         redrawn = self.tuning is not None and self.tuning.from_scratch
         if not self.refits or (final and redrawn):
             return None
-        images = self.sample if final else self.parts[0]
+        images = (self.refitted or self.sample) if final else self.parts[0]
         return normalize(images.images, images.normalization)
 
     def untrained_error(self, model: nn.Module) -> float | None:
@@ -195,6 +216,12 @@ class Classification(Task):
         It is asked for where the run is directed from, which may lack the GPU that the workers have.
         """
         return evaluate(model, self.parts[1], device=this_or_processor(self.device)).error
+
+    def doubt(self, error: float, *, tested: bool = False) -> str:
+        """A network that is no better than guessing is not the one that was trained, or is fed wrongly."""
+        images = self.test if tested else self.parts[1]
+        which = "test images" if tested else "images of the sample"
+        return "" if images is None else guessing_note(error, images.labels, which)
 
     def fingerprint(self) -> str:
         """A hash of the sample, and of what tells the rest apart where that is not in memory."""
@@ -206,15 +233,18 @@ class Classification(Task):
         """One epoch a round."""
         return 0 if self.tuning is None else self.tuning.epochs
 
+    def begin(self, model: nn.Module, *, seed: int) -> None:
+        """Re-drawn weights if asked for."""
+        if self.tuning is not None and self.tuning.from_scratch:
+            redraw_weights(model, seed)
+
     def finetune(self, model: nn.Module, *, round: int, seed: int, checkpoint: Path) -> EpochReport | None:
-        """SGD on the whole training set, with distillation or from re-drawn weights if asked for.
+        """SGD on all training images that are not set aside, with distillation if asked for.
 
         What the teacher answers in this round is read from a file beside the checkpoint, or written there.
         """
         assert self.train is not None
         assert self.tuning is not None
-        if self.tuning.from_scratch:
-            redraw_weights(model, seed)
         teaching = None
         if self.teacher is not None and self.tuning.distill > 0:
             most = MOST_BYTES // max(1, self.rounds)
@@ -246,6 +276,16 @@ class Classification(Task):
             return None
         return evaluate(model, self.validation, device=this_or_processor(self.device)).error
 
+    @property
+    def keeps_best(self) -> bool:
+        """As the options of fine-tuning say; re-drawn weights are to be trained, whatever comes of it."""
+        return self.tuning is not None and self.tuning.keep_best and not self.tuning.from_scratch
+
+    @property
+    def validation_images(self) -> int | None:
+        """How many are set aside."""
+        return None if self.validation is None else len(self.validation)
+
     def test_error(self, model: nn.Module) -> float | None:
         """The error on the test set."""
         return None if self.test is None else evaluate(model, self.test, device=self.device).error
@@ -258,7 +298,7 @@ class Classification(Task):
     def for_search(self) -> "Classification":
         """The same task without what only fine-tuning needs, so that workers are sent the sample alone."""
         teacher = self.teacher if self.refits else None
-        return replace(self, train=None, test=None, validation=None, teacher=teacher)
+        return replace(self, train=None, test=None, validation=None, refitted=None, teacher=teacher)
 
 
 def answers_beside(checkpoint: Path) -> Path:

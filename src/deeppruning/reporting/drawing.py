@@ -17,6 +17,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from deeppruning.system.atomic import write_atomically
+from deeppruning.system.links import folder_within
 
 FONT = "Helvetica, Arial, sans-serif"
 SAMPLES = 2  # each pixel of the PNG is the mean of so many squared: smooth edges
@@ -90,7 +91,7 @@ class Drawing:
 
     def save(self, folder: Path, name: str) -> list[Path]:
         """Write the picture to the folder as NAME.svg and NAME.png, and return both paths."""
-        folder.mkdir(exist_ok=True)
+        folder_within(folder.parent, folder)
         paths = [folder / f"{name}.svg", folder / f"{name}.png"]
         for path, content in zip(paths, (self.svg().encode(), self.png()), strict=True):
             write_atomically(path, content)

@@ -1,12 +1,12 @@
 """What a choice among the networks of a run rests on: their figures, and what the test set can tell."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from deeppruning.reporting.chance import are_alike
-from deeppruning.reporting.measured import latency_ms
-from deeppruning.roles import ORIGINAL, SOLUTIONS, candidate_number
+from deeppruning.reporting.measured import Speed, latency_ms, speed
+from deeppruning.roles import ORIGINAL, candidate_number, in_order
 from deeppruning.runs import facts
 
 
@@ -19,13 +19,34 @@ class Option:
     test_error: float | None
     search_error: float | None
     saved: float  # share of the original's FLOPs
+    params: int = 0
     latency_ms: float | None = None
+    speed: Speed | None = None  # beside the original's
     also: tuple[str, ...] = ()  # other roles that the same candidate holds
 
     @property
     def name(self) -> str:
         """As people read it: "candidate 17"."""
         return self.role if candidate_number(self.role) is None else self.role.replace("-", " ", 1)
+
+    def is_as_good_as(self, other: "Option", limited: Collection[str]) -> bool:
+        """Whether it errs no more, costs no more FLOPs, and has no more of what is limited."""
+        pairs = [(self.test_error, other.test_error), (-self.saved, -other.saved)]
+        if "params" in limited or "size" in limited:
+            pairs.append((self.params, other.params))
+        if "latency" in limited:
+            pairs.append((self.latency_ms, other.latency_ms))
+        return self == other or all(a is not None and b is not None and a <= b for a, b in pairs)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Limits that were asked for and are met, and by which network."""
+
+    role: str  # of a target
+    by: Option
+    text: str
+    limited: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -36,7 +57,7 @@ class Grounds:
     options: tuple[Option, ...]
     images: int | None
     is_share: bool  # errors are shares of images, not figures of the user's own task
-    target_met: bool = True
+    met: tuple[Asked, ...] = ()  # by the run's targets
     failed: tuple[str, ...] = ()  # picks without a network
 
     def wrong(self, error: float) -> int | None:
@@ -55,7 +76,7 @@ class Grounds:
 def grounds_of(kept: Mapping[str, Any]) -> Grounds:
     """The grounds that a run's facts give; picks that came to nothing are only named."""
     figures = {role: found for key, found in kept.items() if (role := facts.solution_role(key)) is not None}
-    order = sorted(figures, key=lambda role: SOLUTIONS.index(role) if role in SOLUTIONS else len(SOLUTIONS))
+    order = list(dict.fromkeys((*in_order(figures), *figures)))
     there = [role for role in order if not figures[role].get("failure")]
     original = _option(ORIGINAL, kept[facts.ORIGINAL_FIGURES.key], kept)
     options = _merged([_option(role, figures[role], kept) for role in there])
@@ -66,8 +87,16 @@ def grounds_of(kept: Mapping[str, Any]) -> Grounds:
         images=kept.get(facts.TEST_IMAGES.key),
         is_share=all(0.0 <= error <= 1.0 for error in errors if error is not None),
         failed=tuple(role for role in order if role not in there),
-        target_met=kept.get(facts.TARGET.key, {}).get("met", True),
+        met=tuple(_met(kept, options)),
     )
+
+
+def _met(kept: Mapping[str, Any], options: Sequence[Option]) -> Iterator[Asked]:
+    for role, target in facts.targets_in(kept).items():
+        by = next((one for one in options if role in (one.role, *one.also)), None)
+        if by is not None and target["met"]:
+            limited = frozenset(part.partition("=")[0].strip() for part in target["asked"].split(","))
+            yield Asked(role, by, target["asked"], limited)
 
 
 def _merged(options: Sequence[Option]) -> tuple[Option, ...]:
@@ -94,5 +123,7 @@ def _option(role: str, figures: Mapping[str, Any], kept: Mapping[str, Any]) -> O
         figures.get("test_error"),
         figures.get("train_error"),
         figures.get("flops_pruned", 0.0),
+        figures.get("params", 0),
         latency_ms(kept, role),
+        speed(kept, role),
     )

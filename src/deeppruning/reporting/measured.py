@@ -5,12 +5,29 @@ Latencies are those of `deeppruning bench`, or else those of the run's end.
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from deeppruning.reporting.chance import wilson
+from deeppruning.roles import ORIGINAL
 from deeppruning.runs import facts
 
 BRIEFLY = "one input, one thread"  # how a run measures at its end
+REPEATS = 1.25  # a speed is known where the ends of its 95 % interval differ by no more than this factor
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How many times as fast as the original a network is, and between which limits in 95 of 100 cases."""
+
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it repeats well enough to be told to people as a figure."""
+        return self.high <= REPEATS * self.low
 
 
 def measured(kept: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -33,10 +50,29 @@ def latency_ms(kept: Mapping[str, Any], role: str) -> float | None:
     >>> latency_ms({facts.LATENCY.key: {"thin": 0.0025}}, "thin")
     2.5
     """
+    timing = _first_timing(kept, role)
+    return None if timing is None else float(timing["median"])
+
+
+def speed(kept: Mapping[str, Any], role: str) -> Speed | None:
+    """The speed that goes with `latency_ms`; one that was measured in too few rounds may be anything."""
+    timing, original = _first_timing(kept, role), _first_timing(kept, ORIGINAL)
+    if timing is None or original is None or not timing["median"]:
+        return None
+    ratio = original["median"] / timing["median"]
+    if "runs" not in timing:  # at a run's end: the least of many in turns, which other work cannot lower
+        return Speed(ratio, ratio, ratio)
+    ends = [timing.get(end) for end in ("speed_low", "speed_high")]
+    known = [float(end) for end in ends if isinstance(end, int | float) and 0 < end < math.inf]
+    return Speed(ratio, *known) if len(known) == 2 else Speed(ratio, 0.0, math.inf)
+
+
+def _first_timing(kept: Mapping[str, Any], role: str) -> Mapping[str, Any] | None:
     found = (measured(kept) or {"networks": {}})["networks"].get(role)
-    timings = found.get("latency_ms") if isinstance(found, dict) else None
-    medians = [one.get("median") for one in (timings or {}).values() if isinstance(one, dict)]
-    return next((one for one in medians if isinstance(one, int | float) and math.isfinite(one)), None)
+    timings: Mapping[str, Any] = (found.get("latency_ms") if isinstance(found, dict) else None) or {}
+    medians = {how: one.get("median") for how, one in timings.items() if isinstance(one, dict)}
+    known = (how for how, one in medians.items() if isinstance(one, int | float) and math.isfinite(one))
+    return next((dict(timings[how]) for how in known), None)
 
 
 def with_evidence(

@@ -8,7 +8,7 @@ from deeppruning.reporting.axes import Axis, Frame, draw_frame, number, percent
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.drawing import Drawing
 from deeppruning.reporting.section import SECTIONS
-from deeppruning.roles import COLORS, ORIGINAL, ROLES, SHAPES, SOLUTIONS, TARGET
+from deeppruning.roles import COLORS, ORIGINAL, ROLES, SHAPES, TARGET, in_order, kind_of
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY
 
@@ -60,22 +60,24 @@ def population(data: Mapping[str, Any]) -> Drawing | None:
     by_id = {row["id"]: row for row in shown}
     picks = marked(data)
     spots = [frame.at(row[axis["key"]], row["error"]) for row in shown]
-    for role in SOLUTIONS:
-        if picks.get(role) in by_id:
+    for role in in_order(picks):
+        if picks[role] in by_id:
             row = by_id[picks[role]]
             x, y = frame.at(row[axis["key"]], row["error"])
             _marker(drawing, role, x, y)
             left, top = _free_place(x, y, LETTER * len(role), spots)
             drawing.text(left, top, role, color=INK)
             spots += [(left + LETTER * step, top) for step in range(len(role))]
-    _generation_key(drawing, last, (*ROLES, *(role for role in (TARGET,) if role in picks)))
+    _generation_key(drawing, last, tuple(dict.fromkeys((*ROLES, *map(kind_of, in_order(picks))))))
     return drawing
 
 
 def marked(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The candidates that hold roles: the latest picks, and what was chosen for a target afterwards."""
+    """The candidates that hold roles: the latest picks, and what was chosen for targets."""
     latest = data["picks"][-1] if data["picks"] else {}
-    chosen = {entry["role"]: entry.get("id") for entry in data["solutions"] if entry["role"] == TARGET}
+    chosen = {
+        entry["role"]: entry.get("id") for entry in data["solutions"] if kind_of(entry["role"]) == TARGET
+    }
     return {**latest, **chosen}
 
 
@@ -116,7 +118,9 @@ def _generation_key(drawing: Drawing, last: int, roles: Sequence[str]) -> None:
 
 
 def _marker(drawing: Drawing, role: str, x: float, y: float) -> None:
-    drawing.area([(x + left, y + top) for left, top in SHAPES[role]], COLORS[role], "#ffffff")
+    drawing.area(
+        [(x + left, y + top) for left, top in SHAPES[kind_of(role)]], COLORS[kind_of(role)], "#ffffff"
+    )
 
 
 def ramp(generation: int, last: int) -> str:
@@ -135,7 +139,8 @@ def layers(data: Mapping[str, Any]) -> Drawing | None:
     """Filters kept in each layer that can be cut, one panel for each pick, the original behind."""
     cut = [place for place, layer in enumerate(data["layers"]) if not layer["fixed"]]
     by_id = {row["id"]: row for row in data["candidates"]}
-    picks = [pick for pick in data["solutions"] if pick["role"] in SOLUTIONS and pick["id"] in by_id]
+    roles = in_order(pick["role"] for pick in data["solutions"])
+    picks = [pick for pick in data["solutions"] if pick["role"] in roles and pick["id"] in by_id]
     if not cut or not picks:
         return None
     widest = max(data["layers"][place]["width"] for place in cut)
@@ -150,7 +155,7 @@ def layers(data: Mapping[str, Any]) -> Drawing | None:
             left, gap = 70 + step * place, min(2.0, step * 0.2)
             for value, color in (
                 (data["layers"][layer]["width"], TRACK),
-                (by_id[pick["id"]]["widths"][layer], COLORS[pick["role"]]),
+                (by_id[pick["id"]]["widths"][layer], COLORS[kind_of(pick["role"])]),
             ):
                 height = y.at(0) - y.at(value)
                 drawing.rectangle(left, y.at(0) - height, step - gap, height, color)
@@ -179,8 +184,17 @@ def finetuning(data: Mapping[str, Any]) -> Drawing | None:
     names = [", ".join(curve["roles"]) or curve["name"] for curve in data["curves"]]
     right = min(540.0, 622 - LETTER * max(map(len, names)))
     text = percent if data["error_is_share"] else number
+    first = min(row["epoch"] for row in rows)  # 0, before training, where that is known
     frame = Frame(
-        Axis(1, max(2, *(row["epoch"] for row in rows)), 78, right, number, label="Epoch", whole=True),
+        Axis(
+            first,
+            max(first + 1, *(row["epoch"] for row in rows)),
+            78,
+            right,
+            number,
+            label="Epoch",
+            whole=True,
+        ),
         Axis.over([*values, *([] if base is None else [base])], 360, 30, text, label="Error", zero=True),
     )
     draw_frame(drawing, frame)
@@ -190,7 +204,7 @@ def finetuning(data: Mapping[str, Any]) -> Drawing | None:
         drawing.line([(70, level), (right, level)], COLORS[ORIGINAL], 1.2)
         ends.append((level, ORIGINAL, COLORS[ORIGINAL]))
     for curve, name in zip(data["curves"], names, strict=True):
-        color = COLORS.get(curve["roles"][0] if curve["roles"] else "", OTHER)
+        color = COLORS.get(kind_of(curve["roles"][0]) if curve["roles"] else "", OTHER)
         for key, dash in keys.items():
             points = [frame.at(row["epoch"], row[key]) for row in curve["epochs"] if row[key] is not None]
             if len(points) > 1:

@@ -1,7 +1,6 @@
 """Where a run stands and what came of it, in sentences."""
 
 import os
-import re
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any
 from deeppruning.roles import KNEE
 from deeppruning.runs.facts import FINISHED
 from deeppruning.runs.folder import LOCK
+from deeppruning.runs.lock import holder_of, read_note
 
 
 def standing(
@@ -25,7 +25,8 @@ def standing(
     if not candidates:
         return {"state": "empty", "alive": alive, "status": f"{before}: no candidate evaluated yet"}
     if data["curves"] or (picks and picks[-1]["generation"] == total):
-        done = max((len(curve["epochs"]) for curve in data["curves"]), default=0)
+        rows = (row["epoch"] for curve in data["curves"] for row in curve["epochs"])
+        done = max(rows, default=0)  # epoch 0 is before training
         epochs = data["config"].get("finetune", {}).get("epochs")
         line = f"{before}: fine-tuning the picks, epoch {done} of {epochs} done"
         return {"state": "finetuning", "alive": alive, "status": line}
@@ -41,19 +42,15 @@ def in_use(path: Path) -> bool:
 
     The lock itself is not tried: holding it for an instant could turn away a run that is just starting.
     """
-    try:
-        with (path / LOCK).open(encoding="utf-8", errors="replace") as file:
-            note = file.read(200)
-    except OSError:
-        return False
-    found = re.match(r"process (\d+) on (\S+) since", note)
+    found = holder_of(read_note(path / LOCK))
     if found is None:
         return False
-    if found[2] != socket.gethostname():
+    process, machine = found
+    if machine != socket.gethostname():
         return True
     with suppress(PermissionError):  # a process of another user is alive all the same
         try:
-            os.kill(int(found[1]), 0)
+            os.kill(process, 0)
         except (ProcessLookupError, OverflowError, ValueError):
             return False
     return True

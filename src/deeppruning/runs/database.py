@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from deeppruning.errors import DAMAGE, DeepPruningError, RunError
+from deeppruning.system.links import refuse_linked_file
 
 _VERSION_1 = (
     """CREATE TABLE evaluations (
@@ -56,12 +57,15 @@ CURRENT_VERSION = max(MIGRATIONS)
 OLDEST_READABLE = 1  # what readers, who change nothing, understand as it is
 
 _BUSY_SECONDS = 30.0
+_BESIDE = ("-journal", "-wal", "-shm")  # what SQLite writes beside a database, or takes for its own
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection to the history at `path`, made or brought up to the current version as needed."""
     if read_only and not path.is_file():
         raise RunError(f"{path} does not exist; this run has not evaluated anything yet")
+    for name in (path.name, *(f"{path.name}{ending}" for ending in _BESIDE)):
+        refuse_linked_file(path.with_name(name))
     with readable_errors(path):
         # Readers too open for writing where they may: that lets them roll back what a killed writer left.
         mode = "rw" if read_only else "rwc"
@@ -95,7 +99,10 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
         connection.execute("PRAGMA query_only = ON")
         version = _version(connection, path)
         if version < OLDEST_READABLE:
-            raise RunError(f"{path} has old format {version}; resume the run to bring it up to date")
+            raise RunError(
+                f"{path} is empty: nothing of the run is recorded; restore it from a copy, or resume the "
+                "run, which begins its search again unless it has networks already"
+            )
         refuse_strange_values(connection, path)
         return
     with transaction(connection):

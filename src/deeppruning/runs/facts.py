@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, TypedDict, TypeVar
 
+from deeppruning.roles import in_order, target_number
+
 Kept = TypeVar("Kept")
 
 _COUNTS = ("flops", "params")
@@ -25,6 +27,7 @@ class OriginalFigures(TypedDict, total=False):
     test_error: float | None
     flops: int
     params: int
+    doubt: str  # a warning that it is no good
     failure: str
 
 
@@ -39,7 +42,18 @@ class SolutionFigures(TypedDict, total=False):
     params: int
     widths: dict[str, int]  # filters kept, layer by layer
     lr_factor: float  # where it is not 1
+    # Where fine-tuning did not help, so that the network is as it was before: errors on data set aside,
+    # before and (none where it diverged) after it, and on how many images, where errors are shares of such.
+    not_helped: tuple[float, float | None, int | None]
     failure: str
+
+
+class AugmentationFigures(TypedDict):
+    """How the original errs on images as they are ("plain") and as training changes them ("crop=4")."""
+
+    images: int
+    errors: dict[str, float]
+    note: str  # what that means for fine-tuning; empty where nothing is wrong
 
 
 class TargetFigures(TypedDict):
@@ -97,6 +111,18 @@ def _check_original(key: str, value: Any) -> None:
 def _check_solution(key: str, value: Any) -> None:
     _check_figures(key, value, ("id", *_COUNTS))
     _check_numbers(key, value, ("flops_pruned",))
+    known = value.get("not_helped", [0.0, None, None])
+    if not isinstance(known, list) or len(known) != 3:
+        raise ValueError(f"the fact {key!r} has no usable 'not_helped'")
+    told = dict(zip(("before", "after", "images"), known, strict=True))
+    _check_numbers(key, told, tuple(name for name in told if name == "before" or told[name] is not None))
+
+
+def _check_augmentation(key: str, value: Any) -> None:
+    _check_numbers(key, _table(key, value), ("images",))
+    _check_numbers_only(key, value.get("errors"))
+    if type(value.get("note")) is not str:
+        raise ValueError(f"the fact {key!r} has no usable 'note'")
 
 
 def _check_target(key: str, value: Any) -> None:
@@ -128,6 +154,11 @@ def _check_branches(key: str, value: Any) -> None:
             raise ValueError(f"the fact {key!r} has genes that are no whole numbers")
 
 
+def _check_ids(key: str, value: Any) -> None:
+    if not _are_genes(value):
+        raise ValueError(f"the fact {key!r} has ids that are no whole numbers")
+
+
 def _are_genes(value: Any) -> bool:
     return isinstance(value, list) and all(type(gene) is int and abs(gene) < 2**31 for gene in value)
 
@@ -157,8 +188,28 @@ def _check_int8(key: str, value: Any) -> None:
         _check_figures(key, figures, ("file_bytes", "float_file_bytes"))
 
 
+def _check_refused(key: str, value: Any) -> None:
+    for id_, why in _table(key, value).items():
+        if not id_.isdecimal() or not isinstance(why, str):
+            raise ValueError(f"the fact {key!r} does not name candidates and reasons")
+
+
 def _check_table(key: str, value: Any) -> None:
     _table(key, value)
+
+
+def _check_tables(key: str, value: Any) -> None:
+    if not isinstance(value, list):
+        raise ValueError(f"the fact {key!r} is {type(value).__name__}, not a list")
+    for table in value:
+        _table(key, table)
+
+
+def _check_sketch(key: str, value: Any) -> None:
+    for pair in _table(key, value).values():
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ValueError(f"the fact {key!r} has no two numbers for each tensor")
+        _check_numbers(key, dict(zip(("length", "sum"), pair, strict=True)), ("length", "sum"))
 
 
 def _table(key: str, value: Any) -> Mapping[str, Any]:
@@ -177,6 +228,14 @@ TASK = Fact["str | None"]("task")  # fingerprint of the data that candidates are
 EXAMPLE_INPUT = Fact[list[str]]("example_input")  # shape and type of everything in it
 OBJECTIVE = Fact[ObjectiveFigures]("objective")
 VERSIONS = Fact[dict[str, str]]("versions", _check_table)  # Python, torch and the processor
+CONTINUED = Fact[list[dict[str, str]]](
+    "continued_by", _check_tables
+)  # the same, where it went on with others
+# Length and a weighted sum of each tensor, of the network and of the sample: see `pruning.moving`.
+NETWORK_SKETCH = Fact[dict[str, list[float]]]("network_sketch", _check_sketch)
+SAMPLE_SKETCH = Fact[dict[str, list[float]]]("sample_sketch", _check_sketch)
+# Runtime -> the multiple of filters it was measured to be fast at, where that decided which widths there are.
+MULTIPLES = Fact[dict[str, int]]("multiples", _check_numbers_only)
 
 # What came of it.
 ORIGINAL_FIGURES = Fact[OriginalFigures]("original", _check_original)
@@ -185,31 +244,84 @@ LAYERS = Fact[dict[str, list[int]]]("layers", _check_layers)  # the gene of each
 BRANCHES = Fact[dict[str, list[list[int]]]]("branches", _check_branches)
 GUIDE = Fact[dict[str, Any]]("guide", _check_table)  # orders of filters and units that the search follows
 SCAN = Fact[ScanFigures]("scan", _check_scan)
+TUNING = Fact[list[int]]("tuning", _check_ids)  # candidates that are fine-tuned by the run's own options
 FINISHED = Fact[bool]("finished")
 LATENCY_PLAN = Fact[dict[str, Any]]("latency_plan", _check_table)  # that the search goes by
 LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)  # seconds for one input, by role
 BENCH = Fact[dict[str, Any]]("bench")  # what `deeppruning bench` measured
 INT8 = Fact[dict[str, Int8Figures]]("int8", _check_int8)  # by role, of networks that were quantised
 TEST_IMAGES = Fact["int | None"]("test_images", _check_images)  # that test errors are measured on
-TARGET = Fact[TargetFigures]("target", _check_target)
+REFUSED = Fact[dict[str, str]]("refused", _check_refused)  # candidates that are not handed out, and why
+TARGET = Fact[TargetFigures]("target", _check_target)  # the first; of others see `target_fact`
+AUGMENTATION = Fact[AugmentationFigures]("augmentation", _check_augmentation)
 
 _SOLUTION, _DIVERGED, _TRAINING = "solution/", "diverged/", "training/"
 _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
-        OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE,
-        SCAN, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8, TEST_IMAGES, TARGET,
+        OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, CONTINUED, NETWORK_SKETCH, SAMPLE_SKETCH,
+        ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE, SCAN, TUNING, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8,
+        MULTIPLES, TEST_IMAGES, REFUSED, AUGMENTATION,
     )
 }  # fmt: skip
 
 
-def told_target(asked: str, note: str) -> str:
+def told_target(role: str, asked: str, note: str) -> str:
     """What became of limits, as a line for people.
 
-    >>> told_target("flops=40%", "met by candidate 9")
+    >>> told_target("target", "flops=40%", "met by candidate 9")
     'target flops=40%: met by candidate 9'
     """
-    return f"target {asked}: {note}"
+    return f"{role} {asked}: {note}"
+
+
+def refused_in(kept: Mapping[str, Any]) -> dict[str, str]:
+    """The candidates of a run that were not handed out, by their numbers, and why."""
+    return dict(kept.get(REFUSED.key) or {})
+
+
+def told_refused(id_: int | str, why: str) -> str:
+    """That a candidate was refused, as a line for people."""
+    return f"candidate {id_} was refused, and the next best taken: {why}"
+
+
+def told_targets(kept: Mapping[str, Any]) -> list[str]:
+    """A line on each target of a run."""
+    return [told_target(role, one["asked"], one["note"]) for role, one in targets_in(kept).items()]
+
+
+def target_fact(role: str) -> Fact[TargetFigures]:
+    """What became of the limits that the target of this name, be it "target-2", was to keep."""
+    return Fact(role, _check_target)
+
+
+def targets_in(kept: Mapping[str, Any]) -> dict[str, TargetFigures]:
+    """What became of each target of a run, in the order they were asked for."""
+    return {role: kept[role] for role in in_order(kept) if target_number(role) is not None}
+
+
+def told_unhelped(figures: Mapping[str, Any]) -> str:
+    """That the fine-tuning of a network did not help, and what to try, as a line for people; else nothing.
+
+    >>> told_unhelped({"not_helped": [0.02, 0.05, 100]}).partition(";")[0]
+    'fine-tuning did not help (2.00 % of 100 images set aside were wrong before it, 5.00 % after)'
+    """
+    if "not_helped" not in figures:
+        return ""
+    before, after, images = figures["not_helped"]
+    first, then = (_figure(error, images is not None) for error in (before, after))
+    then = "it diverged" if after is None else f"{then} after"
+    where = f" of {images:,} images set aside were wrong" if images is not None else " on data set aside"
+    return (
+        f"fine-tuning did not help ({first}{where} before it, {then}); the network is kept as it was before. "
+        "To try: `deeppruning finetune` with a lower --lr, more --epochs or --crop 0"
+    )
+
+
+def _figure(error: float | None, is_share: bool) -> str:
+    if error is None:
+        return ""
+    return f"{100 * error:.2f} %" if is_share else f"{error:.4g}"
 
 
 def solution_fact(role: str) -> Fact[SolutionFigures]:
@@ -239,4 +351,6 @@ def solution_role(key: str) -> str | None:
 def named(key: str) -> Fact[Any]:
     """The fact of this name; one that no run keeps may hold anything."""
     role = solution_role(key)
+    if target_number(key) is not None:
+        return target_fact(key)
     return _KNOWN.get(key, Fact(key)) if role is None else solution_fact(role)

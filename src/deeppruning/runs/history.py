@@ -129,8 +129,8 @@ class History:
         self._write(f"INSERT OR REPLACE INTO epochs ({_EPOCH}) VALUES ({_marks(row)})", [row])
 
     def forget_epochs(self, solution: str) -> None:
-        """Drop the epochs of a fine-tuning that starts again."""
-        self._write("DELETE FROM epochs WHERE solution = ?", [(solution,)])
+        """Drop the epochs of a fine-tuning that starts again; epoch 0, before training, stays."""
+        self._write("DELETE FROM epochs WHERE solution = ? AND epoch > 0", [(solution,)])
 
     def set_fact(self, fact: Fact[Kept] | str, value: Kept) -> None:
         """Keep a fact, replacing the earlier value; one that is not in `runs.facts` goes by its name."""

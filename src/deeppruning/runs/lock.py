@@ -8,16 +8,20 @@ no folders.
 import errno
 import fcntl
 import os
+import re
 import socket
+import stat
 from contextlib import suppress
 from pathlib import Path
 
 from deeppruning.errors import RunError
 from deeppruning.runs.records import now
+from deeppruning.system.links import refuse_foreign_file
 
 # What a file system says that has no locks, or none on folders.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF)
 _NOTE_BYTES = 200
+_NOTE = re.compile(r"process (\d+) on (\S+) since \S+\s*")
 
 
 class RunLock:
@@ -42,7 +46,10 @@ class RunLock:
             self._handles.append(os.open(path.parent, os.O_RDONLY))
             with suppress_errors(*_NO_LOCKS):
                 lock(self._handles[-1])
-            self._handles.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666))
+            # Not through a link, and without waiting for whoever would open the other end of a pipe.
+            careful = os.O_NOFOLLOW | os.O_NONBLOCK
+            self._handles.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | careful, 0o666))
+            self._refuse_foreign()
             lock(self._handles[-1])
         except BlockingIOError as error:
             raise RunError(
@@ -55,12 +62,22 @@ class RunLock:
                     f"the file system of {path.parent} has no locks ({error.strerror}), so nothing would "
                     "keep two processes from working on one run; choose a folder on another disk"
                 ) from error
+            if error.errno == errno.ELOOP:
+                raise RunError(f"{path} is a link, it is not written to: remove it and try again") from error
             raise RunError(f"{path} cannot be opened ({error.strerror}); check its permissions") from error
 
+    def _refuse_foreign(self) -> None:
+        """The note is written over what is there, which must be a note or nothing."""
+        refuse_foreign_file(self._path, os.fstat(self._handles[-1]))
+        content = os.pread(self._handles[-1], _NOTE_BYTES + 1, 0)
+        if content and not _NOTE.fullmatch(content.decode(errors="replace")):
+            raise RunError(
+                f"{self._path} holds something other than a lock's note, it is not written to: move it away "
+                "and try again"
+            )
+
     def _holder(self) -> str:
-        with suppress(OSError), self._path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_NOTE_BYTES).strip() or "another process"
-        return "another process"
+        return read_note(self._path) or "another process"
 
     def release(self) -> None:
         """Let others have it; the file stays, because removing it would let two in at once."""
@@ -72,6 +89,28 @@ class RunLock:
     def _close(self) -> None:
         while self._handles:
             os.close(self._handles.pop())
+
+
+def read_note(path: Path) -> str:
+    """What a lock file says of its holder, or nothing."""
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                return os.read(handle, _NOTE_BYTES).decode(errors="replace").strip()
+        finally:
+            os.close(handle)
+    return ""
+
+
+def holder_of(note: str) -> tuple[int, str] | None:
+    """The process and the machine that a note names.
+
+    >>> holder_of("process 12 on here since 2026-01-01T00:00:00+00:00")
+    (12, 'here')
+    """
+    found = _NOTE.fullmatch(note)
+    return None if found is None else (int(found[1]), found[2])
 
 
 def lock(handle: int) -> None:

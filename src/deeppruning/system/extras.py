@@ -6,6 +6,9 @@ are the packages behind an extra, as pyproject.toml lists them.
 
 import re
 import shlex
+from importlib.util import find_spec
+
+from deeppruning.system.commands import pip
 
 EXTRAS = {
     "onnx": ("onnx>=1.16", "onnxruntime>=1.18", "onnxscript>=0.1"),
@@ -15,13 +18,18 @@ EXTRAS = {
 
 
 def how_to_install(package: str) -> str:
-    """The command that brings a package, and with it all that its feature needs.
+    """The command that brings a package, and with it all that its feature needs, to this interpreter.
 
-    >>> how_to_install("pymoo"), how_to_install("numba")
-    ("pip install 'pymoo>=0.6.1'", 'pip install numba')
+    >>> how_to_install("pymoo").endswith("-m pip install 'pymoo>=0.6.1'")
+    True
     """
     found = [needed for needed in EXTRAS.values() if package in map(_name, needed)]
-    return f"pip install {shlex.join(found[0] if found else (package,))}"
+    return shlex.join([*pip(), "install", *(found[0] if found else (package,))])
+
+
+def has_extra(name: str) -> bool:
+    """Whether all packages of an extra are installed; none of them is imported."""
+    return all(find_spec(_name(requirement)) is not None for requirement in EXTRAS[name])
 
 
 def _name(requirement: str) -> str:

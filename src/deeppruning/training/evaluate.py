@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from deeppruning.data.batches import Batches
+from deeppruning.data.batches import Augment, Batches
 from deeppruning.data.stream import Images
 from deeppruning.errors import InputError
 from deeppruning.system.device import precision_of
@@ -40,9 +40,14 @@ def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
 
 
 def evaluate(
-    model: nn.Module, data: Images, *, batch_size: int = 250, device: str | torch.device = "cpu"
+    model: nn.Module,
+    data: Images,
+    *,
+    batch_size: int = 250,
+    device: str | torch.device = "cpu",
+    augment: Augment | None = None,
 ) -> Performance:
-    """Error and loss of `model`, in evaluation mode, on every image of `data`.
+    """Error and loss of `model`, in evaluation mode, on every image of `data`, augmented if asked for.
 
     The model is moved to `device` and stays there; its mode is as before afterwards. Raises Diverged
     where an output is not finite: there is no answer to count as right or wrong.
@@ -53,7 +58,8 @@ def evaluate(
     loss = 0.0
     start = time.perf_counter()
     with mode(model, training=False), torch.inference_mode():
-        for images, labels in Batches(data, batch_size, device=device, precision=precision_of(model)):
+        precision = precision_of(model)
+        for images, labels in Batches(data, batch_size, augment=augment, device=device, precision=precision):
             outputs = model(images)
             check_outputs(outputs, len(labels), data.num_classes)
             check_outputs_finite(outputs)

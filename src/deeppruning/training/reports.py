@@ -5,11 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One epoch: loss and error over the (augmented) batches it trained on, and the test error after it."""
+    """One epoch: loss and error over the (augmented) batches it trained on, and the test error after it.
+
+    Epoch 0 is the network before training: it has neither loss nor training error.
+    """
 
     epoch: int  # counted from 1
-    train_loss: float
-    train_error: float
+    train_loss: float | None
+    train_error: float | None
     test_error: float | None
     lr: float  # of the epoch's last step
     images_per_second: float  # of training alone, without the test

@@ -39,6 +39,8 @@ def read_tensors(
     path: Path, *, error: type[DeepPruningError] = WeightsError, advice: str = "copy or save it again"
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a file; one that is damaged, or no safetensors file, raises `error`."""
+    if not path.is_file():  # a pipe would be waited for
+        raise error(f"{path} is not a file; {advice}")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})

@@ -10,7 +10,6 @@ from deeppruning.errors import InputError
 from deeppruning.system.device import available_threads
 from deeppruning.system.extras import how_to_install
 
-INSTALL = how_to_install("ray")
 _PATIENCE = 10.0  # seconds for a head node to accept a connection, and again to answer
 _users = 0
 _opened_for: str | None = None  # the address, for an error; None while the connection is not ours
@@ -21,7 +20,9 @@ def import_ray() -> ModuleType:
     try:
         import ray
     except ImportError as error:
-        raise InputError(f"the backend ray needs Ray, which is not installed here; {INSTALL}") from error
+        raise InputError(
+            f"the backend ray needs Ray, which is not installed here; {how_to_install('ray')}"
+        ) from error
     module: ModuleType = ray
     return module
 
@@ -86,7 +87,9 @@ def _join(ray: ModuleType, address: str) -> None:
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except ImportError as error:
-        raise InputError(f"an address that begins with ray:// needs Ray's client; {INSTALL}") from error
+        raise InputError(
+            f"an address that begins with ray:// needs Ray's client; {how_to_install('ray')}"
+        ) from error
     except Exception as error:
         ray.shutdown()
         if "ersion mismatch" in str(error):

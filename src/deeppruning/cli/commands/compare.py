@@ -35,6 +35,7 @@ from deeppruning.reporting import write_report
 from deeppruning.reporting.comparison_plot import write_rivals_plot
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
+from deeppruning.system.commands import command
 
 
 @click.command(cls=GroupedCommand)
@@ -102,7 +103,8 @@ def compare(
     keep_freed_memory()
     if weights is None:
         raise InputError(
-            "compare prunes a trained network: give its --weights (`deeppruning train` makes them)"
+            "compare prunes a trained network: give its --weights "
+            f"(`{command('train', model, '--data', settings['data'])}` makes them)"
         )
     folder = out or (match / "compare" if match else None)
     if folder is None:

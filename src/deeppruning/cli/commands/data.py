@@ -20,6 +20,7 @@ from deeppruning.data.registry import DataStatus, list_data
 from deeppruning.data.splits import DataSplits
 from deeppruning.data.stream import Images
 from deeppruning.errors import InputError
+from deeppruning.system.commands import command
 
 CLASSES_SHOWN = 20
 
@@ -50,7 +51,7 @@ def data(
     console = Console()
     if name is None:
         if download:
-            raise InputError("--download needs a name: deeppruning data cifar10 --download")
+            raise InputError(f"--download needs a name: {command('data', 'cifar10', '--download')}")
         statuses = list_data(data_dir)
         if as_json:
             click.echo(json.dumps([_status_record(status) for status in statuses], indent=2))

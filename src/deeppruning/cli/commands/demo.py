@@ -15,8 +15,8 @@ from deeppruning.system.device import available_threads
 
 MODEL, DATA = "resnet20", "digits"
 TRAIN_EPOCHS = 12
-# Small enough for two cores and a few minutes.
-SEARCH = SearchConfig(offspring=12, generations=8, sample=600)
+# Small enough for two cores and a few minutes; the same widths on every machine.
+SEARCH = SearchConfig(offspring=12, generations=8, sample=600, round_to=8)
 FINETUNE = FinetuneConfig(epochs=10)
 
 

@@ -17,6 +17,7 @@ from deeppruning.errors import InputError
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import available_threads, choose_device
 from deeppruning.training.evaluate import evaluate as measure
+from deeppruning.training.guessing import guessing_note
 from deeppruning.training.weights import is_thin
 
 
@@ -72,10 +73,12 @@ def evaluate(
         else build_model(str(spec), splits.test, weights, model_options)
     )
     result = measure(network, splits.test, batch_size=batch_size, device=choose_device(device))
+    note = guessing_note(result.error, splits.test.labels, "test images")
     used = splits.test.normalization
     if as_json:
         described = {"source": source, **(asdict(used) if used is not None else {})}
-        click.echo(json.dumps({**asdict(result), "normalization": described}, indent=2))
+        warning = {"warning": note} if note else {}
+        click.echo(json.dumps({**asdict(result), "normalization": described, **warning}, indent=2))
         return
     if weights is None:
         click.echo("no --weights given: this is the untrained network", err=True)
@@ -85,6 +88,8 @@ def evaluate(
         f"test error {100 * result.error:.2f} %  loss {result.loss:.4f}  "
         f"{result.images_per_second:.0f} images/s  ({result.count} images)"
     )
+    if note:
+        click.echo(note, err=True)
 
 
 def _numbers(values: tuple[float, ...]) -> str:

@@ -14,12 +14,11 @@ from deeppruning.cli.options.search import finetune_options, finetune_settings, 
 from deeppruning.cli.options.trust import Vouched, trust_options
 from deeppruning.cli.running import resumable
 from deeppruning.config import FinetuneConfig
-from deeppruning.display.outcome import read_rows, write_report_or_say
+from deeppruning.display.outcome import read_rows, untuned_notes, write_report_or_say
 from deeppruning.display.progress import make_progress
 from deeppruning.pruning.network_table import NetworkTable
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
-from deeppruning.system.commands import command
 from deeppruning.system.device import choose_device
 
 
@@ -58,8 +57,7 @@ def finetune(
     options = replace(FinetuneConfig.from_table(config["finetune"]), **finetune_settings(settings))
     choose_device(device or config["run"]["device"])
     progress = make_progress(quiet=quiet, as_json=as_json)
-    again = f"{command('finetune', run, '--candidate', candidate)} (and the same options)"
-    with resumable(run, again):
+    with resumable(run, "the same command"):
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:
             solution = finished.finetune(
@@ -79,5 +77,6 @@ def finetune(
         rows = read_rows(run, (solution.role,))
         report = write_report_or_say(run, progress)
         told = f"\nreport: {report}" if report else ""
-        text = f"{NetworkTable(rows).text()}\nsaved in {solution.path}{told}"
+        table = [NetworkTable(rows).text(), *untuned_notes(run, (solution.role,))]
+        text = "\n".join([*table, f"saved in {solution.path}{told}"])
         progress.finish([asdict(row) for row in rows], str(report) if report else None, text)

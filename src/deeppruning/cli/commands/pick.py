@@ -14,11 +14,10 @@ from deeppruning.cli.options.search import output_options, run_argument
 from deeppruning.cli.options.target import SuggestsTarget, target_option
 from deeppruning.cli.options.trust import Vouched, trust_options
 from deeppruning.cli.running import resumable
-from deeppruning.display.outcome import read_rows, target_note, write_report_or_say
+from deeppruning.display.outcome import choice_notes, read_rows, untuned_notes, write_report_or_say
 from deeppruning.display.progress import make_progress
 from deeppruning.limits import Limits
 from deeppruning.pruning.network_table import NetworkTable
-from deeppruning.roles import TARGET
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
@@ -28,7 +27,10 @@ from deeppruning.system.device import choose_device
 @click.command(cls=SuggestsTarget)
 @run_argument
 @target_option(required=True)
-@under(OUTPUT, click.option("--replace", is_flag=True, help="Replace the target that the run has."))
+@under(
+    OUTPUT,
+    click.option("--replace", is_flag=True, help="Replace the run's last target instead of adding one."),
+)
 @weights_option
 @trust_options("model", "data", "objective")
 @output_options
@@ -36,11 +38,12 @@ def pick(
     run: Path, target: Limits, replace: bool, weights: Path | None, device: str | None, quiet: bool,
     as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
-    """Choose the candidate of RUN that meets limits, fine-tune it as the run did and save it as target.
+    """Choose the candidate of RUN that meets limits, fine-tune it as the run did and save it as a target.
 
     Among all candidates that the search evaluated: within limits of cost the best, under a limit of the error
     alone the cheapest. An error is checked on a tenth of the training images, without which the network is
-    then trained. Stopped, the same command goes on.
+    then trained. Stopped, the same command goes on. Targets of other limits stay: the first one is saved as
+    target.safetensors, the next one as target-2.safetensors.
 
     \b
     Example:
@@ -70,8 +73,9 @@ def pick(
                 progress=False,
                 report=False,
             )
-        rows = read_rows(run, (TARGET,))
+        rows = read_rows(run, (solution.role,))
         report = write_report_or_say(run, progress)
         told = [f"report: {report}"] if report else []
-        text = [NetworkTable(rows).text(), *target_note(run), f"saved in {solution.path}", *told]
+        table = [NetworkTable(rows).text(), *untuned_notes(run, (solution.role,)), *choice_notes(run)]
+        text = [*table, f"saved in {solution.path}", *told]
         progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(text))

@@ -74,18 +74,35 @@ _FINETUNE_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
     ("distill", float, None, "Share of the loss that follows the original network's outputs.", False),
     ("temperature", float, None, "Softness of the outputs that are followed.", False),
     ("from_scratch", bool, None, "Re-draw the weights before, as in the paper's last experiment.", False),
+    (
+        "keep_best",
+        bool,
+        None,
+        "Set some training images aside; a network that errs less on them before "
+        "fine-tuning than after it is kept as it was.",
+        False,
+    ),
     ("crop", int, None, "Border in pixels for random crops, 0 for none.", False),
     ("flip", bool, None, "Mirror images at random.", False),
     ("cutout", int, None, "Side of the square blanked at random, 0 for none.", False),
 )
 _FITTED = {
-    "crop": "an eighth of the side",
-    "flip": "colour images only",
+    "crop": "an eighth of the side, none if the original errs on such images",
+    "flip": "colour images only, unless the original errs on such",
     "round_to": "8 in layers of 16 and more, 4 from 8 on; 1 with --preset paper or a target that is counted",
     "sample": f"{USUAL_SAMPLE}, the paper's value, or as many as the data has balanced",
 }
 # These have one meaning in a search, so their flags need no prefix.
-_UNPREFIXED = ("label_smoothing", "distill", "temperature", "from_scratch", "crop", "flip", "cutout")
+_UNPREFIXED = (
+    "label_smoothing",
+    "distill",
+    "temperature",
+    "from_scratch",
+    "keep_best",
+    "crop",
+    "flip",
+    "cutout",
+)
 
 
 def search_options(command: Command) -> Command:

@@ -23,7 +23,8 @@ from deeppruning.graph.labels.payloads import Channels
 from deeppruning.graph.plan import Bits, Genes
 from deeppruning.graph.proof.moves import positions_of
 from deeppruning.graph.rules.operations import FACTORIES, LIKENESSES, MOVES, VIEWS
-from deeppruning.graph.trace.follow import Follower, by_name, tensors_in
+from deeppruning.graph.trace.follow import Follower, tensors_in
+from deeppruning.graph.trace.operation import by_name, execute
 from deeppruning.graph.trace.tracer import Record
 
 Nodes = NDArray[np.int64]
@@ -140,7 +141,7 @@ class HearingRun(Follower):
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and note what its channels hear."""
         heard = [self._voice(tensor) for tensor in tensors_in((args, kwargs))]  # before it writes in place
-        result = func(*args, **kwargs)
+        result = execute(func, args, kwargs)
         outputs = tensors_in(result)
         if outputs:
             record = self._due()

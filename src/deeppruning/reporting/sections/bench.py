@@ -4,7 +4,7 @@ from typing import Any
 
 from deeppruning.reporting.measured import measured
 from deeppruning.reporting.section import SECTIONS, Data, Section
-from deeppruning.roles import ORIGINAL, SOLUTIONS
+from deeppruning.roles import ORIGINAL, in_order
 from deeppruning.runs.facts import INT8
 
 
@@ -13,8 +13,8 @@ def _int8(kept: Data) -> dict[str, Any] | None:
     found = kept.get(INT8.key)
     if not found:
         return None
-    names = (*(name for name in (ORIGINAL, *SOLUTIONS) if name in found), *found)
-    return {name: found[name] for name in dict.fromkeys(names)}
+    names = dict.fromkeys((ORIGINAL, *in_order(found), *found))
+    return {name: found[name] for name in names if name in found}
 
 
 SECTIONS.add(

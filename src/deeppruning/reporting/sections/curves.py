@@ -6,7 +6,7 @@ from typing import Any
 
 from deeppruning.reporting.plots import finetuning
 from deeppruning.reporting.section import SECTIONS, Section
-from deeppruning.roles import SOLUTIONS, candidate_number
+from deeppruning.roles import candidate_number, in_order
 
 
 def _curves(
@@ -16,16 +16,18 @@ def _curves(
     for row in epochs:
         values = {key: _finite(value) for key, value in row.items() if key != "solution"}
         by_solution.setdefault(row["solution"], []).append(values)
-    curves = []
+    curves: list[dict[str, Any]] = []
     for name, rows in by_solution.items():
         id_ = candidate_number(name)
         roles = [entry["role"] for entry in solutions if entry.get("id") == id_ and id_ is not None]
-        picked = [role for role in roles if role in SOLUTIONS]
+        picked = in_order(roles)
         # A name with a slash is a second training by other options, saved as the candidate's own.
-        roles = [role for role in roles if role not in SOLUTIONS] if "/" in name else picked or roles
+        roles = [role for role in roles if role not in picked] if "/" in name else picked or roles
         curves.append({"id": id_, "name": name, "roles": roles, "epochs": rows})
-    order = {role: place for place, role in enumerate(SOLUTIONS)}
-    return sorted(curves, key=lambda curve: min((order.get(role, 9) for role in curve["roles"]), default=9))
+    order = in_order(role for curve in curves for role in curve["roles"])
+    return sorted(
+        curves, key=lambda curve: min(map(order.index, in_order(curve["roles"])), default=len(order))
+    )
 
 
 def _finite(value: Any) -> Any:

@@ -7,39 +7,51 @@ from typing import Any
 from deeppruning.objectives.latency import Latency
 from deeppruning.reporting.measured import with_evidence
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
-from deeppruning.roles import SOLUTIONS
+from deeppruning.roles import ORIGINAL, in_order
 from deeppruning.runs import facts
-from deeppruning.system.commands import command
+from deeppruning.system.commands import command_for_page
+
+ORIGINAL_WEIGHTS = f"finetune/{ORIGINAL}.safetensors"
 
 
 def _collect(source: Source, data: Data) -> Data:
-    found = _solutions(source.facts, data["picks"], data)
+    found = [
+        {**one, **_size(source.run.solution(one["role"]))}
+        for one in _solutions(source.facts, data["picks"], data)
+    ]
     by_id = {entry["id"]: entry for entry in reversed(found) if entry.get("id") is not None}
+    original = data["original"] and {**data["original"], **_size(source.run.path / ORIGINAL_WEIGHTS)}
     return {
+        "original": original,
         "solutions": found,
         "candidates": [_with_figures(row, by_id.get(row["id"], {}), data) for row in data["candidates"]],
         "commands": _commands(source.run.path, source.run.config, found),
     }
 
 
+def _size(path: Path) -> dict[str, int]:
+    """How large a network's file is, once there is one."""
+    try:
+        return {"file_bytes": path.stat().st_size}
+    except OSError:
+        return {}
+
+
 def _solutions(
     kept: Mapping[str, Any], picks: Sequence[Mapping[str, Any]], data: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """The picks, from heavy to light, fine-tuned or as the search has them now; then all others saved."""
+    """The picks, from heavy to light, fine-tuned or as the search has them now; then targets, then others."""
     by_id = {row["id"]: row for row in data["candidates"]}
     latest = picks[-1] if picks else {}
     found = []
-    for role in SOLUTIONS:
+    roles = [role for key in kept if (role := facts.solution_role(key)) is not None]
+    for role in dict.fromkeys((*in_order((*roles, *latest)), *roles)):
         saved = with_evidence(role, kept.get(facts.solution_fact(role).key), kept)
         if saved is not None:
-            found.append({"role": role, "final": not saved.get("failure"), **saved})
+            unhelped = facts.told_unhelped(saved)
+            found.append({"role": role, "final": not saved.get("failure"), **saved, "unhelped": unhelped})
         elif latest.get(role) in by_id:
             found.append({"role": role, "final": False, **_provisional(by_id[latest[role]], data)})
-    for key in kept:
-        other = facts.solution_role(key)
-        if other is not None and other not in SOLUTIONS:
-            final = not kept[key].get("failure")
-            found.append({"role": other, "final": final, **(with_evidence(other, kept[key], kept) or {})})
     return found
 
 
@@ -76,11 +88,13 @@ def _commands(
     own = ", model" if ":" in spec else ""  # a class of the user's own must be handed to `load`
     finals = [entry["role"] for entry in solutions if entry["final"]]
     return {
-        "finetune": f"{command('finetune', path, '--candidate')} ",
-        "resume": command("resume", path),
-        "bench": command("bench", path),
+        "finetune": f"{command_for_page('finetune', path, '--candidate')} ",
+        "resume": command_for_page("resume", path),
+        "bench": command_for_page("bench", path),
         "load": {role: f"model = dp.load({str(path / f'{role}.safetensors')!r}{own})" for role in finals},
-        "export": {role: command("export", path, "--solution", role, "--format", "onnx") for role in finals},
+        "export": {
+            role: command_for_page("export", path, "--solution", role, "--format", "onnx") for role in finals
+        },
     }
 
 

@@ -17,8 +17,8 @@ function drawBench() {
   fill(byId("bench"), html("table", {}, html("thead", {}, head), html("tbody", {}, names.map((role) =>
     html("tr", {}, html("th", { scope: "row" }, role), kinds.map((kind) => benchCells(timing(role, kind), networks.original && timing("original", kind.replace(" int8", "")), kind.includes(" int8") ? "" : role)))))));
   drawInt8(page.data.int8 || {});
-  fill(byId("bench-more"), warnings.length ? html("div", { class: "warning", role: "note" }, warnings.map((line) => html("p", {}, line)),
-    bench.advice ? html("p", { class: "muted" }, `What may help: ${bench.advice}.`) : null) : null,
+  fill(byId("bench-more"), warnings.length ? html("div", { class: "warning", role: "note" }, warnings.map((line) => html("p", {}, prose(line))),
+    bench.advice ? html("p", { class: "muted" }, "What may help: ", prose(bench.advice), ".") : null) : null,
     bench && bench.noisy ? html("p", { class: "muted small" }, "The spread is large: the machine was busy. Measure again when it is idle.") : null,
     copyLine(commands.bench, names.length ? "Measure again, on this machine:" : "Measure on this machine:"));
 }
@@ -38,5 +38,11 @@ function benchCells(timing, base, role) {
   const cell = (text) => html("td", { class: "number" }, text);
   if (!timing) return [cell("–"), cell("–")];
   const spread = missing(timing.spread) ? "" : ` ± ${Number(timing.spread.toPrecision(2))}`;
-  return [cell(milliseconds(timing.median) + spread), cell(!base || role === "original" ? "–" : `${(base.median / timing.median).toFixed(2)}×`)];
+  return [cell(milliseconds(timing.median) + spread), cell(!base || role === "original" ? "–" : speedUp(base.median / timing.median, timing))];
+}
+
+// With the limits that it lies between, which rounds too few do not tell; at a run's end there is but the least of many.
+function speedUp(ratio, { runs, speed_low: low, speed_high: high }) {
+  const sure = missing(runs) ? "" : missing(low) ? " (too few rounds to be sure)" : ` (${low.toFixed(2)} to ${high.toFixed(2)})`;
+  return `${ratio.toFixed(2)}×${sure}`;
 }

@@ -74,15 +74,17 @@ function axes(box, x, y, names) {
   return parts;
 }
 
-// The roles that candidates may hold, in the order they are shown; no run need have all of them.
+// The roles that candidates may hold, in the order they are shown; no run need have all of them. All targets look alike.
 const ROLES = ["heavy", "knee", "light", "target"];
+const kindOf = (role) => role.replace(/^target-\d+$/, "target");
 const SHAPES = {
   heavy: "M-6-6H6V6H-6Z", knee: "M0-8L8 0L0 8L-8 0Z", light: "M0-8L8 6H-8Z", target: "M-8-6H8L0 8Z", original: "M-7 0H7M0-7V7",
 };
 function marker(role, attributes) {
-  const color = `var(--${SHAPES[role] ? role : "accent"})`;
+  const kind = kindOf(role);
+  const color = `var(--${SHAPES[kind] ? kind : "accent"})`;
   const look = role === "original" ? { stroke: color, "stroke-width": 2.5, fill: "none" } : { fill: color };
-  return svg("path", { d: SHAPES[role] || "M-6 0A6 6 0 1 0 6 0A6 6 0 1 0-6 0Z", ...look, ...attributes });
+  return svg("path", { d: SHAPES[kind] || "M-6 0A6 6 0 1 0 6 0A6 6 0 1 0-6 0Z", ...look, ...attributes });
 }
 const icon = (role) =>
   svg("svg", { width: 18, height: 18, viewBox: "-9 -9 18 18", "aria-hidden": "true" }, marker(role));
@@ -107,6 +109,9 @@ function placeLabels(wanted, box, spots) {
     return svg("text", { class: "name halo", y: chosen.y + 4, "pointer-events": "none", ...anchor }, label.text);
   });
 }
+
+// Text in which `commands` are set apart, as elements: nobody sees the marks around them.
+const prose = (text) => String(text).split("`").map((part, place) => (place % 2 ? html("code", {}, part) : part));
 
 function tip(lines, x, y) {
   const box = byId("tip");

@@ -38,7 +38,7 @@ function layerRow(layer, kept, widest, role) {
   // A square root keeps the bars of narrow layers long enough to compare.
   const length = Math.sqrt(layer.width / widest) * 100;
   const fixed = layer.fixed ? ", never cut" : "";
-  const kind = [...ROLES, "chosen"].includes(role) ? role : "other";
+  const kind = [...ROLES, "chosen"].includes(kindOf(role)) ? kindOf(role) : "other";
   const gone = kept === 0;
   return html("div", { class: `layer role-${kind}${layer.fixed ? " fixed" : ""}${gone ? " gone" : ""}`, "data-layer": layer.name,
     title: gone ? `${layer.name}: gone, with the branch it stood in` : `${layer.name}: ${kept} of ${layer.width} filters kept${fixed}` },

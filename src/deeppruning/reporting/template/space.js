@@ -5,7 +5,7 @@ const roleLabel = (role) => (role.charAt(0).toUpperCase() + role.slice(1)).repla
 const picksAt = (generation) => page.data.picks.filter((row) => row.generation <= generation).at(-1) || null;
 // Who holds which role after a generation; what was chosen for a target holds its own at the end.
 function heldBy(generation) {
-  const chosen = generation === null || generation >= lastGeneration() ? page.data.solutions.filter((one) => one.role === "target") : [];
+  const chosen = generation === null || generation >= lastGeneration() ? page.data.solutions.filter((one) => kindOf(one.role) === "target") : [];
   return { ...picksAt(generation === null ? Infinity : generation), ...Object.fromEntries(chosen.map((one) => [one.role, one.id])) };
 }
 const lastGeneration = () => Math.max(1, ...page.data.candidates.map((one) => one.generation));
@@ -67,9 +67,9 @@ function spaceScales(width, shown) {
   const start = startPoint();
   const xs = shown.map((one) => one[state.axis]).concat(start ? [start.x] : []);
   const ys = shown.map((one) => one.error).concat(start ? [start.y] : []);
-  const x = extent(xs, false), y = extent(ys, true);
+  const x = extent(xs, false), y = state.logSpace && ys.some((value) => value > 0) ? logExtent(ys) : extent(ys, true);
   x.at = scale(x.low, x.high, box.left, box.right);
-  y.at = scale(y.low, y.high, box.bottom, box.top);
+  y.at = levels(y, box);
   x.text = shortCount;
   y.text = (value) => (data.error_is_share ? Number((value * 100).toPrecision(3)) + " %" : String(Number(value.toPrecision(3))));
   return { box, x, y };
@@ -150,7 +150,7 @@ function marks(where, x, y, box) {
   }
   const row = heldBy(state.generation);
   const roles = new Map();
-  for (const role of ROLES) if (where.has(row[role])) roles.set(row[role], [...(roles.get(row[role]) || []), role]);
+  for (const role of [...ROLES, ...Object.keys(row).filter((name) => name !== kindOf(name))]) if (where.has(row[role])) roles.set(row[role], [...(roles.get(row[role]) || []), role]);
   for (const [id, held] of roles) {
     const spot = where.get(id);
     const dim = qualifies(spot.one) ? "" : " dim";
@@ -228,7 +228,7 @@ function drawLegend() {
   const swatches = Array.from({ length: last }, (_, index) => html("i", { style: { background: generationColor(index + 1) } }));
   const ramp = html("span", {}, "generation 1", html("span", { class: "ramp", "aria-hidden": "true" }, swatches), String(last));
   const there = heldBy(null);
-  const roles = [...ROLES.filter((role) => role !== "target" || !missing(there[role])), "original"].map((role) => html("span", {}, icon(role), role));
+  const roles = [...ROLES.filter((role) => role !== "target" || Object.keys(there).some((name) => kindOf(name) === role)), "original"].map((role) => html("span", {}, icon(role), role));
   fill(byId("legend"), ramp, roles, html("span", {}, svg("svg", { width: 22, height: 8, "aria-hidden": "true" }, svg("path", { class: page.data.archive ? "front archive" : "front", d: "M0 4H22" })),
     page.data.archive ? "best of each bin of cost" : "best trade-offs"));
 }

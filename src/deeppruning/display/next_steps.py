@@ -1,0 +1,61 @@
+"""What can be done with a finished run: commands that work where they are read, as they stand."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deeppruning.errors import RunError
+from deeppruning.pruning.choice import front_of, thin_ones
+from deeppruning.runs import facts
+from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.records import Candidate
+from deeppruning.system.commands import command
+from deeppruning.system.extras import has_extra, how_to_install
+
+_USUAL_PERCENT = 40  # of the FLOPs, where the search has come that far
+
+
+def next_lines(run_dir: Path, role: str | None) -> list[str]:
+    """A line for each thing to do next; `role` is the network to take, if it is there; None: none is."""
+    with RunFolder.open(run_dir, read_only=True) as run:
+        kept, candidates = run.history.facts(), run.history.candidates()
+    found = {facts.solution_role(key): figures for key, figures in kept.items()}
+    saved = {name: figures for name, figures in found.items() if name and not figures.get("failure")}
+    if not saved:
+        return []
+    steps = []
+    if role is not None:
+        taken = role if role in saved else next(iter(saved))
+        format_ = "onnx" if has_extra("onnx") else "torch-export"
+        steps.append(
+            ("a file to deploy", command("export", run_dir, "--solution", taken, "--format", format_))
+        )
+        if format_ != "onnx":
+            steps.append(("what ONNX files need", how_to_install("onnx")))
+    steps.append(("is it faster?", command("bench", run_dir)))
+    try:
+        thin = thin_ones(candidates)
+    except RunError:
+        thin = []
+    steps += _about_candidates(run_dir, kept, thin, {figures["id"] for figures in saved.values()})
+    return [f"next ({what}): {line}" for what, line in steps]
+
+
+def _about_candidates(
+    run_dir: Path, kept: Mapping[str, Any], thin: list[Candidate], saved: set[int]
+) -> list[tuple[str, str]]:
+    """A limit that candidates keep, and the middle one of the best that no solution is made of."""
+    steps = []
+    whole = kept[facts.ORIGINAL_FIGURES.key]["flops"]
+    least = min((one.flops / whole for one in thin), default=1.0)
+    percent = max(_USUAL_PERCENT, 10 * math.ceil(10 * least))
+    if percent < 100:
+        limit = ("--target", f"flops={percent}%")
+        steps.append(("another limit", command("pick", run_dir, *limit)))
+    others = [one for one in thin if one.id not in saved]
+    best = [one for one in front_of(thin) if one.id not in saved] or others
+    if best:
+        one = best[len(best) // 2]
+        steps.append(("another candidate", command("finetune", run_dir, "--candidate", one.id)))
+    return steps

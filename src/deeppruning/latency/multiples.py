@@ -1,0 +1,84 @@
+"""Which multiples of filters this processor is fast at, found out once by timing a few convolutions.
+
+Runtimes compute filters in blocks that fill a vector unit. With blocks of 8, a layer of 20 filters takes as
+long as one of 24. Blocks show where a width half way between two multiples costs as much as the larger one:
+
+>>> blocks_of_8 = {width: float((-(-width // 8) * 8) ** 2) for width in WIDTHS}
+>>> largest_block([blocks_of_8])
+8
+>>> largest_block([{width: float(width) ** 2 for width in WIDTHS}])
+1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from deeppruning.config import RUNTIMES
+from deeppruning.conversion.onnx_graph import has_onnx
+from deeppruning.latency.cache import LayerTimes
+from deeppruning.latency.conditions import Conditions
+from deeppruning.latency.layers import LayerShape
+from deeppruning.latency.runtimes import Runtime, runtime_for
+from deeppruning.latency.stopwatch import in_turns
+from deeppruning.system.threads import torch_threads
+
+BATCH = 8  # of one input, calls take longer than what is computed
+TURNS = 5
+# Multiple -> two neighbouring multiples of it with the width half way between them.
+STEPS: dict[int, tuple[tuple[int, int, int], ...]] = {
+    4: ((16, 18, 20), (28, 30, 32)),
+    8: ((16, 20, 24), (24, 28, 32)),
+    16: ((16, 24, 32), (32, 40, 48)),
+}
+WIDTHS = sorted({width for steps in STEPS.values() for step in steps for width in step})
+# Of the time from one multiple to the next, what half the filters take: about 0.5, or 1 with blocks.
+BLOCKED = 0.7
+FLAT = 0.02  # a share of the time by which it rises from one multiple to the next; less tells nothing
+
+Times = Mapping[int, float]
+
+
+def _convolution(size: int, kernel: int) -> LayerShape:
+    return LayerShape((size, size), (kernel, kernel), (1, 1), (kernel // 2, kernel // 2), (1, 1))
+
+
+SHAPES = (_convolution(16, 3), _convolution(8, 3), _convolution(16, 1))
+
+
+def find_multiples(threads: int = 1, device: str = "cpu") -> dict[str, int]:
+    """Each runtime that is installed -> the multiple beyond which its time for a filter hardly improves."""
+    runtimes = [name for name in RUNTIMES if name == "torch" or (device == "cpu" and has_onnx())]
+    found = {}
+    for name in runtimes:
+        runtime = runtime_for(Conditions(name, BATCH, threads, device))
+        found[runtime.version] = largest_block(_times(runtime))
+    return found
+
+
+def largest_block(times: Sequence[Times]) -> int:
+    """The largest multiple whose blocks show in seconds by width, of some layers; 1 where none does."""
+    return max((multiple for multiple in STEPS if _share(times, multiple) > BLOCKED), default=1)
+
+
+def _share(times: Sequence[Times], multiple: int) -> float:
+    """What of the way from one multiple to the next is paid at half of it, over all layers and steps."""
+    steps = [(one[low], one[middle], one[high]) for one in times for low, middle, high in STEPS[multiple]]
+    half = sum((middle - low) / high for low, middle, high in steps)
+    whole = sum((high - low) / high for low, _, high in steps)
+    return half / whole if whole > FLAT * len(steps) else 0.0
+
+
+def _times(runtime: Runtime) -> list[Times]:
+    """Seconds of each shape by width, as they are kept for this machine; measured in turns where not."""
+    kept = LayerTimes.of(runtime)
+    found: list[Times] = []
+    with torch_threads(runtime.conditions.threads):
+        for shape in SHAPES:
+            if not all(kept.knows(shape, (width, width)) for width in WIDTHS):
+                forwards = [runtime.layer(shape, (width, width)) for width in WIDTHS]
+                for width, seconds in zip(WIDTHS, in_turns(forwards, TURNS), strict=True):
+                    kept.put(shape, (width, width), seconds)
+            found.append({width: kept.at(shape, (width, width)) for width in WIDTHS})
+    kept.save()
+    return found
