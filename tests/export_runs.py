@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cli_calls import call
 from cli_search import arguments, trained
-from search_helpers import TinyNet
+from search_helpers import STORED_RUN, TinyNet
 
 __all__ = ["TinyNet", "own_class_run", "python_run"]
 
@@ -19,5 +19,4 @@ def own_class_run(folder: Path) -> Path:
 
 def python_run(folder: Path) -> Path:
     """A run that was started from Python with `TinyNet`."""
-    fixture = Path(__file__).parent / "fixtures" / "run-format-1"
-    return Path(shutil.copytree(fixture, folder / "run"))
+    return Path(shutil.copytree(STORED_RUN, folder / "run"))

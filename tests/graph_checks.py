@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.trace.follow import tensors_in
+from graph_networks import NETWORKS
 
 
 def call(model: nn.Module, example: Any) -> Any:
@@ -100,3 +101,13 @@ def every_second(names: Iterable[str]) -> list[Any]:
     return [
         pytest.param(name, marks=pytest.mark.slow) if place % 2 else name for place, name in enumerate(names)
     ]
+
+
+def digests(names: Iterable[str]) -> dict[str, str]:
+    """Small networks by name -> all that their graphs say, the same wherever they are built."""
+    found = {}
+    for name in names:
+        torch.manual_seed(0)
+        graph = ChannelGraph(*NETWORKS[name]())
+        found[name] = f"{graph}\n{graph.layer_genes()}"
+    return found

@@ -18,7 +18,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 import deeppruning as dp
-from deeppruning.pruning.events import Event, GenerationDone, Started
+from deeppruning.pruning.events import Event, GenerationDone, Remark, Started
 from search_helpers import digits, quick_finetune, quick_guided, quick_search, tiny_net
 
 SEARCHES = {"paper": quick_search, "guided": quick_guided}
@@ -28,7 +28,7 @@ def work(folder: Path, report: int, strategy: str) -> None:
     """Start the run, or go on with it where the last child was killed; a byte for each new result."""
 
     def observer(event: Event) -> None:
-        if not isinstance(event, (Started, GenerationDone)) and getattr(event, "fresh", True):
+        if not isinstance(event, (Started, Remark, GenerationDone)) and getattr(event, "fresh", True):
             os.write(report, b".")
 
     train, test = digits()
@@ -41,7 +41,7 @@ def work(folder: Path, report: int, strategy: str) -> None:
             test,
             run_dir=folder,
             search=SEARCHES[strategy](),
-            finetune=quick_finetune(),
+            finetune=quick_finetune(keep_best=strategy == "guided"),
             workers=1,
             observer=observer,
         )

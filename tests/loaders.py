@@ -50,9 +50,8 @@ from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import CHECKSUM, write_tensors
 from deeppruning.training.weights import load_weights, normalization_for
 from report_runs import write_comparison
-from search_helpers import TinyNet, tiny_net
+from search_helpers import STORED_RUN, TinyNet, stored_net, tiny_net
 
-FIXTURE = Path(__file__).parent / "fixtures" / "run-format-1"
 REPORT = EpochReport(1, 0.5, 0.25, None, 0.1, 100.0, 2.0)
 
 
@@ -77,7 +76,7 @@ def _made(loader: Loader) -> Path:
 
 
 def _run(folder: Path) -> None:
-    shutil.copytree(FIXTURE, folder, dirs_exist_ok=True)
+    shutil.copytree(STORED_RUN, folder, dirs_exist_ok=True)
     config = (folder / "config.toml").read_text()
     more = {"data": {"data": "digits", "image_size": [8, 8], "mean": [0.3], "std": [0.4]}}
     model = f'spec = "resnet20"\nweights = {json.dumps(str(folder / "knee.safetensors"))}\n'
@@ -101,7 +100,7 @@ def _report(folder: Path) -> None:
 
 
 def _read_history(folder: Path) -> None:
-    for read in (_report, read_rows, is_finished, lambda run: Match.read(run, tiny_net())):
+    for read in (_report, read_rows, is_finished, lambda run: Match.read(run, stored_net())):
         read(folder)
     with RunFolder.open(folder) as run:
         for epoch in run.history.epochs()[:1]:
@@ -124,7 +123,7 @@ def _sgd(model: torch.nn.Module) -> torch.optim.Optimizer:
 
 
 def _with_architecture(folder: Path) -> None:
-    with safe_open(FIXTURE / "knee.safetensors", framework="pt") as file:
+    with safe_open(STORED_RUN / "knee.safetensors", framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         metadata = file.metadata()
     table = {"name": "resnet20", "num_classes": 10, "in_channels": 1, "image_size": 8, "shortcut": "pad"}
@@ -206,7 +205,7 @@ def _read_compare(folder: Path) -> None:
 
 def _signed(folder: Path) -> None:
     """A solution with a checksum, as this version writes it."""
-    with safe_open(FIXTURE / "knee.safetensors", framework="pt") as file:
+    with safe_open(STORED_RUN / "knee.safetensors", framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         write_tensors(folder / "knee.safetensors", tensors, file.metadata())
 

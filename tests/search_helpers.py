@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import deeppruning as dp
@@ -14,6 +15,7 @@ from deeppruning.data.sample import balanced_sample
 from deeppruning.pruning.task import Task
 from deeppruning.runs import RunFolder
 
+STORED_RUN = Path(__file__).parent / "fixtures" / "run-format-1"  # by version 0.1.0
 EXAMPLE = torch.zeros(1, 1, 8, 8)  # an input of TinyNet
 
 
@@ -40,6 +42,13 @@ def tiny_net(seed: int = 0) -> TinyNet:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return TinyNet()
+
+
+def stored_net() -> TinyNet:
+    """The network of the stored run, by its weights: drawn anew, they differ in last bits."""
+    network = TinyNet()
+    network.load_state_dict(load_file(STORED_RUN / "finetune" / "original.safetensors"))
+    return network
 
 
 def digits(train: int = 200, test: int = 100) -> tuple[ImageSet, ImageSet]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from damage import damaged_bytes, damaged_tree, database_edits, without_null
 from deeppruning.errors import LONGEST_MESSAGE, DeepPruningError
-from deeppruning.runs.folder import tomllib
+from deeppruning.system.toml import parse_toml
 from loaders import LOADERS, NAMED_BY_THE_CALLER, Loader, rewrite_metadata
 
 QUICK = settings(
@@ -59,7 +59,7 @@ def damage_values(name: str, data: st.DataObject) -> None:
     loader = LOADERS[name]
     text = (loader.whole() / loader.file).read_bytes()
     if name in TOML:
-        tree = without_null(data.draw(damaged_tree(tomllib.loads(text.decode()), null=False)))
+        tree = without_null(data.draw(damaged_tree(parse_toml(text.decode()), null=False)))
         content = tomli_w.dumps(tree).encode()
     else:
         content = json.dumps(data.draw(damaged_tree(json.loads(text)))).encode()

@@ -24,11 +24,12 @@ from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
 from deeppruning.pruning.aiming import aimed, with_objective
 from deeppruning.pruning.evaluations import EVALUATIONS
-from deeppruning.pruning.events import Observer, Started, ignore
+from deeppruning.pruning.events import CandidateRefused, Observer, Started, ignore
 from deeppruning.pruning.front import Front
 from deeppruning.pruning.gathering import gather_inputs
 from deeppruning.pruning.job import Job, check_same_network, execute, hash_network
 from deeppruning.pruning.planning import planned
+from deeppruning.pruning.proving import Proofs
 from deeppruning.pruning.result import Result
 from deeppruning.pruning.runner import search as run_search
 from deeppruning.pruning.setup import Setup
@@ -41,6 +42,7 @@ from deeppruning.reporting.notebook import candidates_svg
 from deeppruning.runs import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.runs.leftovers import scratch_folder
+from deeppruning.system.device import workers_here
 
 
 @refuse_unknown_parameters
@@ -171,7 +173,7 @@ def resume(
             test=test,
             search=SearchConfig.of_run(run.config["search"]),
             finetune=None if task else FinetuneConfig.from_table(run.config["finetune"]),
-            workers=table.get("workers") if workers is None else workers,
+            workers=workers_here(table.get("workers")) if workers is None else workers,
             device=device or table["device"],
             backend=backend,
             candidate_timeout=candidate_timeout,
@@ -244,9 +246,10 @@ def search(
         widths = widths_line(options.round_to, job.measured)
         counts = graph.num_genes, options.generations, options.evaluations
         tell(Started(str(folder), *counts, 0, None, *costs, widths))
-        picks = run_search(job.context, options, history, job.backend, tell)
+        proofs = Proofs(job.context, tell=lambda one, why: tell(CandidateRefused(one.id, why)))
+        picks = run_search(job.context, options, history, job.backend, tell, proofs)
         candidates = history.candidates()
-    return Front(candidates, picks, job.context, *costs, job.description)
+    return Front(candidates, picks, job.context, proofs.after_run(), *costs, job.description)
 
 
 @refuse_unknown_parameters

@@ -73,6 +73,7 @@ def _check_kinds(config: type[_Checked], table: Mapping[str, Any]) -> None:
 
 
 SCHEDULES = ("constant", "cosine", "onecycle")
+MOST_THREADS = 512  # of one process; thousands exhaust its memory before they start
 RUNTIMES = ("torch", "onnxruntime")  # in which a latency can be measured
 
 
@@ -201,7 +202,7 @@ class SearchConfig(_Checked):
 
     def __post_init__(self) -> None:
         _one_of("strategy", self.strategy, STRATEGIES)
-        _whole("offspring", self.offspring, 1, 1_000_000)
+        _whole("offspring", self.offspring, 1, 100_000)  # all of a generation are held at once
         _whole("generations", self.generations, 1, 1_000_000)
         _within("low", self.low, 0.001, 1.0)
         _within("high", self.high, 0.001, 1.0)
@@ -232,13 +233,13 @@ class SearchConfig(_Checked):
         _one_of("objective", self.objective, OBJECTIVES)
         _one_of("latency_runtime", self.latency_runtime, RUNTIMES)
         _whole("latency_batch", self.latency_batch, 1, 100_000)
-        _whole("latency_threads", self.latency_threads, 1, 4096)
+        _whole("latency_threads", self.latency_threads, 1, MOST_THREADS)
         _one_of("encoding", self.encoding, ("paper", "full"))
         _whole("min_channels", self.min_channels, 1)
         if self.round_to is not None:
             _whole("round_to", self.round_to, 1)
         object.__setattr__(self, "exclude", tuple(self.exclude))
-        _whole("threads", self.threads, 1, 4096)
+        _whole("threads", self.threads, 1, MOST_THREADS)
         _whole("seed", self.seed, 0, 2**63 - 1)
 
     def idle(self) -> list[str]:

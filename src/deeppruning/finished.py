@@ -238,7 +238,7 @@ def pick(
         )
         job = setup.job()
         with job.backend, watched(job, progress) as shown:
-            solution = pick_one(shown, run, limits, variant=variant, replace=replace)
+            solution = pick_one(shown, run, limits, variant=variant, instead=replace)
     if report:
         write_report_or_warn(run_dir)
     return solution

@@ -28,19 +28,31 @@ def command_of(name: str) -> click.Command:
 def test_every_option_of_a_long_help_stands_under_a_heading(name: str) -> None:
     command = command_of(name)
     assert isinstance(command, GroupedCommand)
-    options = [option for option in command.params if isinstance(option, click.Option)]
+    options = [
+        option for option in command.params if isinstance(option, click.Option) and option.name != "help_all"
+    ]
     assert {option.opts[0]: heading_of(option) for option in options if heading_of(option) not in ORDER} == {}
-    said = CliRunner().invoke(cli, [name, "--help"]).stdout
+    said = CliRunner().invoke(cli, [name, "--help-all" if command.usual else "--help"]).stdout
     shown = [line[:-1] for line in said.splitlines() if re.fullmatch(r"[A-Z][a-z -]+:", line)]
     assert shown == [heading for heading in ORDER if heading in shown] + ["Other options"]
     # A command that was called by itself before keeps the help option of that call, which has no -h.
-    assert said.split("\nOther options:\n")[1].strip().removeprefix("-h, ") == (
-        "--help  Show this message and exit."
-    )
+    others = said.split("\nOther options:\n")[1].strip().splitlines()
+    assert others[-1].strip().removeprefix("-h, ") == "--help  Show this message and exit."
+    assert len(others) == (2 if command.usual else 1)
     # Nothing is lost on the way, and nothing said twice.
     listed = re.findall(r"^  (--[\w-]+)", said[said.index(f"\n{shown[0]}:") :], re.MULTILINE)
     flags = [next(flag for flag in option.opts if flag.startswith("--")) for option in options]
     assert sorted({*listed} - {"--help"}) == sorted(flags) and len(listed) == len({*listed})
+
+
+def test_the_help_of_prune_shows_what_people_use_and_where_the_rest_is() -> None:
+    command = command_of("prune")
+    assert isinstance(command, GroupedCommand)
+    short, whole = (CliRunner().invoke(cli, ["prune", flag]).stdout for flag in ("--help", "--help-all"))
+    listed, known = ({*re.findall(r"^  (--[\w-]+)", said, re.MULTILINE)} for said in (short, whole))
+    assert listed - {"--help-all", "--help"} == command.usual and 18 <= len(command.usual) <= 22
+    assert f"{len(known - listed)} more options: " in short and "more options: " not in whole
+    assert len(short.splitlines()) < len(whole.splitlines()) / 2
 
 
 def completed(*words: str) -> list[str]:
@@ -66,7 +78,7 @@ def completed(*words: str) -> list[str]:
         (("prune", "resnet20", "--weights", ""), ["<file>"]),
         (("compare", "resnet20", "--methods", "l1,thi"), ["l1,thinet", "l1,thinet+refit"]),
         (("export", "runs/thin", "--format", "o"), ["onnx"]),
-        (("export", "runs/thin", "--solution", "t"), ["target"]),
+        (("export", "runs/thin", "--solution", "t"), ["target", "target-2", "target-3"]),
         (("export", ""), ["<dir>"]),
         (("resume", "runs/thin", "--model", "vgg"), ["vgg16", "vgg19"]),
         (("data", "mn"), ["mnist"]),

@@ -146,7 +146,7 @@ def test_refusals_come_before_any_work(run: Path, tmp_path: Path) -> None:
         ({**folder, "shares": (1.5,)}, "below 1"),
         ({**folder, "shares": (0.0001,)}, "least that this"),
         ({**folder, "shares": (0.5,), "seeds": 0}, "seeds"),
-        ({**folder, "shares": (0.5,), "images": 10**6}, "only 200"),
+        ({**folder, "shares": (0.5,), "images": 10**6}, "only 180"),
         ({**folder, "shares": (0.5,), "test_images": 10**6}, "only 100"),
         ({**folder, "shares": (0.5, 0.5)}, "must differ"),
         ({**folder, "shares": [i / 20 for i in range(4, 20)]}, "more than the 15"),

@@ -3,7 +3,10 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -174,9 +177,75 @@ def test_a_file_that_differs_is_not_kept(tmp_path: Path) -> None:
     target = tmp_path / "kept.onnx"
     target.write_bytes(b"earlier")
     with pytest.raises(GraphError, match="differs from PyTorch"):
-        export_onnx(Forgetful(), torch.zeros(1, 1, 8, 8), target)
+        export_onnx(nn.Flatten(), torch.zeros(1, 1, 8, 8), target, tolerance=-1.0)
     assert [path.name for path in tmp_path.iterdir()] == ["kept.onnx"]
     assert target.read_bytes() == b"earlier"
+
+
+class Remembering(nn.Module):
+    """Keeps a running mean in evaluation mode too; what it does with it is told."""
+
+    def __init__(self, used: str) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 3)
+        self.used = used
+        self.register_buffer("mean", torch.ones(1))
+        self.register_buffer("known", torch.zeros(1, dtype=torch.bool))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.used == "first":  # only the first input counts, as in layers that are set up by it
+            self.mean.copy_(torch.where(self.known, self.mean, x.mean()))
+            self.known.fill_(True)
+        else:
+            self.mean.mul_(0.9).add_(0.1 * x.mean())
+        return self.head(x.flatten(1)) * (1.0 if self.used == "never" else self.mean)
+
+
+@needs_onnx
+@pytest.mark.parametrize("export", [export_onnx, export_program])
+def test_a_network_that_remembers_is_refused(export: Callable[..., float], tmp_path: Path) -> None:
+    example = torch.zeros(1, 1, 8, 8)
+    for used in ("always", "first"):
+        with pytest.raises(GraphError, match=r"not always answer the same input alike.*changes its own mean"):
+            export(Remembering(used), example, tmp_path / "file")
+    with pytest.raises(GraphError, match=r"not always answer the same input alike.*by chance"):
+        export(Forgetful(), example, tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+    if export is export_onnx:
+        assert export(Remembering("never"), example, tmp_path / "file") <= 1e-4
+
+
+@dataclass
+class Scores:
+    """A network's outputs in a class of its own."""
+
+    scores: Tensor
+    others: SimpleNamespace
+
+
+class Described(nn.Module):
+    """Gives its outputs in a dataclass that holds a namespace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Conv2d(1, 4, 3), nn.Linear(144, 3)
+
+    def forward(self, x: Tensor) -> Scores:
+        found = self.first(x).relu()
+        return Scores(self.head(found.flatten(1)), SimpleNamespace(mean=found.mean((2, 3)), name="x"))
+
+
+@needs_onnx
+def test_outputs_in_a_class_of_their_own_are_exported(tmp_path: Path) -> None:
+    network, images = Described().eval(), torch.randn(5, 1, 8, 8)
+    assert export_onnx(network, images[:1], tmp_path / "net.onnx") <= 1e-4
+    assert export_program(network, images[:1], tmp_path / "net.pt2") <= 1e-4
+    found = run_session(open_session(tmp_path / "net.onnx"), images)
+    with torch.no_grad():
+        expected = network(images)
+    assert len(found) == 2
+    torch.testing.assert_close(found[0], expected.scores)
+    torch.testing.assert_close(found[1], expected.others.mean)
 
 
 class Counting(nn.Module):

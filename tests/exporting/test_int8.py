@@ -140,7 +140,7 @@ def test_pixels_go_in_where_the_normalisation_is_folded_in(own_run: Path, tmp_pa
         command("export", own_run, "--int8", "--test-images", 100, "--out", target, *more)
         with RunFolder.open(own_run, read_only=True) as run:
             errors.append(run.history.get_fact(INT8)["knee"]["float_test_error"])
-    assert errors[0] == errors[1]
+    assert abs(errors[0] - errors[1]) <= 0.02  # of 100 images: what is folded is rounded otherwise
 
 
 @pytest.mark.parametrize(

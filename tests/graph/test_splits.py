@@ -10,6 +10,7 @@ from torch import nn
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.proof.moves import find_move, positions_of
 from deeppruning.graph.proof.trials import Trials
+from deeppruning.graph.trace.tracer import Trace
 from graph_networks import NETWORKS, conv
 from split_networks import FOLLOWING, SPLITS, between, unlike
 
@@ -158,7 +159,7 @@ def test_the_genomes_that_are_tried_unbalance_every_move(name):
     graph = graph_of(name, 12)
     built = graph._built
     genes = built.gene_of_class[built.classes]
-    genomes = list(Trials(built.plan, genes, built.records).genomes())
+    genomes = list(Trials(built.plan, genes, [Trace(built.records)]).genomes())
     generator = np.random.default_rng(5)
     everything = graph.repair(generator.random((400, graph.num_genes)) < 0.5)
     moves = [move for record in built.records if (move := find_move(record, genes))]
@@ -173,7 +174,7 @@ def test_something_is_removed_at_every_operation(name):
     model, example = NETWORKS[name]()
     built = ChannelGraph(model, example)._built
     genes = built.gene_of_class[built.classes]
-    genomes = list(Trials(built.plan, genes, built.records).genomes())
+    genomes = list(Trials(built.plan, genes, [Trace(built.records)]).genomes())
     for record in built.records:
         for atoms in record.atoms():
             free = genes[atoms][genes[atoms] >= 0]

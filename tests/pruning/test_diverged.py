@@ -103,7 +103,7 @@ def test_a_pick_that_diverges_starts_again_more_slowly(tmp_path: Path, light: in
     with RunFolder.open(tmp_path / "run", read_only=True) as run:
         rates = [row.lr for row in run.history.epochs(f"candidate-{result.light.id}")]
         assert run.history.get_fact("solution/light")["lr_factor"] == 0.1
-    assert rates == [0.1, 0.1]
+    assert rates == [0.0, 0.1, 0.1]  # epoch 0 is before training, and stays
     assert sorted(path.suffix for path in (tmp_path / "run" / "finetune").iterdir()) == [".safetensors"] * 4
     with safe_open(result.light.path, framework="pt") as file:
         assert file.metadata()["lr_factor"] == "0.1"

@@ -2,9 +2,13 @@
 
 import math
 from collections import namedtuple
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from deeppruning.errors import Diverged, InputError
 from deeppruning.pruning.drift import Drift, drift
@@ -37,6 +41,37 @@ def test_nested_outputs_count_alike_whatever_their_scale():
     wanted = Pair(boxes, {"masks": masks, "count": torch.tensor([1, 2, 3]), "name": "a"})
     found = Pair(boxes + 2.0, {"masks": masks, "count": torch.tensor([3, 2, 1]), "name": "b"})
     assert drift(wanted, found) == Drift(0.75, 0.75)  # 1.5 and 0 in the mean; whole numbers are left out
+
+
+class Named(dict):
+    """A dict of a class of its own."""
+
+
+@dataclass
+class Detected:
+    boxes: Tensor
+    rest: Any
+
+
+@dataclass(slots=True)
+class Slotted:
+    boxes: Tensor
+    rest: Any = None
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda boxes: Detected(boxes, {"n": Slotted(2 * boxes)}),
+        lambda boxes: SimpleNamespace(boxes=boxes, rest=[Detected(2 * boxes, None)]),
+        lambda boxes: Named(boxes=boxes, rest=Named(inner=2 * boxes)),
+        lambda boxes: Slotted(boxes, (SimpleNamespace(a=2 * boxes),)),
+    ],
+)
+def test_outputs_in_classes_of_their_own_are_looked_into(wrapped):
+    boxes = torch.tensor([[0.0], [2.0], [4.0]])
+    assert drift(wrapped(boxes), wrapped(boxes)) == Drift(0.0, 0.0)
+    assert drift(wrapped(boxes), wrapped(boxes + 2.0)) == Drift(1.5, 1.5)
 
 
 def test_outputs_that_are_constant_do_not_divide_by_nothing():

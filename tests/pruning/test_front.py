@@ -1,6 +1,8 @@
 """The search by inputs alone: no labels, no training, thin networks for any limit."""
 
 from copy import deepcopy
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -127,6 +129,27 @@ def test_the_original_and_the_global_generator_are_left_alone(
 
 
 @pytest.mark.slow
+class Dressed(Net):
+    """The same network, its outputs in objects."""
+
+    def forward(self, x: Tensor, gain: Tensor) -> SimpleNamespace:  # type: ignore[override]
+        found = super().forward(x, gain)
+        return SimpleNamespace(name="a", map=found["map"], rest=Scored(found["scores"]))
+
+
+@dataclass
+class Scored:
+    scores: Tensor
+
+
+def test_outputs_in_objects_are_judged_as_those_in_a_dict(front, net: Net, inputs) -> None:
+    dressed = Dressed().eval()
+    dressed.load_state_dict(net.state_dict())
+    found = dp.search(dressed, inputs, search=QUICK, workers=1)
+    assert [one.known.judged for one in found.candidates] == [one.known.judged for one in front.candidates]
+    assert found.at(flops=0.5).model(*inputs).rest.scores.shape == (80, 5)
+
+
 def test_two_workers_find_what_one_does(front, net: Net, inputs: tuple[Tensor, Tensor]) -> None:
     again = dp.search(net, inputs, search=QUICK, workers=2)
     for one, other in zip(front.candidates, again.candidates, strict=True):

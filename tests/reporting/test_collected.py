@@ -214,13 +214,13 @@ def test_before_the_first_candidate_the_scan_tells_how_far_it_is(tmp_path):
 
 def test_a_target_is_told_while_it_is_awaited_and_once_it_is_settled(tmp_path):
     run_dir = make_run(tmp_path / "run", 2, target={"flops": "40%", "error": "+1%"})
-    waiting = collect(run_dir)["target"]
+    waiting = collect(run_dir)["targets"]["target"]
     assert (waiting["asked"], waiting["met"]) == ("flops=40%, error=+1%", None)
     settled = {"asked": "flops=40%, error=+1%", "id": None, "met": False, "note": "not met; the nearest is 3"}
     with RunFolder.open(run_dir) as run:
         run.history.set_fact("target", settled)
-    assert collect(run_dir)["target"] == settled
-    assert collect(make_run(tmp_path / "without"))["target"] is None
+    assert collect(run_dir)["targets"] == {"target": settled}
+    assert collect(make_run(tmp_path / "without"))["targets"] == {}
 
 
 def test_names_of_curves_stay_in_the_picture_and_no_letter_is_one_that_fonts_lack(tmp_path):

@@ -10,13 +10,14 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from click.testing import CliRunner
 
 from deeppruning.cli.commands.watch import watch
 from deeppruning.errors import InputError, RunError
-from deeppruning.reporting.server import MOST_CONNECTIONS, ReportServer
+from deeppruning.reporting.server import ReportServer
 from deeppruning.reporting.waiting import wait_for_run
 from deeppruning.runs import RunFolder
 from report_runs import config, make_run
@@ -73,11 +74,9 @@ def test_strange_hosts_and_methods_are_refused(server):
 
 
 def wait_until_idle(server):
-    """Every thread of the server is free again: whatever it had to say, it has said."""
-    for _ in range(MOST_CONNECTIONS):
-        assert server._free.acquire(timeout=60)
-    for _ in range(MOST_CONNECTIONS):
-        server._free.release()
+    """The server has let go of everyone: whatever it had to say, it has said."""
+    while server.connections:
+        time.sleep(0.01)
 
 
 def raw(server, request: bytes) -> bytes:
@@ -164,6 +163,49 @@ def test_a_thousand_requests_at_once_are_answered(server, capfd):
     assert threading.active_count() < 200
     wait_until_idle(server)
     assert capfd.readouterr() == ("", "")
+
+
+def connect(server, count, request=b""):
+    """Clients that have said so much and nothing more."""
+    clients = [socket.create_connection(server.server_address[:2], timeout=100) for _ in range(count)]
+    for client in clients:
+        client.sendall(request)
+    return clients
+
+
+def test_slow_clients_keep_no_one_away(server, capfd):
+    server.patience = 1e6  # none of them is dropped for being late
+    host = f"Host: 127.0.0.1:{server.server_address[1]}".encode()
+    silent, slow = connect(server, 40), connect(server, 80, b"GET / HTTP/1.1\r\n" + host)
+    deaf = connect(server, 40, b"GET / HTTP/1.1\r\n" + host + b"\r\n\r\n")  # take nothing of the page
+    assert ask(server, "/data.json")[0] == 200
+    for client in slow:
+        client.sendall(b"\r\n\r\n")
+    assert [client.recv(15) for client in (*slow, *deaf)] == [b"HTTP/1.1 200 OK"] * 120
+    for client in (*silent, *slow, *deaf):
+        client.close()
+    wait_until_idle(server)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("drip", [b"G", b"\r\n", b"A: b\r\n"])
+def test_a_request_that_comes_in_drops_is_dropped_as_a_whole(server, drip):
+    server.patience = 0.2
+    (client,) = connect(server, 1, b"GET / HTTP/1.1\r\n")
+    with client, pytest.raises(ConnectionError):
+        while True:  # each drop comes in time, all of them together do not
+            client.sendall(drip.replace(b"\r\n", b" \r\n"))
+            time.sleep(0.02)
+
+
+def test_who_came_first_makes_room_for_who_comes(server, monkeypatch):
+    monkeypatch.setattr("deeppruning.reporting.server.MOST_CONNECTIONS", 8)
+    server.patience = 1e6
+    first, *others = connect(server, 8)
+    assert ask(server, "/data.json")[0] == 200
+    assert first.recv(1) == b""  # its end
+    for client in (first, *others):
+        client.close()
 
 
 def test_a_run_that_vanishes_is_reported_not_a_crash(server):

@@ -14,14 +14,12 @@ import deeppruning as dp
 from deeppruning import pick
 from deeppruning.reporting import write_report
 from deeppruning.runs import RunFolder, facts
-from search_helpers import TinyNet, digits, outcome, tiny_net
-
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "run-format-1"
+from search_helpers import STORED_RUN, TinyNet, digits, outcome, stored_net
 
 
 @pytest.fixture
 def old_run(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(FIXTURE, tmp_path / "run"))
+    return Path(shutil.copytree(STORED_RUN, tmp_path / "run"))
 
 
 def test_history_opens(old_run: Path) -> None:
@@ -48,7 +46,7 @@ def test_report_is_written(old_run: Path) -> None:
 def test_resuming_leaves_it_as_it_was(old_run: Path) -> None:
     before = outcome(old_run)
     train, test = digits()
-    result = dp.resume(old_run, tiny_net(), train, test, workers=1)
+    result = dp.resume(old_run, stored_net(), train, test, workers=1)
     assert result.knee.flops == json.loads((old_run / "expected.json").read_text())["knee_flops"]
     assert outcome(old_run)["candidates"] == before["candidates"]
 
@@ -57,5 +55,5 @@ def test_a_target_is_picked_from_it(old_run: Path) -> None:
     train, test = digits()
     with RunFolder.open(old_run) as run:
         original = run.history.get_fact(facts.ORIGINAL_FIGURES)
-    found = pick(old_run, {"flops": 0.8}, tiny_net(), train, test)
+    found = pick(old_run, {"flops": 0.8}, stored_net(), train, test)
     assert found.path == old_run / "target.safetensors" and found.flops <= 0.8 * original["flops"]

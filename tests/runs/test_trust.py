@@ -17,8 +17,8 @@ from deeppruning.cli.options.trust import Vouched
 from deeppruning.errors import RunError
 from deeppruning.exporting import read_network
 from deeppruning.runs import RunFolder
-from deeppruning.runs.folder import tomllib
 from deeppruning.runs.trust import KEY_BYTES, code_in, is_signed, sign, state_folder
+from deeppruning.system.toml import parse_toml
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def run(finished_run: Path, tmp_path: Path) -> Path:
 
 
 def edit(run: Path, table: str, **changes: object) -> None:
-    content = tomllib.loads((run / "config.toml").read_text())
+    content = parse_toml((run / "config.toml").read_text())
     content.setdefault(table, {}).update(changes)
     (run / "config.toml").write_text(tomli_w.dumps(content))
 
@@ -57,7 +57,7 @@ def test_a_foreign_folder_runs_no_shell_command(name: str, signed: bool, run: Pa
     marker = tmp_path / "executed"
     edit(run, "model", spec="os:system", options={"command": f"touch {marker}"})
     if not signed:
-        content = tomllib.loads((run / "config.toml").read_text())
+        content = parse_toml((run / "config.toml").read_text())
         del content["signature"]
         (run / "config.toml").write_text(tomli_w.dumps(content))
     words = command(name, run)

@@ -3,7 +3,7 @@
 import importlib
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from deeppruning.errors import InputError
+from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.system.extras import how_to_install
 
 OPSET = 18  # the oldest that both exporters of torch write; runtimes since 2023 read it
@@ -110,11 +111,25 @@ def _output_names(network: nn.Module, example: Tensor) -> Sequence[str]:
     return ["logits"] if count == 1 else [f"output_{place}" for place in range(count)]
 
 
-def tensors_in(output: Any) -> list[Tensor]:
-    """The tensors of a network's output in the order exporters list them."""
-    if isinstance(output, Tensor):
-        return [output]
-    parts = output.values() if isinstance(output, Mapping) else output
-    if not isinstance(output, (Mapping, list, tuple)):
-        return []
-    return [tensor for part in parts for tensor in tensors_in(part)]
+class _Listed(nn.Module):
+    """A network whose outputs are a plain tuple of tensors, which is all that exporters know."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensors_in(self.network(images)))
+
+
+def with_listed_outputs(network: nn.Module, example: Tensor) -> nn.Module:
+    """The network, or one around it that lists its outputs, where they come in a class of its own."""
+    with torch.no_grad():
+        output = network(example)
+    return network if _is_plain(output) else _Listed(network)
+
+
+def _is_plain(output: Any) -> bool:
+    if type(output) in (tuple, list):
+        return all(map(_is_plain, output))
+    return all(map(_is_plain, output.values())) if type(output) is dict else isinstance(output, Tensor)

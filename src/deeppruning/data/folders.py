@@ -19,6 +19,7 @@ from deeppruning.data.picture_files import PictureFiles, is_gray, opened
 from deeppruning.data.splits import DataSplits, stratified_split
 from deeppruning.data.stream import HELD, ImageStream
 from deeppruning.errors import DataError, InputError
+from deeppruning.system.device import most_workers
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 _NOT_READ = (".bmp", ".gif", ".tif", ".tiff", ".webp")  # pictures that would be left out in silence
@@ -39,8 +40,8 @@ class PictureForm:
     held: int = HELD
 
     def __post_init__(self) -> None:
-        if self.readers is not None and self.readers < 0:
-            raise InputError(f"loading_workers must be at least 0, got {self.readers}")
+        if self.readers is not None and not 0 <= self.readers <= most_workers():
+            raise InputError(f"loading_workers must lie in 0..{most_workers()}, got {self.readers}")
         if self.resize is None:
             return
         if self.size is None:

@@ -16,19 +16,23 @@ from deeppruning.system.extras import has_extra, how_to_install
 _USUAL_PERCENT = 40  # of the FLOPs, where the search has come that far
 
 
-def next_lines(run_dir: Path, role: str) -> list[str]:
-    """A line for each thing to do next; `role` is the network to take, if it is there."""
+def next_lines(run_dir: Path, role: str | None) -> list[str]:
+    """A line for each thing to do next; `role` is the network to take, if it is there; None: none is."""
     with RunFolder.open(run_dir, read_only=True) as run:
         kept, candidates = run.history.facts(), run.history.candidates()
     found = {facts.solution_role(key): figures for key, figures in kept.items()}
     saved = {name: figures for name, figures in found.items() if name and not figures.get("failure")}
     if not saved:
         return []
-    taken = role if role in saved else next(iter(saved))
-    format_ = "onnx" if has_extra("onnx") else "torch-export"
-    steps = [("a file to deploy", command("export", run_dir, "--solution", taken, "--format", format_))]
-    if format_ != "onnx":
-        steps.append(("what ONNX files need", how_to_install("onnx")))
+    steps = []
+    if role is not None:
+        taken = role if role in saved else next(iter(saved))
+        format_ = "onnx" if has_extra("onnx") else "torch-export"
+        steps.append(
+            ("a file to deploy", command("export", run_dir, "--solution", taken, "--format", format_))
+        )
+        if format_ != "onnx":
+            steps.append(("what ONNX files need", how_to_install("onnx")))
     steps.append(("is it faster?", command("bench", run_dir)))
     try:
         thin = thin_ones(candidates)

@@ -8,8 +8,22 @@ from types import TracebackType
 from typing import Any
 
 from deeppruning.amounts import duration, percent
-from deeppruning.display.progress import SearchProgress, diverged_line, started_line, target_line
-from deeppruning.pruning.events import CandidateDone, Event, FinetuneDiverged, Remark, Started, TargetSettled
+from deeppruning.display.progress import (
+    SearchProgress,
+    diverged_line,
+    refused_line,
+    started_line,
+    target_line,
+)
+from deeppruning.pruning.events import (
+    CandidateDone,
+    CandidateRefused,
+    Event,
+    FinetuneDiverged,
+    Remark,
+    Started,
+    TargetSettled,
+)
 
 SECONDS = 0.5  # between two pictures: a browser that draws every candidate is busy with little else
 
@@ -46,6 +60,8 @@ class NotebookProgress(SearchProgress):
             self._remarks.append(diverged_line(event))
         elif isinstance(event, TargetSettled):
             self._remarks.append(target_line(event))
+        elif isinstance(event, CandidateRefused):
+            self._remarks.append(refused_line(event))
         if not isinstance(event, CandidateDone) or time.monotonic() - self._drawn > SECONDS:
             self._draw()
 

@@ -41,12 +41,13 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
         NetworkTable(rows).text(),
         *_notes(rows),
         *untuned_notes(run_dir),
-        *target_notes(run_dir),
+        *choice_notes(run_dir),
         *([advice.text] if advice else []),
     ]
     more = [f"entered the archive: {entered}"] if entered else []
     more += [f"run folder: {run_dir}", *([f"report: {report}"] if report else [])]
-    more += next_lines(run_dir, (advice and advice.role) or KNEE)
+    none = advice is not None and advice.none
+    more += next_lines(run_dir, None if none else (advice and advice.role) or KNEE)
     progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines), more)
 
 
@@ -58,10 +59,12 @@ def read_rows(run_dir: Path, roles: tuple[str, ...] | None = None) -> list[Netwo
             return _rows(kept, roles)
 
 
-def target_notes(run_dir: Path) -> list[str]:
-    """What became of the limits that were asked for, a line for each target."""
+def choice_notes(run_dir: Path) -> list[str]:
+    """What became of the limits that were asked for, and which candidates were refused, a line for each."""
     with RunFolder.open(run_dir, read_only=True) as run:
-        return facts.told_targets(run.history.facts())
+        kept = run.history.facts()
+    refused = [facts.told_refused(id_, why) for id_, why in facts.refused_in(kept).items()]
+    return [*facts.told_targets(kept), *refused]
 
 
 def _rows(kept: Mapping[str, Any], roles: tuple[str, ...] | None) -> list[NetworkRow]:

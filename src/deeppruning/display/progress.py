@@ -22,6 +22,7 @@ from deeppruning.display.records import as_record
 from deeppruning.display.state import SearchState, node_of
 from deeppruning.pruning.events import (
     CandidateDone,
+    CandidateRefused,
     EpochDone,
     Event,
     FinetuneDiverged,
@@ -32,7 +33,7 @@ from deeppruning.pruning.events import (
     Started,
     TargetSettled,
 )
-from deeppruning.runs.facts import told_target
+from deeppruning.runs.facts import told_refused, told_target
 from deeppruning.runs.records import Status
 
 
@@ -109,6 +110,8 @@ class PlainProgress(SearchProgress):
             return epoch_line(event)
         if isinstance(event, FinetuneDiverged):
             return diverged_line(event)
+        if isinstance(event, CandidateRefused):
+            return refused_line(event)
         if isinstance(event, TargetSettled):
             return ""  # the table at the end says it
         if isinstance(event, Remark):
@@ -220,6 +223,11 @@ def saved_line(event: SolutionSaved) -> str:
     return f"saved {event.solution.role} in {event.solution.path}{untuned}"
 
 
+def refused_line(event: CandidateRefused) -> str:
+    """That a network is not handed out, and why."""
+    return told_refused(event.id, event.reason)
+
+
 def target_line(event: TargetSettled) -> str:
     """What became of the limits that were asked for."""
     return told_target(event.role, event.asked, event.note)
@@ -228,7 +236,7 @@ def target_line(event: TargetSettled) -> str:
 def diverged_line(event: FinetuneDiverged) -> str:
     """That the fine-tuning of a network diverged, and what becomes of it."""
     factor = event.lr_factor
-    then = "that has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
+    then = "it has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
     return f"fine-tuning {'+'.join(event.roles)} diverged ({event.reason}); {then}"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from deeppruning.pruning.events import (
     CandidateDone,
+    CandidateRefused,
     EpochDone,
     Event,
     GenerationDone,
@@ -37,6 +38,8 @@ def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:
         return "solution", {**values, "path": str(event.solution.path)}
     if isinstance(event, TargetSettled):
         return "target", asdict(event)
+    if isinstance(event, CandidateRefused):
+        return "refused", asdict(event)
     return "started" if isinstance(event, Started) else "diverged", asdict(event)
 
 

@@ -1,15 +1,16 @@
 """Who looks on while a call from Python works: somebody at a terminal or a notebook, or nobody."""
 
 import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from deeppruning.comparison.events import MethodDone, RivalEvent, RivalObserver
 from deeppruning.comparison.words import method_line
 from deeppruning.display.notebook import NotebookProgress, in_notebook
 from deeppruning.display.progress import SearchProgress, diverged_line, make_progress
-from deeppruning.pruning.events import Event, FinetuneDiverged
+from deeppruning.pruning.events import Event, FinetuneDiverged, Remark
 from deeppruning.pruning.job import Job
 
 
@@ -49,14 +50,18 @@ def rivals_watched(observer: RivalObserver, progress: bool | None) -> RivalObser
 def watched(job: Job, progress: bool | None) -> Iterator[Job]:
     """The job with its progress shown, beside what its own observer does; for its backend's `with` block."""
     display = display_for(progress)
-    if display is None:
+    if display is None and isinstance(job.observer, SearchProgress):  # the command line says it all itself
         yield job
         return
-    display.state.workers = job.backend.room()
+    if display is not None:
+        display.state.workers = job.backend.room()
 
     def tell(event: Event) -> None:
-        display(event)
+        if display is not None:
+            display(event)
+        if isinstance(event, Remark) and (display is None or event.about == "original"):
+            warnings.warn(event.text.removeprefix("WARNING: "), stacklevel=2)
         job.observer(event)
 
-    with display:
+    with display or nullcontext():
         yield replace(job, observer=tell)

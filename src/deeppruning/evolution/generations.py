@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +97,24 @@ class Generations(ABC):
     def ask(self) -> Population:
         """The genomes (k, num_genes) to evaluate in this generation; the same ones until `tell`."""
         return self._asked().genomes.copy()
+
+    def follow(self, genomes: Population, made: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+        """Ask for these genomes in this generation, with their operators and parents.
+
+        A run that goes on keeps to what it has recorded: another processor rounds otherwise, which may be
+        all that it takes to propose another genome.
+        """
+        asked = self._asked()
+        if genomes.shape != asked.genomes.shape or len(made) != len(genomes):
+            raise InputError(
+                f"genomes to follow must have shape {asked.genomes.shape}, and each an origin, got "
+                f"{genomes.shape} and {len(made)} origins"
+            )
+        origins = [
+            replace(origin, operator=operator, parents=parents) if operator else origin
+            for origin, (operator, parents) in zip(asked.origins, made, strict=True)
+        ]
+        self._batch = Batch(genomes.copy(), origins)
 
     @abstractmethod
     def _propose(self, rng: np.random.Generator) -> Batch:

@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import chain, zip_longest
 
 import numpy as np
@@ -100,16 +100,22 @@ class GuidedStrategy(Generations):
         Costs that hardly differ count as equal for the light one. Where several err alike, as on few images
         or easy ones, the score tells which is the most accurate, and that is the heavy one.
         """
-        if not len(self.archive):
+        found = self.picks_without(())
+        if found is None:
             raise InputError("there are no picks before a generation is told: call ask, then tell")
-        held = self.population
+        return found
+
+    def picks_without(self, refused: Container[int]) -> Picks[Individual] | None:
+        """The same without some individuals, by their ids; None where no other is left."""
+        held = [individual for individual in self.population if individual.id not in refused]
+        if not held:
+            return None
         chosen = select(np.array([individual.objectives for individual in held]))
         cheapest = held[chosen.light].cost
         alike = [individual for individual in held if individual.cost <= cheapest * (1 + ALIKE)]
         light = min(alike, key=lambda individual: (individual.error, individual.cost, individual.id))
-        heavy = min(
-            self.archive.scored(), key=lambda entry: (entry[1].error, entry[0], entry[1].cost, entry[1].id)
-        )[1]
+        scored = [entry for entry in self.archive.scored() if entry[1] in held]
+        heavy = min(scored, key=lambda entry: (entry[1].error, entry[0], entry[1].cost, entry[1].id))[1]
         return Picks(knee=held[chosen.knee], heavy=heavy, light=light)
 
     def tell(self, objectives: NDArray[np.float64], scores: NDArray[np.float64] | None = None) -> None:

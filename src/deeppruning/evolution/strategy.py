@@ -9,7 +9,7 @@
 18
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,14 @@ class EvolutionStrategy(Generations):
             raise InputError("there are no picks before the first generation is told: call ask, then tell")
         return self._picks
 
+    def picks_without(self, refused: Container[int]) -> Picks[Individual] | None:
+        """The same without some individuals, by their ids; None where no other is left."""
+        left = [individual for individual in self._population if individual.id not in refused]
+        if not left:
+            return None
+        chosen = select(np.array([individual.objectives for individual in left]))
+        return Picks(*(left[row] for row in chosen))
+
     @property
     def population(self) -> tuple[Individual, ...]:
         """All among which the picks were selected, by id; empty before the first generation is told."""
@@ -103,9 +111,8 @@ class EvolutionStrategy(Generations):
                 f"none of the {len(values)} genomes of generation {self.generation} has objectives: there is "
                 "nothing to select from"
             )
-        chosen = select(np.array([individual.objectives for individual in population]))
-        self._picks = Picks(*(population[row] for row in chosen))
         self._population = tuple(population)
+        self._picks = self.picks_without(())
         self._go_on()
 
     def _propose(self, rng: np.random.Generator) -> Batch:

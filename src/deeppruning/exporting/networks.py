@@ -14,12 +14,11 @@ from deeppruning.data.images import Normalization
 from deeppruning.errors import DAMAGE, DeepPruningError, InputError, RunError, WeightsError, unknown
 from deeppruning.models import resolve_model
 from deeppruning.models.resolve import make_importable
-from deeppruning.pruning.finetuning import FOLDER
 from deeppruning.pruning.job import check_same_network
 from deeppruning.pruning.solution import load, read_solution, rebuild
 from deeppruning.roles import NETWORKS, ORIGINAL, candidate_number, in_order, target_number
 from deeppruning.runs.facts import solution_fact
-from deeppruning.runs.folder import HISTORY, RunFolder
+from deeppruning.runs.folder import FINETUNE, HISTORY, RunFolder
 from deeppruning.system.commands import command
 from deeppruning.system.device import precision_of
 from deeppruning.training.weights import load_weights, parse_normalization
@@ -110,7 +109,7 @@ def _find(run: RunFolder, name: str) -> Path:
     if name in saved:
         return run.solution(name)
     if name == ORIGINAL and saved:
-        return run.path / FOLDER / f"{ORIGINAL}.safetensors"
+        return run.path / FINETUNE / f"{ORIGINAL}.safetensors"
     number = candidate_number(name)
     if number is not None:
         raise InputError(

@@ -13,6 +13,7 @@ from deeppruning.conversion.onnx_graph import (
     open_session,
     require,
     run_session,
+    with_listed_outputs,
 )
 from deeppruning.conversion.simplify import simplified
 from deeppruning.data.images import Normalization
@@ -20,7 +21,7 @@ from deeppruning.deploying import deployed
 from deeppruning.errors import DeepPruningError, GraphError
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.normalized import Normalized
-from deeppruning.exporting.parity import TOLERANCE, check_parity
+from deeppruning.exporting.parity import TOLERANCE, check_parity, refuse_changing
 from deeppruning.system.atomic import replace_atomically
 
 
@@ -43,7 +44,8 @@ def export_onnx(
     require("onnxruntime")
     network = as_exported(model, normalization)
     example = example_input.detach().cpu()
-    form = deployed(network, example)
+    refuse_changing(network, example, tolerance=tolerance)
+    form = with_listed_outputs(deployed(network, example), example)
     differences: list[float] = []
     failures: list[Exception] = []
 

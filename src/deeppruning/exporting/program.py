@@ -6,13 +6,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from deeppruning.conversion.onnx_graph import tensors_in
+from deeppruning.conversion.onnx_graph import with_listed_outputs
 from deeppruning.data.images import Normalization
 from deeppruning.deploying import deployed
 from deeppruning.errors import GraphError
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.onnx_file import as_exported
-from deeppruning.exporting.parity import TOLERANCE, check_parity
+from deeppruning.exporting.parity import TOLERANCE, check_parity, refuse_changing
+from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.system.atomic import write_atomically
 
 
@@ -28,10 +29,10 @@ def export_program(
     network = as_exported(model, normalization)
     example = example_input.detach().cpu()
     pair = torch.cat([example[:1], example[:1]])  # a batch of one would be taken for a fixed size
+    refuse_changing(network, example, tolerance=tolerance)
+    form = with_listed_outputs(deployed(network, example), example)
     try:
-        program = torch.export.export(
-            deployed(network, example), (pair,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},)
-        )
+        program = torch.export.export(form, (pair,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
     except Exception as error:
         reason = str(error).strip().split("\n")[0]
         raise GraphError(f"torch.export does not understand this network: {reason}") from error

@@ -14,11 +14,11 @@ from deeppruning.graph.assemble import GraphOptions
 from deeppruning.graph.build import build_best
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.graph.depth.repair import DepthRepair
+from deeppruning.graph.depth.repair import repair_for
 from deeppruning.graph.filters import filter_rows
 from deeppruning.graph.groups import Group, make_groups
 from deeppruning.graph.plan import Bits
-from deeppruning.graph.proof.verify import Proof, prove
+from deeppruning.graph.proof.verify import Proof, place_of_fault, prove
 from deeppruning.graph.table import render
 
 
@@ -76,9 +76,7 @@ class ChannelGraph:
         self._follow_plan()
 
     def _follow_plan(self) -> None:
-        ordinary = self._plan.repair(limits=True)
-        found = self._plan.depth
-        self._repair = ordinary if found is None else DepthRepair(ordinary, found)
+        self._repair = repair_for(self._plan)
         self.groups: list[Group] = make_groups(self._plan)
 
     def rounded(self, round_to: int | None) -> "ChannelGraph":
@@ -114,8 +112,7 @@ class ChannelGraph:
         if verify:
             proof = self.verify(repaired)
             if not proof.holds:
-                why = proof.reason or f"relative difference {proof.difference:.2e}"
-                raise GraphError(f"the cut is not equal to silence ({why}); please report this network")
+                raise GraphError(f"the cut is not equal to silence ({proof.gap}); please report this network")
         return cut(self._model, self._plan.recipe(repaired))
 
     def recipe(self, genome: Any) -> Recipe:
@@ -125,6 +122,21 @@ class ChannelGraph:
     def verify(self, genome: Any) -> Proof:
         """Compare the thin network with the full one whose removed channels are held at zero."""
         return prove(self._model, self._built, self._one(genome), self._args, self._kwargs)
+
+    def fault(self, genome: Any) -> str:
+        """Why the proof of a cut fails, and at which operation; empty where it holds.
+
+        Empty as well where there can be no proof, as outputs are no numbers even if nothing is cut.
+        """
+        repaired = self._one(genome)
+        try:
+            proof = self.verify(repaired)
+            if proof.holds or not self.verify(self.full_genome()).holds:
+                return ""
+            place = place_of_fault(self._model, self._built, repaired, self._args, self._kwargs)
+        except GraphError as error:  # the silenced network, or the whole one, takes another way
+            return f"its cut cannot be compared with silence: {error}"
+        return f"its cut is not equal to silence: {place} gives something else ({proof.gap})"
 
     def flops(self, genome: Any) -> Any:
         """Multiply-adds of convolutions and linear layers for one input; an array for a population."""

@@ -22,6 +22,7 @@ from deeppruning.graph.tally import Tally
 if TYPE_CHECKING:
     from deeppruning.graph.depth.branches import Emptied, Forms
     from deeppruning.graph.depth.find import Depth
+    from deeppruning.graph.depth.hearing import Hearing
 
 Bits = NDArray[np.bool_]
 Genes = NDArray[np.int64]  # one gene a position (or an atom), -1 for what always stays
@@ -63,6 +64,7 @@ class Plan:
     min_channels: int
     round_to: int | None  # None: what vector units like
     depth: Depth | None = None  # which sets of filters may go altogether
+    hearings: tuple[Hearing, ...] = ()  # where channels may be left that hear nothing of the input
     # What a file of weights holds -> bytes of each element under all its names; the network's own precision,
     # which is not that of the copies a plan is made from.
     stored: dict[str, int] = field(default_factory=dict)

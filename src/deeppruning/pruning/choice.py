@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from deeppruning.errors import RunError
@@ -14,6 +14,7 @@ from deeppruning.limits import COUNTED, Limits
 from deeppruning.objectives import as_objective
 from deeppruning.pruning.aiming import whole_figures
 from deeppruning.pruning.candidate import Context
+from deeppruning.pruning.proving import Proofs
 from deeppruning.runs.records import Candidate
 
 SLACK = 1.1  # times the limit: a candidate that was to be slower than that is not measured
@@ -34,7 +35,8 @@ class Yardstick:
     """Tells what candidates have of that which can be limited: counted, or measured on this machine."""
 
     context: Context
-    conditions: Conditions = field(default_factory=Conditions)
+    conditions: Conditions
+    proofs: Proofs
 
     @cached_property
     def whole(self) -> dict[str, int]:
@@ -63,8 +65,19 @@ class Yardstick:
 
 
 def choose(candidates: Iterable[Candidate], limits: Limits, yardstick: Yardstick) -> Choice:
-    """The best by what the search selects on, of all that keep the limits of cost."""
-    most, thin = limits.most(yardstick.whole), thin_ones(candidates)
+    """The best by what the search selects on, of all that keep the limits of cost and whose cut is proven."""
+    left = [one for one in thin_ones(candidates) if one.id not in yardstick.proofs.refused]
+    while left:
+        choice = best_within(left, limits, yardstick)
+        if not choice.met or yardstick.proofs.hold(choice.candidate):
+            return choice
+        left.remove(choice.candidate)
+    raise RunError(yardstick.proofs.why_none())
+
+
+def best_within(thin: Sequence[Candidate], limits: Limits, yardstick: Yardstick) -> Choice:
+    """The best of these, proven or not."""
+    most = limits.most(yardstick.whole)
     counts = {one.id: yardstick.counts(one) for one in thin}
     used = {id_: max((have[name] / most[name] for name in most), default=0.0) for id_, have in counts.items()}
     within = sorted((one for one in thin if used[one.id] <= 1.0), key=_best_first)

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from deeppruning.errors import Diverged, InputError
+from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.training.losses import distillation_loss
 
 
@@ -45,7 +45,7 @@ def drift(wanted: Any, found: Any) -> Drift:
 
 def _pairs(wanted: Any, found: Any) -> list[tuple[Tensor, Tensor]]:
     """The floating-point tensors of both outputs, one beside the other."""
-    old, new = ([leaf for leaf in tree_leaves(one) if isinstance(leaf, Tensor)] for one in (wanted, found))
+    old, new = map(tensors_in, (wanted, found))
     if [leaf.shape for leaf in old] != [leaf.shape for leaf in new]:
         raise Diverged("the outputs of the thin network have other shapes than the original's")
     pairs = [(a.float(), b.float()) for a, b in zip(old, new, strict=True) if a.is_floating_point()]

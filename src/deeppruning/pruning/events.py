@@ -25,7 +25,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something that people should know, about "original" or "augmentation"; said as soon as it is seen."""
+    """Something that people should know, about "original", "augmentation" or "processor"; said at once."""
 
     about: str
     text: str
@@ -95,6 +95,14 @@ class TargetSettled:
     note: str
 
 
+@dataclass(frozen=True)
+class CandidateRefused:
+    """The proof of a candidate that was to be handed out has failed; the next best takes its place."""
+
+    id: int
+    reason: str
+
+
 Event = (
     Started
     | Remark
@@ -105,6 +113,7 @@ Event = (
     | FinetuneDiverged
     | SolutionSaved
     | TargetSettled
+    | CandidateRefused
 )
 Observer = Callable[[Event], None]
 

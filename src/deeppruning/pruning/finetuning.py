@@ -11,7 +11,9 @@ a training that diverged nor mixes two.
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -27,8 +29,8 @@ from deeppruning.pruning.events import EpochDone, FinetuneDiverged
 from deeppruning.pruning.states import read_state, write_state
 from deeppruning.pruning.task import Task, answers_beside
 from deeppruning.roles import ORIGINAL, candidate_name
-from deeppruning.runs.facts import diverged_fact
-from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.facts import TUNING, diverged_fact
+from deeppruning.runs.folder import FINETUNE, RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.runs.records import EpochRow
 from deeppruning.system.atomic import write_atomically
@@ -37,7 +39,6 @@ from deeppruning.training.finite import check_learnt
 from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import read_tensors, tensor_bytes
 
-FOLDER = "finetune"
 _TEACHER = "teacher.round-"
 ORIGINAL_ID = -1  # the number of the original network among the candidates
 LR_FACTORS = (1.0, 0.1, 0.01)  # of the learning rate, attempt by attempt
@@ -179,10 +180,16 @@ class Finetuning:
         self, backend: Backend, genomes: Mapping[int, Genome], roles: Mapping[int, tuple[str, ...]]
     ) -> dict[int, Finished]:
         """Train every candidate to the end, side by side, in a session of its own."""
+        for id_ in genomes:
+            self._forget_damaged(id_)
         if all(self._is_settled(id_) for id_ in genomes):
             return {id_: self._read(id_) for id_ in genomes}
         with backend.open(run_round, self.context, kind=kind_of_round) as session:
             return self.train(session, genomes, roles)
+
+    def done(self, ids: Iterable[int]) -> dict[int, Finished]:
+        """Those of these candidates that are trained to the end."""
+        return {id_: self._read(id_) for id_ in ids if self._final(id_).exists()}
 
     def train(
         self,
@@ -196,6 +203,9 @@ class Finetuning:
         The original is only tested. `starts` are the weights of those that do not begin as cut. One that
         comes to nothing does not keep the others from their end.
         """
+        if not self.variant:
+            known = self.run.history.get_fact(TUNING, [])
+            self.run.history.set_fact(TUNING, sorted({*known, *genomes} - {ORIGINAL_ID}))
         order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
         broken: dict[int, RunError] = {}
         while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:
@@ -317,10 +327,22 @@ class Finetuning:
             return tensor_bytes(weights, {**known, TESTED: begun[TESTED]})
         return tensor_bytes(load(tuned), known)
 
+    def _forget_damaged(self, id_: int) -> None:
+        """Remove a network that cannot be read any more: its training is repeated, to the same weights."""
+        path = self._kept(id_)
+        try:
+            self._read(id_)
+        except RunError as error:
+            with suppress(OSError):
+                path.unlink()
+            if path.exists():
+                raise
+            warnings.warn(f"{error}: it is trained again", stacklevel=2)
+
     def _read(self, id_: int) -> Finished:
         reasons = self._divergences(id_)
-        lost = not self._final(id_).exists()
-        path = self._start(id_) if lost else self._final(id_)
+        path = self._kept(id_)
+        lost = path != self._final(id_)
         if not path.exists():
             return Diverged("; then ".join(reasons))
         weights, facts = self._read_file(path)
@@ -334,7 +356,7 @@ class Finetuning:
 
     def _read_file(self, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Weights and errors of a network, which the process that wrote them knew as well."""
-        advice = "delete it and resume the run, which then repeats this fine-tuning"
+        advice = "without it this fine-tuning is repeated"
         weights, facts = read_tensors(path, error=RunError, advice=advice)
         for name in (TESTED, VALIDATED, BEFORE):
             try:
@@ -367,12 +389,16 @@ class Finetuning:
         """What each attempt starts from."""
         return self._folder / f"{_name(id_)}.start"
 
+    def _kept(self, id_: int) -> Path:
+        """The finished network, or what it started from where no attempt came to an end."""
+        return self._final(id_) if self._final(id_).exists() else self._start(id_)
+
     def _final(self, id_: int) -> Path:
         return self._folder / f"{_name(id_)}.safetensors"
 
     @property
     def _folder(self) -> Path:
-        return folder_within(self.run.path, self.run.path / FOLDER / self.variant)
+        return folder_within(self.run.path, self.run.path / FINETUNE / self.variant)
 
 
 def _name(id_: int) -> str:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from torch import nn
 
-from deeppruning.errors import InputError
+from deeppruning.errors import InputError, RunError
 from deeppruning.evolution.selection import Picks
 from deeppruning.genome import Genome
 from deeppruning.pruning.candidate import Context, refit_if_asked
 from deeppruning.pruning.network_table import SEARCH_ERROR, NetworkRow, NetworkTable
+from deeppruning.pruning.proving import Proofs
 from deeppruning.pruning.saving import save
 from deeppruning.roles import ORIGINAL, ROLES, candidate_name
 from deeppruning.runs.records import Candidate
@@ -63,11 +64,15 @@ class ThinNetwork:
 
 @dataclass(frozen=True, eq=False)
 class Front:
-    """All that a search tried; `at` finds the best within a limit, and there are the three picks."""
+    """All that a search tried; `at` finds the best within a limit, and there are the three picks.
+
+    The cut of every network that is handed out is proven; where that fails, the next best is taken.
+    """
 
     candidates: Sequence[Candidate] = field(repr=False)
     picks: Picks[Candidate]
     context: Context = field(repr=False)
+    proofs: Proofs = field(repr=False)
     original_flops: int
     original_params: int
     description: Mapping[str, str] = field(default_factory=dict, repr=False)  # written beside a network
@@ -115,6 +120,7 @@ class Front:
         if not limits:
             raise InputError("say what the network may cost: at(flops=0.4), at(params=100_000) or both")
         usable = [one for one in self.candidates if one.train_error is not None]
+        usable = [one for one in usable if one.id not in self.proofs.refused]
         within = [one for one in usable if all(getattr(one, name) <= limit for name, limit in limits.items())]
         if not within:
             asked = " and ".join(f"{limit:,.0f} {name}" for name, limit in limits.items())
@@ -123,7 +129,11 @@ class Front:
                 f"no candidate of this search has at most {asked}; the least are {least}: search from a "
                 "lower share on (SearchConfig(low=...))"
             )
-        return self._thin(min(within, key=lambda one: (one.known.judged, one.known.cost, one.id)))
+        best_first = sorted(within, key=lambda one: (one.known.judged, one.known.cost, one.id))
+        chosen = next((one for one in best_first if self.proofs.hold(one)), None)
+        if chosen is None:
+            raise RunError(self.proofs.why_none())
+        return self._thin(chosen)
 
     def save(
         self, model: nn.Module | ThinNetwork, path: str | Path, *, test_error: float | None = None

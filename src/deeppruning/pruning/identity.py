@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from deeppruning.errors import RunError
 from deeppruning.objectives import Function, as_objective
 from deeppruning.pruning.candidate import Context
+from deeppruning.pruning.moving import has_moved
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.threads import torch_threads
@@ -36,6 +37,12 @@ def keep_options(run: RunFolder) -> None:
 
 def check_options(run: RunFolder) -> None:
     """Refuse a config.toml in which options that decide the result were edited since the run began."""
+    if changed := changed_options(run):
+        raise RunError(f"{changed}. Put them back to go on, or start a new run with the others")
+
+
+def changed_options(run: RunFolder) -> str:
+    """Which options that decide the result were edited in config.toml since the run began; empty: none."""
     now = _deciding(run.config)
     known = run.history.get_fact(facts.OPTIONS, now)  # a version that did not keep them is taken at its word
     changed = [
@@ -43,11 +50,8 @@ def check_options(run: RunFolder) -> None:
         for name in sorted(known.keys() | now.keys())
         if known.get(name) != now.get(name)
     ]
-    if changed:
-        raise RunError(
-            f"{run.path}: options in config.toml have changed since the run began: {'; '.join(changed)}. "
-            "Put them back to go on, or start a new run with the others"
-        )
+    told = f"{run.path}: options in config.toml have changed since the run began: {'; '.join(changed)}"
+    return told if changed else ""
 
 
 def _deciding(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +80,8 @@ def check_inputs(context: Context, run: RunFolder, threads: int) -> None:
         run.history.set_fact(facts.OBJECTIVE, given)
         return
     then, now = known["of_the_original"], given["of_the_original"]
-    same_value = then is None or now is None or math.isclose(then, now, rel_tol=1e-6)
+    near = 1e-3 if has_moved(run.history) else 1e-6
+    same_value = then is None or now is None or math.isclose(then, now, rel_tol=near)
     if known["name"] != given["name"] or not same_value:
         raise RunError(
             f"{run.path} was started with the objective {_objective(known)}, "

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from torch import nn
@@ -18,12 +18,14 @@ from deeppruning.pruning.events import Observer, Remark, Started, ignore
 from deeppruning.pruning.finetuning import ORIGINAL_ID, Finished, Tuned
 from deeppruning.pruning.finishing import finetuning_of, keep_failed, save
 from deeppruning.pruning.identity import check_example, check_inputs, check_options, keep_options, original
+from deeppruning.pruning.moving import REMEDY, has_moved, is_near, sketch, tell_of_move
 from deeppruning.pruning.planning import keep_plan
+from deeppruning.pruning.proving import Proofs
 from deeppruning.pruning.result import Original, Result
 from deeppruning.pruning.runner import search
 from deeppruning.pruning.solution import Solution
 from deeppruning.pruning.targeting import Targeting, Unmet, read_targets
-from deeppruning.pruning.task import Task
+from deeppruning.pruning.task import Classification, Task
 from deeppruning.pruning.widths import widths_line
 from deeppruning.roles import ORIGINAL, TARGET, candidate_name, target_name
 from deeppruning.runs import facts
@@ -59,8 +61,10 @@ def execute(job: Job, run: RunFolder) -> Result:
     job = keep_plan(job, run.history)
     _announce(job, run)
     job = with_fitting_augmentation(job, run)
-    picks = search(job.context, job.search, run.history, job.backend, job.observer, job.target)
-    targeting, targets = Targeting(job, run, job.target), read_targets(job, run)
+    targeting = Targeting(job, run, job.target)
+    proofs = targeting.yardstick.proofs
+    picks = search(job.context, job.search, run.history, job.backend, job.observer, proofs, job.target)
+    targets = read_targets(job, run)
     awaited = bool(job.target) and TARGET not in targets
     choice = targeting.by_cost() if awaited else None
     chosen = {TARGET: choice.candidate} if choice is not None and choice.met else {}
@@ -91,17 +95,17 @@ def execute(job: Job, run: RunFolder) -> Result:
         failed=failed,
         candidates=[one for one in run.history.candidates() if one.evaluation is not None],
         run_dir=run.path,
-        yardstick=targeting.yardstick,
+        yardstick=replace(targeting.yardstick, proofs=proofs.after_run()),
         asked=facts.told_targets(run.history.facts()),
     )
 
 
 def pick_one(
-    job: Job, run: RunFolder, limits: Limits, *, variant: str = "", replace: bool = False
+    job: Job, run: RunFolder, limits: Limits, *, variant: str = "", instead: bool = False
 ) -> Solution:
     """Choose among the candidates of a finished run, fine-tune the one that meets limits and save it.
 
-    It stands beside the targets that the run has, or with `replace` in the place of the last one. Raises
+    It stands beside the targets that the run has, or `instead` in the place of the last one. Raises
     Unmet, and leaves the run as it is, where none meets the limits.
     """
     check_options(run)
@@ -110,7 +114,7 @@ def pick_one(
         raise InputError("say what the network may cost or err: for example flops=40%")
     if not run.history.get_fact(facts.FINISHED):
         raise RunError(f"{run.path} is not finished; go on with `{command('resume', run.path)}`, then pick")
-    role = _place_of(limits, facts.targets_in(run.history.facts()), replace=replace)
+    role = _place_of(limits, facts.targets_in(run.history.facts()), instead=instead)
     job = with_fitting_augmentation(job, run)
     try:
         return _picked(Targeting(job, run, limits, variant, role), run)
@@ -118,11 +122,11 @@ def pick_one(
         raise Unmet(facts.told_target(role, str(limits), str(unmet))) from None
 
 
-def _place_of(limits: Limits, known: Mapping[str, facts.TargetFigures], *, replace: bool) -> str:
+def _place_of(limits: Limits, known: Mapping[str, facts.TargetFigures], *, instead: bool) -> str:
     """The role of a target: what was asked for before keeps its own."""
     same = [role for role, one in known.items() if one["asked"] == str(limits)]
     there = [role for role, one in known.items() if one["id"] is not None]
-    if same or (replace and there):
+    if same or (instead and there):
         return (same or there)[-1]
     return next(role for role in map(target_name, count(1)) if role not in there)
 
@@ -131,7 +135,7 @@ def _picked(targeting: Targeting, run: RunFolder) -> Solution:
     choice = targeting.by_cost()
     if choice is not None:
         trained = targeting.finetune([choice.candidate]) if choice.met else {}
-        return targeting.settle(choice, trained.get(choice.candidate.id))
+        return targeting.settle(choice, {**targeting.tuned_before(), **trained})
     # The run's own picks tell of an error if they were trained without the images that it is checked on.
     picks = run.history.picks()
     ids = set() if targeting.variant else set(picks[max(picks)].values())
@@ -155,6 +159,9 @@ def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> So
         raise InputError(
             f"candidate {id_} {candidate.status} in the search ({candidate.reason}); choose another"
         )
+    proofs = Proofs.of_run(job, run)
+    if not proofs.hold(candidate):
+        raise RunError(f"candidate {id_} is not handed out: {proofs.refused[id_]}; choose another")
     job = with_fitting_augmentation(job, run)
     role = candidate_name(id_)
     genomes, roles = {id_: candidate.genome}, {id_: (role,)}
@@ -174,10 +181,13 @@ def hash_network(model: nn.Module) -> str:
 def check_same_network(run: RunFolder, model: nn.Module) -> None:
     """Refuse to go on with another network than the one the run was started with."""
     expected = run.config.get("model", {}).get("fingerprint")
-    if expected is not None and expected != hash_network(model):
+    if expected is None or expected == hash_network(model):
+        return
+    if not is_near(run, facts.NETWORK_SKETCH, model.state_dict()):
+        remedy = f" ({REMEDY})" if has_moved(run.history) else ""
         raise RunError(
             f"{run.path} was started with another network or other weights; "
-            "give the same ones to go on, or start a new run"
+            f"give the same ones to go on, or start a new run{remedy}"
         )
 
 
@@ -185,11 +195,14 @@ def _check_same_task(job: Job, run: RunFolder) -> None:
     """Refuse to go on with other data: half of the candidates would have been judged on something else."""
     given = job.task.fingerprint()
     known = run.history.get_fact(facts.TASK, given)
-    if known != given:
+    sample = job.task.sample.telling() if isinstance(job.task, Classification) else {}
+    # What follows the hash is about data that is not in memory.
+    same_rest = str(known).partition(" ")[2] == str(given).partition(" ")[2]
+    if known != given and not (same_rest and is_near(run, facts.SAMPLE_SKETCH, sample)):
         raise RunError(
             f"{run.path} was started with other training data; give the same to go on, or start a new run"
         )
-    run.history.set_fact(facts.TASK, given)
+    run.history.set_fact(facts.TASK, known)
 
 
 def _announce(job: Job, run: RunFolder) -> None:
@@ -204,6 +217,9 @@ def _announce(job: Job, run: RunFolder) -> None:
         if doubt:
             known["doubt"] = doubt
         run.history.set_fact(facts.VERSIONS, computed_by())
+        run.history.set_fact(facts.NETWORK_SKETCH, sketch(job.model.state_dict()))
+        if isinstance(job.task, Classification):
+            run.history.set_fact(facts.SAMPLE_SKETCH, sketch(job.task.sample.telling()))
         if job.measured is not None:
             run.history.set_fact(facts.MULTIPLES, dict(job.measured))
         run.history.set_fact(facts.LAYERS, graph.layer_genes())
@@ -225,6 +241,7 @@ def _announce(job: Job, run: RunFolder) -> None:
     )
     if known.get("doubt"):
         job.observer(Remark("original", known["doubt"]))
+    tell_of_move(run, job.observer)
 
 
 def _untrained_error(job: Job) -> float | None:

@@ -21,8 +21,10 @@ from deeppruning.genome import Genome, Population
 from deeppruning.limits import Limits
 from deeppruning.pruning.candidate import Context, evaluate_candidate, settle
 from deeppruning.pruning.events import CandidateDone, GenerationDone, LayersScanned, Observer
+from deeppruning.pruning.moving import has_moved
+from deeppruning.pruning.proving import Proofs
 from deeppruning.pruning.scan import loss_of
-from deeppruning.pruning.strategies import make_strategy
+from deeppruning.pruning.strategies import AskAndTell, make_strategy
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Candidate, Evaluation, Status
@@ -36,16 +38,19 @@ def search(
     history: History,
     backend: Backend,
     observer: Observer,
+    proofs: Proofs,
     limits: Limits | None = None,
 ) -> Picks[Candidate]:
-    """Run the strategy to its end and return knee, heavy and light."""
+    """Run the strategy to its end and return knee, heavy and light, their cuts proven."""
     original_flops = context.graph.flops(context.graph.full_genome())
     candidates: dict[int, Candidate] = {}
     session: Session[Any, Any] = backend.open(work, context, kind=type)
     with session:
         look = partial(look_by_workers, session, history, observer)
         strategy = make_strategy(context, config, history, look, limits)
+        recorded = history.candidates() if has_moved(history) else []
         while not strategy.done:
+            _follow(strategy, recorded)
             generation, ids, genomes = strategy.generation, strategy.ids, strategy.ask()
             origins = [(origin.operator, origin.parents) for origin in strategy.origins]
             history.record_generation(generation, zip(ids, genomes, strict=True), origins)
@@ -60,7 +65,21 @@ def search(
             picks = Picks(*(candidates[pick.id] for pick in strategy.picks))
             history.record_picks(generation, {role: pick.id for role, pick in picks.items()})
             observer(GenerationDone(generation, config.generations, dict(picks.items()), original_flops))
+    while not all(proofs.hold(pick) for pick in picks):
+        left = strategy.picks_without(proofs.refused)
+        if left is None:
+            raise RunError(proofs.why_none())
+        picks = Picks(*(candidates[pick.id] for pick in left))
+    history.record_picks(generation, {role: pick.id for role, pick in picks.items()})
     return picks
+
+
+def _follow(strategy: AskAndTell, recorded: Sequence[Candidate]) -> None:
+    """Keep to the candidates of this generation that were proposed by another processor."""
+    known = [candidate for candidate in recorded if candidate.id in strategy.ids]
+    if known and len(known) == len(strategy.ids):
+        made = [(candidate.operator, candidate.parents) for candidate in known]
+        strategy.follow(np.array([candidate.genome for candidate in known]), made)
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,7 @@ from deeppruning.pruning.job import Job, hash_network
 from deeppruning.pruning.task import Classification, Task
 from deeppruning.pruning.unlabelled import Unlabelled
 from deeppruning.refitting.reference import FEWEST
-from deeppruning.system.device import default_workers, precision_of
+from deeppruning.system.device import available_threads, default_workers, most_workers, precision_of
 from deeppruning.training.finite import learnt, listed, not_finite
 
 LINEAR_HINT = "; to prune hidden units of its linear layers give prune_linear (--prune-linear)"
@@ -79,6 +79,11 @@ class Setup:
             raise InputError(
                 f"workers must be a whole number of at least 1, or None for as many as the cores have room "
                 f"for, got {self.workers!r}"
+            )
+        if self.workers > most_workers():
+            raise InputError(
+                f"workers must be at most {most_workers()} on this machine, which has {available_threads()} "
+                f"cores, got {self.workers}; leave it out to use them all"
             )
         return self.workers
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch import nn
 
 from deeppruning.errors import InputError
+from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.pruning.drift import drift
 from deeppruning.pruning.task import REFITTED_ON, Judgement, Task
 from deeppruning.refitting.calls import Call, as_call, batch_size, onto, part_of
@@ -74,8 +74,9 @@ class Unlabelled(Task):
 
     def fingerprint(self) -> str:
         """A hash of the inputs."""
-        leaves = [leaf for leaf in tree_leaves(as_call(self.inputs)) if isinstance(leaf, Tensor)]
-        return hash_tensors({str(number): leaf for number, leaf in enumerate(leaves)})
+        return hash_tensors(
+            {str(number): leaf for number, leaf in enumerate(tensors_in(as_call(self.inputs)))}
+        )
 
     def _part(self, *, refitted: bool) -> Call:
         call = as_call(self.inputs)
@@ -91,7 +92,7 @@ class Unlabelled(Task):
             found, size = [], 0
             for start in range(0, batch_size(call), CHUNK):
                 found.append(self._run(original, part_of(call, slice(start, start + CHUNK))))
-                size += sum(leaf.nbytes for leaf in tree_leaves(found[-1]) if isinstance(leaf, Tensor))
+                size += sum(leaf.nbytes for leaf in tensors_in(found[-1]))
                 if size > KEPT_BYTES:
                     found = []
                     break

@@ -13,6 +13,7 @@ from deeppruning.roles import ORIGINAL
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY, RunFolder
+from deeppruning.system.versions import told_versions
 from deeppruning.version import __version__
 
 NOTHING: dict[str, Any] = {"candidates": [], "picks": [], "epochs": [], "facts": {}}
@@ -42,16 +43,29 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
         "test_images": kept.get(facts.TEST_IMAGES.key),
         "config": config,
         "targets": facts.targets_in(kept) or _awaited(config),
-        "versions": {**kept.get(facts.VERSIONS.key, {}), **_multiples(kept)},
+        "refused": [facts.told_refused(id_, why) for id_, why in facts.refused_in(kept).items()],
+        "versions": {**_versions(kept), **_multiples(kept)},
     }
     data = collect_sections(Source(run, kept, snapshot), about)
     waiting = len(snapshot["candidates"]) - len(data["candidates"])
     data |= standing(run.path, data, waiting=waiting, facts=kept)
-    data["progress"] = progress(data, snapshot["epochs"], kept.get(facts.SCAN.key))
+    scan, tuning = kept.get(facts.SCAN.key), kept.get(facts.TUNING.key, ())
+    data["progress"] = progress(data, snapshot["epochs"], scan, tuning)
     advice = recommend(kept)
     data["recommended"] = advice.role if advice else None
     data["verdict"] = advice.text if advice else verdict(data)
+    doubt = (data["original"] or {}).get("doubt")
+    data["warned"] = bool(doubt)
+    if doubt and advice is None:
+        data["verdict"] = f"{doubt} {data['verdict']}"
+    data["remark"] = kept.get(facts.AUGMENTATION.key, {}).get("note", "")
     return data
+
+
+def _versions(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """What the run was computed by, and where it went on with something else."""
+    since = [told_versions(versions) for versions in kept.get(facts.CONTINUED.key, [])]
+    return {**kept.get(facts.VERSIONS.key, {}), **({"went on with": since} if since else {})}
 
 
 def _awaited(config: Mapping[str, Any]) -> dict[str, Any]:

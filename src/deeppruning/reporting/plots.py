@@ -184,8 +184,17 @@ def finetuning(data: Mapping[str, Any]) -> Drawing | None:
     names = [", ".join(curve["roles"]) or curve["name"] for curve in data["curves"]]
     right = min(540.0, 622 - LETTER * max(map(len, names)))
     text = percent if data["error_is_share"] else number
+    first = min(row["epoch"] for row in rows)  # 0, before training, where that is known
     frame = Frame(
-        Axis(1, max(2, *(row["epoch"] for row in rows)), 78, right, number, label="Epoch", whole=True),
+        Axis(
+            first,
+            max(first + 1, *(row["epoch"] for row in rows)),
+            78,
+            right,
+            number,
+            label="Epoch",
+            whole=True,
+        ),
         Axis.over([*values, *([] if base is None else [base])], 360, 30, text, label="Error", zero=True),
     )
     draw_frame(drawing, frame)

@@ -1,6 +1,6 @@
 """How far a run at work is, and how long it will still take, from what its history has seen so far."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -8,10 +8,14 @@ from deeppruning.runs.facts import ScanFigures
 
 
 def progress(
-    data: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]], scan: ScanFigures | None = None
+    data: Mapping[str, Any],
+    epochs: Sequence[Mapping[str, Any]],
+    scan: ScanFigures | None = None,
+    tuning: Iterable[int] = (),
 ) -> dict[str, Any] | None:
     """{"what", "done", "of", "seconds_left"} of the stage a run is in; None where nothing goes on.
 
+    `tuning` are the candidates that are fine-tuned, among them one for a target that is not settled yet.
     The time is that of the stage alone: how long fine-tuning takes is not known before its first epoch.
     """
     if not data["alive"]:
@@ -24,10 +28,12 @@ def progress(
         return _stage("candidates", done, of, median(seconds) if seconds else None, _workers(data, of))
     rounds = data["config"].get("finetune", {}).get("epochs")
     if data["state"] == "finetuning" and rounds:
-        networks = len({entry["id"] for entry in data["solutions"] if "id" in entry}) or 1
-        seconds = [row["seconds"] for row in epochs if row["seconds"]]
+        picks = {entry["id"] for entry in data["solutions"] if "id" in entry}
+        networks = len(picks.union(tuning)) or 1
+        trained = [row for row in epochs if row["epoch"]]  # without epoch 0, before training
+        seconds = [row["seconds"] for row in trained if row["seconds"]]
         each = median(seconds) if seconds else None
-        return _stage("epochs", len(epochs), networks * rounds, each, _workers(data, networks))
+        return _stage("epochs", len(trained), networks * rounds, each, _workers(data, networks))
     return None
 
 

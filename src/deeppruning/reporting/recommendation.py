@@ -20,6 +20,8 @@ SMALL_LOSS = 0.01  # of all images: what many call a fair price for a cheaper ne
 NOTABLY = 0.1  # of the original's FLOPs: savings closer than this are nearly the same
 EXPORTED = "as exported"  # in the form that was measured: batch norms folded
 AS_FAST = 0.05  # latencies closer than this are the same
+LITTLE = 0.2  # of the original's FLOPs: who saves less must not lose
+MUCH_LOSS = 0.1  # of all images: more than any saving is worth
 
 
 @dataclass(frozen=True)
@@ -28,24 +30,54 @@ class Recommendation:
 
     role: str | None
     text: str
+    none: bool = False  # that none is to be taken, which was found out
 
 
 def recommend(kept: Mapping[str, Any]) -> Recommendation | None:
-    """The recommendation from a run's facts; None before the run is finished or if all picks failed."""
+    """The recommendation from a run's facts; None before the run is finished or if all picks failed.
+
+    Nothing is recommended where the original is no better than guessing, or where no network is worth it.
+    """
     if not kept.get(facts.FINISHED.key) or facts.ORIGINAL_FIGURES.key not in kept:
         return None
     grounds = grounds_of(kept)
-    return choose(grounds) if grounds.options else None
+    if not grounds.options:
+        return None
+    doubt = kept[facts.ORIGINAL_FIGURES.key].get("doubt")
+    if doubt:
+        return Recommendation(None, f"{doubt} Until then none of these networks is recommended.", none=True)
+    found = choose(grounds)
+    taken = next((one for one in grounds.options if one.role == found.role), None)
+    if taken is None or _is_worth_it(taken, grounds):
+        return found
+    nearest = found.text.removeprefix("Take ")
+    return Recommendation(
+        None, f"None of these networks is worth taking; the nearest is {nearest}", none=True
+    )
+
+
+def _is_worth_it(one: Option, grounds: Grounds) -> bool:
+    """Whether a network gains more than it loses; what was asked for is, in any case.
+
+    Not one that errs on ten of 100 images more than the original. Nor one that errs more, by over a point or
+    by more than chance, while it saves less than a fifth of the FLOPs and is not measured to be faster.
+    """
+    loss = _loss(one, grounds)
+    if grounds.met or loss == float("inf"):
+        return True
+    faster = one.speed is not None and one.speed.is_known and 1 - 1 / one.speed.ratio > AS_FAST
+    errs_more = loss > SMALL_LOSS or not grounds.no_worse(one, grounds.original)
+    return loss <= MUCH_LOSS and (one.saved >= LITTLE or faster or not errs_more)
 
 
 def choose(grounds: Grounds) -> Recommendation:
     """The choice, and its reason in words."""
     if not grounds.met:
         return _say(_fairest(grounds.options, grounds), grounds)
-    asked = {one: limits for limits in reversed(grounds.met) for one in _as_good(limits, grounds)}
-    taken = _fairest(list(asked), grounds)
-    limits = next((each for each in grounds.met if each.by == taken), asked[taken])
-    return _say(taken, grounds, limits)
+    asked = {limits: _as_good(limits, grounds) for limits in grounds.met}
+    taken = _fairest([one for options in asked.values() for one in options], grounds)
+    met = [limits for limits, options in asked.items() if taken in options]
+    return _say(taken, grounds, next((limits for limits in met if limits.by == taken), met[0]))
 
 
 def _as_good(asked: Asked, grounds: Grounds) -> list[Option]:

@@ -47,8 +47,15 @@ def collect_sections(source: Source, data: Data) -> dict[str, Any]:
     return found
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], lead: str = "") -> Data:
-    """What `collect` returns for a section that is a heading, a sentence and a table.
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    lead: str = "",
+    *,
+    folded: bool = False,
+) -> Data:
+    """What `collect` returns for a section that is a heading, a sentence and a table; folded: heading only.
 
     >>> table("Sizes", ["network", "MB"], [["thin", 1.5]])["tables"][0]["rows"]
     [['thin', '1.5']]
@@ -56,4 +63,6 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], 
     if not rows:
         return {}  # no heading over nothing
     texts = [[str(value) for value in row] for row in rows]
-    return {TABLES: [{"title": title, "lead": lead, "columns": list(columns), "rows": texts}]}
+    return {
+        TABLES: [{"title": title, "lead": lead, "columns": list(columns), "rows": texts, "folded": folded}]
+    }

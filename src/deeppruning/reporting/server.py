@@ -1,14 +1,21 @@
 """Serve the page of a run and keep it live: two addresses, nothing else, by default to this machine only."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
-import sys
+import io
+import resource
+import selectors
+import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from deeppruning.errors import DeepPruningError, InputError
@@ -18,7 +25,9 @@ from deeppruning.reporting.page import embed, policy, render
 from deeppruning.reporting.words import in_use
 from deeppruning.runs.folder import CONFIG, HISTORY, LOCK
 
-MOST_CONNECTIONS = 64
+MOST_CONNECTIONS = 2048
+LONGEST_REQUEST = 1 << 17  # bytes
+PATIENCE = 10.0  # seconds
 PROTECTION = {
     "Content-Security-Policy": f"{policy(live=True)}; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
@@ -32,7 +41,7 @@ EVERYWHERE = ("0.0.0.0", "::", "")
 def check_address(host: str, port: int) -> None:
     """Refuse an address that nothing can be served at, before anyone waits for what is to be served."""
     with _address_errors(host, port):
-        ThreadingHTTPServer((host, port), BaseHTTPRequestHandler).server_close()
+        HTTPServer((host, port), BaseHTTPRequestHandler).server_close()
 
 
 @contextlib.contextmanager
@@ -46,43 +55,119 @@ def _address_errors(host: str, port: int) -> Iterator[None]:
         ) from error
 
 
-class ReportServer(ThreadingHTTPServer):
-    """A server of one run; `address` is what to open, `serve_forever` serves until it is shut down."""
+@dataclass(eq=False)
+class Connection:
+    """A client, what it has sent so far, and what is left to be sent to it."""
 
-    daemon_threads = True
+    client: socket.socket
+    address: Any
+    end: float  # of patience, by the monotonic clock
+    request: bytes = b""
+    answer: bytes = b""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no more of the request is waited for: only its head is looked at."""
+        ended = b"\r\n\r\n" in self.request or b"\n\n" in self.request
+        return ended or len(self.request) > LONGEST_REQUEST
+
+
+def _most_connections() -> int:
+    """Open at once: half of the files that this process may open, for the run has to be read as well."""
+    return min(MOST_CONNECTIONS, max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+
+
+class ReportServer(HTTPServer):
+    """A server of one run; `address` is what to open, `serve_forever` serves until it is shut down.
+
+    One thread waits for all connections at once, so that a slow client costs a socket and keeps no one away.
+    A request must have arrived within `patience` seconds as a whole, and its answer be taken within as many.
+    """
+
     allow_reuse_address = True
-    request_queue_size = 1024  # connections that wait for a thread; the system may allow fewer
+    request_queue_size = 1024  # connections that wait to be accepted; the system may allow fewer
 
-    def __init__(self, run_dir: Path | str, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, run_dir: Path | str, host: str = "127.0.0.1", port: int = 0, *, patience: float = PATIENCE
+    ) -> None:
         collect(run_dir)  # a folder that is no run is refused before anything is opened
         self.run_dir = run_dir
         with _address_errors(host, port):
             super().__init__((host, port), _Handler)
+        self.socket.setblocking(False)
         self.host = host
-        # One thread a connection, but no more than this: a thousand at once would starve each other.
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.patience = patience
+        self.connections: dict[socket.socket, Connection] = {}  # those that came first come first
         self._pages = _Fresh(run_dir)
+        self._stopping, self._stopped = threading.Event(), threading.Event()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Wait for a free thread before one is started; whoever comes meanwhile waits in the queue."""
-        self._free.acquire()
+    def serve_forever(self, poll_interval: float = 0.5) -> None:
+        """Serve until `shutdown` is called, which is looked for as often as the interval says."""
+        self._stopping.clear()
+        self._stopped.clear()
         try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._free.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve one connection and free its thread."""
-        try:
-            super().process_request_thread(request, client_address)
+            with selectors.DefaultSelector() as selector:
+                selector.register(self.socket, selectors.EVENT_READ)
+                while not self._stopping.is_set():
+                    late = time.monotonic()  # before the look at what has come meanwhile, which counts
+                    for key, _ in selector.select(poll_interval):
+                        if key.fileobj is self.socket:
+                            self._admit(selector)
+                        else:
+                            self._go_on(selector, key.data)
+                    self._drop(selector, [one for one in self.connections.values() if one.end < late])
+                self._drop(selector, list(self.connections.values()))
         finally:
-            self._free.release()
+            self._stopped.set()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that went away; anything else is a fault of ours, and is told."""
-        if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
-            super().handle_error(request, client_address)
+    def shutdown(self) -> None:
+        """Stop serving; returns when that is done."""
+        self._stopping.set()
+        self._stopped.wait()
+
+    def _admit(self, selector: selectors.BaseSelector) -> None:
+        """Accept a connection; where there are too many, whoever came first has to make room."""
+        with contextlib.suppress(OSError):
+            client, address = self.socket.accept()
+            client.setblocking(False)
+            end = time.monotonic() + self.patience
+            opened = self.connections[client] = Connection(client, address, end)
+            selector.register(client, selectors.EVENT_READ, opened)
+        self._drop(selector, list(self.connections.values())[: -_most_connections()])
+
+    def _go_on(self, selector: selectors.BaseSelector, connection: Connection) -> None:
+        """Take what has arrived, or send some of the answer: whatever can be done without waiting."""
+        try:
+            if connection.client not in self.connections:
+                return  # dropped in the same round
+            if not connection.answer:
+                received = connection.client.recv(LONGEST_REQUEST)
+                connection.request += received
+                if received and not connection.is_whole:
+                    return
+                connection.answer = self._answer(connection)
+                connection.end = time.monotonic() + self.patience
+                selector.modify(connection.client, selectors.EVENT_WRITE, connection)
+            connection.answer = connection.answer[connection.client.send(connection.answer) :]
+        except BlockingIOError:
+            return
+        except ConnectionError:  # a client that went away
+            connection.answer = b""
+        if not connection.answer:
+            self._drop(selector, [connection])
+
+    def _answer(self, connection: Connection) -> bytes:
+        try:
+            return _Handler(cast(Any, connection.request), connection.address, self).answer
+        except Exception:  # a fault of ours, which is told and must not end the service
+            self.handle_error(connection.client, connection.address)
+            return b""
+
+    def _drop(self, selector: selectors.BaseSelector, connections: Iterable[Connection]) -> None:
+        for one in connections:
+            selector.unregister(one.client)
+            self.shutdown_request(one.client)
+            del self.connections[one.client]
 
     def body(self, path: str) -> tuple[str, bytes] | None:
         """Kind and contents of what is served under a path; None if that is nothing."""
@@ -148,9 +233,19 @@ class _Fresh:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    """Makes the answer to a request that has arrived; both are bytes."""
+
     server: ReportServer
     protocol_version = "HTTP/1.1"
-    timeout = 10  # seconds for a request to arrive; a thread is not kept for who says nothing
+
+    def setup(self) -> None:
+        """Instead of a connection."""
+        self.rfile = io.BytesIO(cast(bytes, self.request))
+        self._written = self.wfile = io.BytesIO()
+
+    def finish(self) -> None:
+        """Keep what was written."""
+        self.answer = self._written.getvalue()
 
     def do_GET(self) -> None:
         if not self.server.knows(self.headers.get("Host", "")):
@@ -176,7 +271,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-cache")
-        self.send_header("Connection", "close")  # a thread must not wait for who has been answered
+        self.send_header("Connection", "close")
         if etag:
             self.send_header("ETag", etag)
         self.end_headers()

@@ -25,7 +25,8 @@ def standing(
     if not candidates:
         return {"state": "empty", "alive": alive, "status": f"{before}: no candidate evaluated yet"}
     if data["curves"] or (picks and picks[-1]["generation"] == total):
-        done = max((len(curve["epochs"]) for curve in data["curves"]), default=0)
+        rows = (row["epoch"] for curve in data["curves"] for row in curve["epochs"])
+        done = max(rows, default=0)  # epoch 0 is before training
         epochs = data["config"].get("finetune", {}).get("epochs")
         line = f"{before}: fine-tuning the picks, epoch {done} of {epochs} done"
         return {"state": "finetuning", "alive": alive, "status": line}

@@ -99,7 +99,10 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
         connection.execute("PRAGMA query_only = ON")
         version = _version(connection, path)
         if version < OLDEST_READABLE:
-            raise RunError(f"{path} has old format {version}; resume the run to bring it up to date")
+            raise RunError(
+                f"{path} is empty: nothing of the run is recorded; restore it from a copy, or resume the "
+                "run, which begins its search again unless it has networks already"
+            )
         refuse_strange_values(connection, path)
         return
     with transaction(connection):

@@ -154,6 +154,11 @@ def _check_branches(key: str, value: Any) -> None:
             raise ValueError(f"the fact {key!r} has genes that are no whole numbers")
 
 
+def _check_ids(key: str, value: Any) -> None:
+    if not _are_genes(value):
+        raise ValueError(f"the fact {key!r} has ids that are no whole numbers")
+
+
 def _are_genes(value: Any) -> bool:
     return isinstance(value, list) and all(type(gene) is int and abs(gene) < 2**31 for gene in value)
 
@@ -183,8 +188,28 @@ def _check_int8(key: str, value: Any) -> None:
         _check_figures(key, figures, ("file_bytes", "float_file_bytes"))
 
 
+def _check_refused(key: str, value: Any) -> None:
+    for id_, why in _table(key, value).items():
+        if not id_.isdecimal() or not isinstance(why, str):
+            raise ValueError(f"the fact {key!r} does not name candidates and reasons")
+
+
 def _check_table(key: str, value: Any) -> None:
     _table(key, value)
+
+
+def _check_tables(key: str, value: Any) -> None:
+    if not isinstance(value, list):
+        raise ValueError(f"the fact {key!r} is {type(value).__name__}, not a list")
+    for table in value:
+        _table(key, table)
+
+
+def _check_sketch(key: str, value: Any) -> None:
+    for pair in _table(key, value).values():
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ValueError(f"the fact {key!r} has no two numbers for each tensor")
+        _check_numbers(key, dict(zip(("length", "sum"), pair, strict=True)), ("length", "sum"))
 
 
 def _table(key: str, value: Any) -> Mapping[str, Any]:
@@ -203,6 +228,12 @@ TASK = Fact["str | None"]("task")  # fingerprint of the data that candidates are
 EXAMPLE_INPUT = Fact[list[str]]("example_input")  # shape and type of everything in it
 OBJECTIVE = Fact[ObjectiveFigures]("objective")
 VERSIONS = Fact[dict[str, str]]("versions", _check_table)  # Python, torch and the processor
+CONTINUED = Fact[list[dict[str, str]]](
+    "continued_by", _check_tables
+)  # the same, where it went on with others
+# Length and a weighted sum of each tensor, of the network and of the sample: see `pruning.moving`.
+NETWORK_SKETCH = Fact[dict[str, list[float]]]("network_sketch", _check_sketch)
+SAMPLE_SKETCH = Fact[dict[str, list[float]]]("sample_sketch", _check_sketch)
 # Runtime -> the multiple of filters it was measured to be fast at, where that decided which widths there are.
 MULTIPLES = Fact[dict[str, int]]("multiples", _check_numbers_only)
 
@@ -213,6 +244,7 @@ LAYERS = Fact[dict[str, list[int]]]("layers", _check_layers)  # the gene of each
 BRANCHES = Fact[dict[str, list[list[int]]]]("branches", _check_branches)
 GUIDE = Fact[dict[str, Any]]("guide", _check_table)  # orders of filters and units that the search follows
 SCAN = Fact[ScanFigures]("scan", _check_scan)
+TUNING = Fact[list[int]]("tuning", _check_ids)  # candidates that are fine-tuned by the run's own options
 FINISHED = Fact[bool]("finished")
 LATENCY_PLAN = Fact[dict[str, Any]]("latency_plan", _check_table)  # that the search goes by
 # Seconds for one input by role: in deployment form, as exported, and as `dp.load` returns the network.
@@ -222,6 +254,7 @@ AS_LOADED = "as loaded"  # in the name of a measurement: of the second form
 BENCH = Fact[dict[str, Any]]("bench")  # what `deeppruning bench` measured
 INT8 = Fact[dict[str, Int8Figures]]("int8", _check_int8)  # by role, of networks that were quantised
 TEST_IMAGES = Fact["int | None"]("test_images", _check_images)  # that test errors are measured on
+REFUSED = Fact[dict[str, str]]("refused", _check_refused)  # candidates that are not handed out, and why
 TARGET = Fact[TargetFigures]("target", _check_target)  # the first; of others see `target_fact`
 AUGMENTATION = Fact[AugmentationFigures]("augmentation", _check_augmentation)
 
@@ -229,9 +262,9 @@ _SOLUTION, _DIVERGED, _TRAINING = "solution/", "diverged/", "training/"
 _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
-        OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, MULTIPLES, ORIGINAL_FIGURES, LAYERS, BRANCHES,
-        GUIDE, SCAN, FINISHED, LATENCY_PLAN, LATENCY, LATENCY_LOADED, BENCH, INT8, TEST_IMAGES,
-        AUGMENTATION,
+        OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, CONTINUED, NETWORK_SKETCH, SAMPLE_SKETCH,
+        ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE, SCAN, TUNING, FINISHED, LATENCY_PLAN, LATENCY,
+        LATENCY_LOADED, BENCH, INT8, MULTIPLES, TEST_IMAGES, REFUSED, AUGMENTATION,
     )
 }  # fmt: skip
 
@@ -243,6 +276,16 @@ def told_target(role: str, asked: str, note: str) -> str:
     'target flops=40%: met by candidate 9'
     """
     return f"{role} {asked}: {note}"
+
+
+def refused_in(kept: Mapping[str, Any]) -> dict[str, str]:
+    """The candidates of a run that were not handed out, by their numbers, and why."""
+    return dict(kept.get(REFUSED.key) or {})
+
+
+def told_refused(id_: int | str, why: str) -> str:
+    """That a candidate was refused, as a line for people."""
+    return f"candidate {id_} was refused, and the next best taken: {why}"
 
 
 def told_targets(kept: Mapping[str, Any]) -> list[str]:

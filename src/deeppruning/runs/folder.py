@@ -7,7 +7,6 @@
 """
 
 import os
-import sys
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -20,19 +19,16 @@ from deeppruning.errors import RunError
 from deeppruning.runs.history import History
 from deeppruning.runs.leftovers import remove_leftovers
 from deeppruning.runs.lock import RunLock
-from deeppruning.runs.tables import LARGEST, check_tables
+from deeppruning.runs.tables import check_tables
 from deeppruning.runs.trust import refuse_foreign_code, sign
 from deeppruning.system.atomic import write_atomically
 from deeppruning.system.commands import command
+from deeppruning.system.toml import read_toml
 from deeppruning.version import __version__
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 FORMAT = 1
 CONFIG, HISTORY, LOCK = "config.toml", "history.sqlite", "run.lock"
+FINETUNE = "finetune"  # the folder of networks in training
 COMPARISON = "compare"  # the table of config.toml that only a comparison has
 
 Opened = TypeVar("Opened", bound="RunFolder")
@@ -98,6 +94,14 @@ class RunFolder:
     @cached_property
     def history(self) -> History:
         """The run's history, opened when first needed and as the run was: to write, or to read only."""
+        if self._lock is not None and not is_begun(self.path):
+            made = [file for place in (".", FINETUNE) for file in (self.path / place).glob("*.safetensors")]
+            if made:
+                # Candidates of a search that begins again may be others: their numbers would be mistaken.
+                raise RunError(
+                    f"{self.path / HISTORY} is empty or missing, though the run has networks "
+                    f"({min(made).name}): restore it from a copy or start a new run; the networks can be used"
+                )
         return History(self.path / HISTORY, read_only=self._lock is None)
 
     def refuse_foreign_code(self, kinds: Collection[str]) -> None:
@@ -122,6 +126,12 @@ class RunFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def is_begun(path: Path) -> bool:
+    """Whether anything is recorded in a run's history."""
+    file = path / HISTORY
+    return file.is_file() and file.stat().st_size > 0
 
 
 def refuse_occupied(path: Path) -> None:
@@ -171,10 +181,8 @@ def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         what = "has no config.toml, so it is not a run" if path.is_dir() else "is not a folder"
         raise RunError(f"{path} {what}; give the folder that `deeppruning prune --out` made")
     try:
-        if file.stat().st_size > LARGEST:
-            raise RunError(f"{file} is far too large to be a run's options; give another folder")
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        tables = read_toml(file)
+    except (OSError, ValueError) as error:
         raise RunError(
             f"{file} cannot be read ({error}); restore it from a copy or start a new run"
         ) from error

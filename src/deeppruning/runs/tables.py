@@ -16,9 +16,9 @@ from deeppruning.errors import InputError, RunError
 from deeppruning.limits import Limits
 
 ADVICE = "restore it from a copy or start a new run"
-LARGEST = 1 << 20  # bytes of a config.toml; ours have a thousand
 LONGEST_TEXT = 1024  # characters of a path or name
-MOST_WORKERS = 1 << 16
+LONGEST_SIDE = 1 << 13  # pixels of an image: 200 MB
+MOST_WORKERS = 1 << 16  # of a cluster; this machine is asked for no more than it has cores
 
 
 class Tables(dict[str, Any]):
@@ -53,7 +53,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_size(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(_is_whole(side, 1, 1 << 16) for side in value)
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(_is_whole(side, 1, LONGEST_SIDE) for side in value)
+    )
 
 
 def _are_numbers(value: Any) -> bool:
@@ -69,7 +73,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **{name: (lambda value: isinstance(value, Mapping), "a table") for name in (*_TABLES, "model.options")},
     **dict.fromkeys(_TEXTS, (_is_text, "a short text")),
     "data.image_size": (_is_size, "a list of height and width"),
-    "data.image_resize": (lambda value: _is_whole(value, 1, 1 << 16), "a number of pixels"),
+    "data.image_resize": (lambda value: _is_whole(value, 1, LONGEST_SIDE), "a number of pixels"),
     "data.loading_workers": (
         lambda value: _is_whole(value, 0, MOST_WORKERS),
         "a small number",

@@ -70,6 +70,16 @@ def default_workers(threads: int) -> int:
     return max(1, available_threads() // threads)
 
 
+def most_workers() -> int:
+    """How many processes may be asked for on this machine at all: each takes some hundred megabytes."""
+    return max(64, 8 * available_threads())
+
+
+def workers_here(recorded: int | None) -> int | None:
+    """As many processes as a file of elsewhere asks for, but no more than there are cores here."""
+    return None if recorded is None else min(recorded, available_threads())
+
+
 def available_threads() -> int:
     """The processor cores this process may use, which can be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):

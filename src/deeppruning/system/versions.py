@@ -1,6 +1,7 @@
 """What a run is computed by: versions of what its results depend on, and the processor's type."""
 
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -13,6 +14,15 @@ def computed_by() -> dict[str, str]:
         "torch": str(torch.__version__),
         "processor": processor(),
     }
+
+
+def told_versions(versions: Mapping[str, str]) -> str:
+    """The same for people.
+
+    >>> told_versions({"python": "3.12.1", "torch": "2.13.0", "processor": "AMD EPYC, AVX2"})
+    'AMD EPYC, AVX2 (torch 2.13.0)'
+    """
+    return f"{versions.get('processor')} (torch {versions.get('torch')})"
 
 
 def processor() -> str:

@@ -4,7 +4,6 @@ train.toml, checkpoint.safetensors, history.json (after every epoch) and model.s
 """
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,14 +15,10 @@ from torch import nn
 from deeppruning.data.stream import Images
 from deeppruning.errors import DAMAGE, RunError
 from deeppruning.system.atomic import write_atomically
+from deeppruning.system.toml import read_toml
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import write_tensors
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ class TrainFolder:
             write_atomically(file, tomli_w.dumps(options).encode())
             return
         try:
-            written = tomllib.loads(file.read_text(encoding="utf-8"))
+            written = read_toml(file)
         except (OSError, *DAMAGE) as error:
             raise RunError(
                 f"{file} is damaged ({error}); delete the folder to start again or choose another with --out"

@@ -14,7 +14,7 @@ from deeppruning.cli.options.search import output_options, run_argument
 from deeppruning.cli.options.target import SuggestsTarget, target_option
 from deeppruning.cli.options.trust import Vouched, trust_options
 from deeppruning.cli.running import resumable
-from deeppruning.display.outcome import read_rows, target_notes, untuned_notes, write_report_or_say
+from deeppruning.display.outcome import choice_notes, read_rows, untuned_notes, write_report_or_say
 from deeppruning.display.progress import make_progress
 from deeppruning.limits import Limits
 from deeppruning.pruning.network_table import NetworkTable
@@ -76,6 +76,6 @@ def pick(
         rows = read_rows(run, (solution.role,))
         report = write_report_or_say(run, progress)
         told = [f"report: {report}"] if report else []
-        table = [NetworkTable(rows).text(), *untuned_notes(run, (solution.role,)), *target_notes(run)]
+        table = [NetworkTable(rows).text(), *untuned_notes(run, (solution.role,)), *choice_notes(run)]
         text = [*table, f"saved in {solution.path}", *told]
         progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(text))

@@ -32,8 +32,23 @@ from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 from deeppruning.training.folder import TrainFolder
 
+USUAL = (
+    *(
+        "--weights",
+        "--data",
+        "--data-dir",
+        "--image-size",
+        "--target",
+        "--preset",
+        "--offspring",
+        "--generations",
+    ),
+    *("--objective", "--seed", "--sample", "--round-to", "--exclude", "--finetune-epochs", "--finetune-lr"),
+    *("--workers", "--backend", "--device", "--out", "--quiet", "--config"),
+)  # what --help shows; --help-all shows the rest
 
-@click.command(cls=SuggestsTarget)
+
+@click.command(cls=SuggestsTarget, usual=USUAL)
 @model_argument
 @weights_option
 @model_option

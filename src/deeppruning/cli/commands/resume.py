@@ -1,5 +1,6 @@
 """`deeppruning resume`: go on with a run that was stopped, to the very result it would have had."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ from deeppruning.cli.options.search import output_options, run_argument
 from deeppruning.cli.options.trust import Vouched, trust_options
 from deeppruning.cli.running import resumable
 from deeppruning.display.outcome import conclude, keep_latencies
-from deeppruning.display.progress import make_progress
-from deeppruning.roles import ROLES
-from deeppruning.runs.facts import FINISHED, solution_fact
-from deeppruning.runs.folder import HISTORY, RunFolder
+from deeppruning.display.progress import SearchProgress, make_progress
+from deeppruning.errors import DeepPruningError, RunError
+from deeppruning.pruning.identity import changed_options
+from deeppruning.pruning.solution import read_solution
+from deeppruning.roles import ROLES, TARGET, candidate_number
+from deeppruning.runs import facts
+from deeppruning.runs.folder import RunFolder, is_begun
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 
@@ -35,8 +39,9 @@ def resume(
     """Go on with RUN, the folder of a run that was stopped, to the very result it would have had.
 
     Network, data and all options are taken from the folder; it may go on in another place than it began.
-    A finished run only shows its table again. Code that the folder names (a network, data or objective
-    of your own) is run if you made the run on this machine; for others see --trust-run.
+    A finished run only shows its table again, and its networks are made again where they are missing or
+    damaged. Code that the folder names (a network, data or objective of your own) is run if you made the run
+    on this machine; for others see --trust-run.
 
     \b
     Example:
@@ -52,11 +57,23 @@ def resume(
     if unsaid := [flag for flag in choice.addresses() if flag not in given.addresses()]:
         vouched.check(opened, *unsaid)
     if is_finished(run):
-        progress.say(f"{run} is finished")
-        conclude(run, progress)
-        return
+        lost = lost_solutions(run)
+        for reason in lost.values():
+            click.echo(reason, err=True)
+        remade = [role for role in lost if role in ROLES or (role == TARGET and "target" in config)]
+        if not remade:
+            progress.say(f"{run} is finished")
+            _show_again(run, progress, lost)
+            return
+        progress.say(f"made again: {', '.join(remade)}")
     RunFolder.open(run).close()  # a run that another process works on must be told before data is read
     threads = int(config["search"]["threads"])
+    recorded = config["run"].get("workers")
+    if given.workers is None and choice.workers not in (None, recorded):
+        progress.say(
+            f"the run was made with {recorded} workers; this machine has {choice.workers} cores, so that "
+            "many are used (--workers for another number)"
+        )
     backend = choice.make(threads, device or config["run"]["device"], progress.say)
     again = command("resume", run)
     with resumable(run, again), entered(choice, backend, threads) as progress.state.workers:
@@ -80,12 +97,47 @@ def resume(
         conclude(run, progress)
 
 
+def _show_again(run: Path, progress: SearchProgress, lost: Mapping[str, str]) -> None:
+    """The table of a run that has nothing left to do but what others have to be asked for."""
+    with RunFolder.open(run, read_only=True) as opened:
+        changed = changed_options(opened)
+        target = opened.history.get_fact(facts.TARGET)
+    if changed:
+        click.echo(f"{changed}; what is shown was made by the former", err=True)
+    conclude(run, progress)
+    asked = str(target["asked"] if target else "").replace(" ", "")
+    ways = [
+        command("pick", run, "--target", asked)
+        if role == TARGET
+        else command("finetune", run, "--candidate", candidate_number(role))
+        for role in lost
+    ]
+    if ways:
+        raise RunError(f"not made again by resume: {', '.join(lost)}; ask for it by `{'`, `'.join(ways)}`")
+
+
 def is_finished(run: Path) -> bool:
-    """Whether a run has come to its end and its solutions are there."""
-    if not (run / HISTORY).exists():
+    """Whether a run has come to its end."""
+    if not is_begun(run):
         return False
     with RunFolder.open(run, read_only=True) as opened:
-        if not opened.history.get_fact(FINISHED):
-            return False
-        figures = {role: opened.history.get_fact(solution_fact(role)) or {} for role in ROLES}
-        return all(opened.solution(role).exists() or figures[role].get("failure") for role in ROLES)
+        return opened.history.get_fact(facts.FINISHED) is True
+
+
+def lost_solutions(run: Path) -> dict[str, str]:
+    """The networks of a finished run that cannot be read any more or are others, by role, with the reason."""
+    lost = {}
+    with RunFolder.open(run, read_only=True) as opened:
+        for key, kept in opened.history.facts().items():
+            role = facts.solution_role(key)
+            if role is None or kept.get("failure"):
+                continue
+            path = opened.solution(role)
+            try:
+                metadata, _ = read_solution(path)
+                due = {"role": role, "candidate": str(kept["id"])}
+                if any(metadata.get(name, value) != value for name, value in due.items()):
+                    lost[role] = f"{path} is not the network that the run saved there"
+            except DeepPruningError as error:
+                lost[role] = str(error)
+    return lost

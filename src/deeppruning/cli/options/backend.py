@@ -12,7 +12,7 @@ from deeppruning.backends.limits import AUTO, Timeout, read_timeout
 from deeppruning.backends.registry import BACKENDS, LOCAL, Wanted, backend_flags
 from deeppruning.cli.options.headings import MACHINE, Command, under
 from deeppruning.errors import InputError
-from deeppruning.system.device import choose_device, default_workers
+from deeppruning.system.device import choose_device, default_workers, workers_here
 
 
 def backend_options(*, resuming: bool = False) -> Callable[[Command], Command]:
@@ -99,7 +99,7 @@ class BackendChoice:
         timeout = self.candidate_timeout
         return BackendChoice(
             backend,
-            workers=table.get("workers") if self.workers is None else self.workers,
+            workers=_recorded(table, backend) if self.workers is None else self.workers,
             candidate_timeout=table.get("candidate_timeout") if timeout is None else timeout,
             options={**{name: table[name] for name in backend_flags() if name in table}, **self.options},
         )
@@ -146,6 +146,12 @@ class BackendChoice:
         )
         made.device(device)
         return made
+
+
+def _recorded(table: Mapping[str, Any], backend: str) -> int | None:
+    """The workers of a run: of this machine no more than it has cores, whatever the one before it had."""
+    recorded: int | None = table.get("workers")
+    return workers_here(recorded) if backend == LOCAL else recorded
 
 
 @contextlib.contextmanager

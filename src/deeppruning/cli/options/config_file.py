@@ -14,7 +14,6 @@ A run's own config.toml is such a file too, so that this repeats a run:
     deeppruning prune --config runs/mine/config.toml --out runs/again
 """
 
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,11 +27,7 @@ from deeppruning.cli.options.trust import TRUST
 from deeppruning.errors import InputError, unknown
 from deeppruning.runs.tables import check_tables
 from deeppruning.runs.trust import refuse_foreign_code
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+from deeppruning.system.toml import read_toml
 
 _FILE = "deeppruning.config"  # under which a command's context keeps the file's path
 TABLES = ("data", "finetune", "model", "objective", "run", "search", "train")
@@ -102,11 +97,11 @@ def read_options(path: Path, command: click.Command) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = read_toml(path)
     except OSError as error:
         raise InputError(f"config file {path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"config file {path} is not TOML: {error}") from error
+    except ValueError as error:
+        raise InputError(f"config file {path} cannot be used: {error}") from error
     return check_tables(content, path) if _is_of_a_run(content) else content
 
 

@@ -1,6 +1,6 @@
 """Headings in a long --help: what each option is about, and the command that prints them by that."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import click
@@ -17,6 +17,7 @@ ORDER = (
 )
 _OTHER = "Other options"
 _KEY = "heading"  # under which an option keeps its own
+_ALL = "deeppruning.help-all"  # set where all options are asked for
 
 
 def under(heading: str, *options: Callable[[Any], Any]) -> Callable[[Command], Command]:
@@ -34,20 +35,54 @@ def under(heading: str, *options: Callable[[Any], Any]) -> Callable[[Command], C
 
 
 class GroupedCommand(click.Command):
-    """A command whose --help lists its options by heading."""
+    """A command whose --help lists its options by heading.
+
+    Where the `usual` ones are named, the rest is listed by --help-all only.
+    """
+
+    def __init__(self, *args: Any, usual: Collection[str] = (), **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.usual = frozenset(usual)
+        if usual:
+            self.params.append(
+                click.Option(
+                    ["--help-all"],
+                    is_flag=True,
+                    is_eager=True,
+                    expose_value=False,
+                    callback=_print_all,
+                    help="Show all options and exit.",
+                )
+            )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each heading that has options here."""
+        short = bool(self.usual) and _ALL not in ctx.meta
+        left_out = 0
         sections: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*ORDER, _OTHER)}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             # Newer versions of click have a record for an argument, too, which the first line tells already.
-            if record is not None and isinstance(parameter, click.Option):
+            if record is None or not isinstance(parameter, click.Option):
+                continue
+            if short and heading_of(parameter) != _OTHER and not self.usual & {*parameter.opts}:
+                left_out += 1
+            else:
                 sections[heading_of(parameter)].append(record)
         for heading, records in sections.items():
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
+        if left_out:
+            formatter.write_paragraph()
+            formatter.write_text(f"{left_out} more options: {ctx.command_path} --help-all")
+
+
+def _print_all(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 def heading_of(parameter: click.Parameter) -> str:

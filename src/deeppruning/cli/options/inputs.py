@@ -17,6 +17,7 @@ from deeppruning.data.registry import data_folders, data_status
 from deeppruning.data.splits import DataSplits
 from deeppruning.errors import RunError
 from deeppruning.runs.folder import RunFolder
+from deeppruning.system.device import workers_here
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Inputs:
             data_dir=Path(data["data_dir"]) if "data_dir" in data else None,
             image_size=_pair(data.get("image_size")),
             image_resize=data.get("image_resize"),
-            loading_workers=data.get("loading_workers"),
+            loading_workers=workers_here(data.get("loading_workers")),
             mean=tuple(data["mean"]) if "mean" in data else None,
             std=tuple(data["std"]) if "std" in data else None,
             objective=vouched.objective or run.config.get("objective", {}).get("spec"),

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from deeppruning.graph.trace.follow import Follower, tensors_in
+from deeppruning.graph.trace.operation import execute
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class FlowRun(Follower):
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and note what it reads and where it writes."""
-        result = func(*args, **kwargs)
+        result = execute(func, args, kwargs)
         outputs = tensors_in(result)
         if outputs:
             inputs = tensors_in((args, kwargs))

@@ -23,6 +23,7 @@ from deeppruning.graph.proof.difference import difference, tolerance_for
 from deeppruning.graph.proof.silence import SilentRun, kept_atoms
 from deeppruning.graph.proof.stage import Scene
 from deeppruning.graph.proof.twin import seeded
+from deeppruning.graph.trace.follow import Follower
 from deeppruning.graph.trace.tracer import Record
 
 SHARE = 0.7  # of the filters that stay in the other layers while units are emptied
@@ -97,4 +98,5 @@ class DepthFinder:
 
     def _run(self, scene: Scene, recipe: Recipe) -> Any:
         with seeded(fused=True):  # as it will be used: what reads the weights of a layer must find them
-            return cut(scene.copy(), recipe)(*scene.args, **scene.kwargs)
+            thin = cut(scene.copy(), recipe)
+            return Follower(thin).run(thin, scene.args, scene.kwargs)

@@ -151,6 +151,7 @@ class Statistic:
     dimension: int  # the channels' in the tensor it was taken of
     atoms: Atoms
     reason: str
+    sites: frozenset[Site]  # where it was taken
 
 
 Payload = Channels | Origin | Constant | Fixed | Statistic
@@ -186,6 +187,10 @@ def gather(labels: Tensor, table: AtomTable, site: Site, layer: str) -> Payload:
     array = corner.numpy().astype(np.int64)
     if not array.size or not array.any():
         return Constant()
+    if not array.ndim:  # there is no dimension left to cut
+        reason = "a single value is taken of it"
+        table.freeze(array.reshape(1), reason)
+        return Fixed(reason)
     ranked = _free_dimensions(array)
     table.candidates[site] = len(ranked)
     dimension = ranked[min(table.choices.get(site, 0), len(ranked) - 1)]

@@ -4,7 +4,8 @@ A trace cannot see how the forward code came by a position: written down as a nu
 the width of a tensor, or read from the attributes of layers, which thin copies keep up to date. Only
 the last is right for every genome. But code that computes positions from the widths it is given does
 the same for all genomes that leave those widths alike: two genomes that agree in the widths and not in
-what is due (`x.chunk(2, 1)`, 6 + 3 and 3 + 6 channels kept) cannot both come out right.
+what is due (`x.chunk(2, 1)`, 6 + 3 and 3 + 6 channels kept) cannot both come out right. So it is with
+constants that the code lays on channels (`mask[:, 3:] = 0`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,13 +26,17 @@ Seen = dict[Observable, tuple[tuple[int, ...], object]]  # the widths it may dep
 
 @dataclass(frozen=True)
 class Move:
-    """An operation whose outputs hold channels of its inputs in another selection or order."""
+    """An operation whose outputs hold channels of its inputs in another selection or order.
+
+    Or one that lays a constant on them: `sources` then tells its values apart, and none are `ranked`.
+    """
 
     inputs: list[Genes]  # of each input, the gene at each position
     outputs: list[Genes]
     sources: list[
         Positions
     ]  # of each output, the position among all inputs' channels, -1 where there is none
+    ranked: bool = True
 
     @property
     def free(self) -> Genes:
@@ -52,7 +57,7 @@ class Move:
         ranks = np.append(np.cumsum(np.concatenate(kept_in)) - 1, -1)
         found: Seen = {}
         for output, (genes, sources) in enumerate(zip(self.outputs, self.sources, strict=True)):
-            order = ranks[sources][extended[genes]]
+            order = (ranks[sources] if self.ranked else sources)[extended[genes]]
             found[output, "width"] = (widths, len(order))
             found[output, "order"] = ((*widths, len(order)), order.tobytes())
         return found
@@ -81,6 +86,17 @@ def _single_valued(all_seen: Iterable[Seen]) -> Iterator[Observable]:
     for observable, by_widths in values.items():
         if all(len(found) == 1 for found in by_widths.values()):
             yield observable
+
+
+def find_moves(record: Record, genes: Genes) -> Iterator[Move]:
+    """What an operation does to channels that can go, other than to hand them on."""
+    move = find_move(record, genes)
+    if move is not None:
+        yield move
+    for pattern in record.patterns:
+        own = genes[pattern.atoms]
+        if (own >= 0).any():
+            yield Move([own], [own], [pattern.values], ranked=False)
 
 
 def find_move(record: Record, genes: Genes) -> Move | None:

@@ -17,7 +17,8 @@ from deeppruning.errors import GraphError
 from deeppruning.graph.labels.payloads import Channels, Constant, Origin
 from deeppruning.graph.proof.silence import SilentRun
 from deeppruning.graph.rules.operations import LAYOUT, VIEWS
-from deeppruning.graph.trace.follow import Follower, operation_name, tensors_in
+from deeppruning.graph.trace.follow import Follower, tensors_in
+from deeppruning.graph.trace.operation import execute, operation_name
 from deeppruning.graph.trace.tracer import Record
 
 
@@ -39,20 +40,22 @@ class Fault:
 
     record: int
     error: str | None
+    strayed: bool = False  # another operation was run than the one that was due
 
 
 def fingerprint(tensor: Tensor, dimension: int | None) -> NDArray[np.float64] | None:
-    """Sums over all but the channel dimension, or a weighted sum of everything; None where not comparable."""
+    """Weighted sums over all but the channel dimension, or over everything; None where not comparable.
+
+    The weights tell positions apart: a map that is rolled is another one.
+    """
     if not tensor.is_floating_point() or tensor.layout != torch.strided:
         return None
     values = tensor.detach().double()
-    if dimension is None:
-        flat = values.reshape(-1)
-        weights = torch.cos(torch.arange(len(flat), dtype=torch.float64, device=flat.device))
-        return np.asarray([float(flat @ weights)])
-    others = [dim for dim in range(values.ndim) if dim != dimension]
-    sums = values.sum(dim=others) if others else values
-    return np.asarray(sums.cpu().numpy())
+    rows = (
+        values.reshape(1, -1) if dimension is None else values.movedim(dimension, 0).unsqueeze(-1).flatten(1)
+    )
+    weights = torch.cos(torch.arange(rows.shape[1], dtype=torch.float64, device=rows.device))
+    return np.asarray((rows @ weights).cpu().numpy())
 
 
 class ExpectedSteps(SilentRun):
@@ -136,7 +139,7 @@ class ThinRun(Follower):
         """Execute one operation and compare it with the step that is due."""
         name = operation_name(func)
         try:
-            result = func(*args, **kwargs)
+            result = execute(func, args, kwargs)
         except Exception as error:
             if name in LAYOUT or self.position >= len(self.expected):
                 raise
@@ -164,7 +167,8 @@ class ThinRun(Follower):
         if step is not None and step.name == name:
             return step
         if self.strict_order:  # else random draws differ with the sizes, and with them the way taken
-            self.faults.append(Fault(step.record if step else self.expected[-1].record, None))
+            record = step.record if step else self.expected[-1].record
+            self.faults.append(Fault(record, None, strayed=True))
         raise _Stop
 
     def _fits(self, step: Step, outputs: list[Tensor]) -> bool:
@@ -221,7 +225,7 @@ def find_faults(
     try:
         run.run(thin, args, kwargs)
         if run.position < len(expected) and strict_order and not run.faults:
-            return [Fault(expected[run.position].record, None)]
+            return [Fault(expected[run.position].record, None, strayed=True)]
     except _Stop:
         pass
     except Exception as raised:

@@ -32,6 +32,7 @@ class Decisions:
     tied: set[Site] = field(default_factory=set)
     frozen: dict[Site, str] = field(default_factory=dict)
     frozen_constants: dict[Site, str] = field(default_factory=dict)
+    squeezed: set[Site] = field(default_factory=set)  # operations that would take a lone channel for none
     excluded: set[str] = field(default_factory=set)  # layers whose width the code uses elsewhere
 
     def apply(self, table: AtomTable, records: Sequence[Record]) -> None:
@@ -44,6 +45,9 @@ class Decisions:
                 ties, extra = _tied_pieces(record)
                 table.tie(*ties)
                 table.freeze(extra, _reason(record))
+            if record.site in self.squeezed:
+                for channels in record.inputs:
+                    table.freeze(channels.atoms[:2], f"{_place(record)} must not be left with one channel")
             if record.site in self.frozen:
                 for atoms in record.atoms():
                     table.freeze(atoms, self.frozen[record.site])
@@ -106,6 +110,8 @@ class Doctor:
             known.tied.add(site)
         elif record.name in JOINS and site not in known.frozen_constants:
             known.frozen_constants[site] = _reason(record)
+        elif record.name == "squeeze" and site not in known.squeezed:
+            known.squeezed.add(site)
         elif site not in known.frozen:
             known.frozen[site] = _reason(record)
         else:
@@ -144,8 +150,12 @@ def _constants_at(table: AtomTable, record: Record) -> list[Atoms]:
     return [issue.atoms for site, issue in issues if issue.kind == "constant" and site[:-3] == record.site]
 
 
+def _place(record: Record) -> str:
+    return f"{record.name} in {record.layer or 'forward'}"
+
+
 def _reason(record: Record) -> str:
-    return f"{record.name} in {record.layer or 'forward'}: a size or order is written into the code"
+    return f"{_place(record)}: a size or order is written into the code"
 
 
 def _tied_pieces(record: Record) -> tuple[tuple[Atoms, Atoms], Atoms]:

@@ -13,7 +13,8 @@ from deeppruning.graph.labels.atoms import Atoms
 from deeppruning.graph.labels.payloads import Channels, Payload, Statistic
 from deeppruning.graph.plan import Bits, Genes
 from deeppruning.graph.rules.layers import whole_groups_go
-from deeppruning.graph.trace.follow import Follower, by_name, operation_name, tensors_in
+from deeppruning.graph.trace.follow import Follower, tensors_in
+from deeppruning.graph.trace.operation import by_name, execute, operation_name
 from deeppruning.graph.trace.tracer import Record
 
 
@@ -22,7 +23,7 @@ class SilentRun(Follower):
 
     `records` are those of the run on labels, `kept` says for each atom whether it stays. A norm that
     takes its statistics across channels is run on the channels that stay: silence there means not
-    being heard in the statistics either.
+    being heard in the statistics either. Any other statistic hears zeros, whatever labels say of it.
     """
 
     def __init__(
@@ -36,14 +37,14 @@ class SilentRun(Follower):
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and silence what comes out."""
-        result = func(*args, **kwargs)
+        result = execute(func, args, kwargs)
         outputs = tensors_in(result)
         if not outputs:
             return result
         record = self._due(operation_name(func))
         if record.name in ("native_layer_norm", "native_group_norm"):
             self._norm_of_kept(func, by_name(func, args, kwargs), record.payloads[0], outputs[0])
-        if record.inputs and isinstance(record.payloads[0], Statistic):
+        if record.normed and isinstance(record.payloads[0], Statistic):
             self._statistic_of_kept(func, by_name(func, args, kwargs), record.payloads[0], outputs)
         if not func.is_view:  # a view of silenced data is silent already
             self._silence(record, outputs)

@@ -2,7 +2,8 @@
 
 A random genome comes first. Where the network divides or reorders channels, there is for every such
 operation a pair that leaves it the same widths and asks another result of it (see `moves`), and
-structured genomes stand beside. Whatever a genome can remove anything from has something removed.
+structured genomes stand beside. Where the forward code reads sizes, these are tried at their extremes.
+Whatever a genome can remove anything from has something removed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeppruning.graph.plan import Bits, Genes, Plan
-from deeppruning.graph.proof.moves import Move, find_move
-from deeppruning.graph.trace.tracer import Record
+from deeppruning.graph.proof.moves import Move, find_moves
+from deeppruning.graph.trace.tracer import Trace
 
 CANDIDATES = 24  # random genomes among which a pair for a move is looked for first
 
@@ -20,13 +21,19 @@ CANDIDATES = 24  # random genomes among which a pair for a move is looked for fi
 class Trials:
     """Collects the genomes for one plan; the same for the same plan."""
 
-    def __init__(self, plan: Plan, genes: Genes, records: Iterable[Record]) -> None:
+    def __init__(self, plan: Plan, genes: Genes, traces: Sequence[Trace]) -> None:
         self.plan = plan
         self.repair = plan.repair()
         self.generator = np.random.default_rng(0)
-        self.records = list(records)
+        self.records = [record for trace in traces for record in trace.records]
         self.genes = genes
-        self.moves = _distinct(find_move(record, genes) for record in self.records)
+        self.moves = _distinct(move for record in self.records for move in find_moves(record, genes))
+        named = sorted({name for trace in traces for name in trace.parameter_sizes})
+        self.read = _free_sets(genes[atoms] for trace in traces for atoms in trace.sizes)
+        self.read_of_parameters = _free_sets(
+            plan.strips[strip] for name in named for _, strip in plan.parameters.get(name, ())
+        )
+        self.emptied = self._mended(np.zeros(plan.num_genes, dtype=np.bool_))
 
     def genomes(self) -> Iterator[Bits]:
         """All genomes to try, made as they are asked for: the first one finds most faults."""
@@ -36,10 +43,9 @@ class Trials:
             self._contrast_moves(tried)
         self._remove_everywhere(tried)
         yield from tried[1:]
-        if self.moves:
-            structured = self._structured()
-            yield from structured
-            yield from self._emptied_moves([*tried, *structured])
+        further = [*(self._structured() if self.moves else ()), *self._extremes()]
+        yield from {genome.tobytes(): genome for genome in further}.values()
+        yield from self._emptied_moves([*tried, *further])
 
     def _mended(self, genome: Bits) -> Bits:
         return np.asarray(self.repair(genome[None])[0])
@@ -50,15 +56,30 @@ class Trials:
         Code that computes sizes by a rule of three and rounds is wrong at the smallest size if anywhere.
         """
         count = self.plan.num_genes
-        genomes = np.ones((5, count), dtype=np.bool_)
+        genomes = np.ones((4, count), dtype=np.bool_)
         for layer in self.plan.layers:
             own = np.unique(layer.genes[layer.genes >= 0])
             half = len(own) // 2
             genomes[0, own[half:]] = genomes[1, own[:half]] = False
             genomes[2, own[1::2]] = genomes[3, own[::2]] = False
-        genomes[4] = False  # repair leaves every layer one
         most = self.generator.random((1, count)) < 0.8
-        return list(self.repair(np.concatenate([genomes, most])))
+        return [*self.repair(np.concatenate([genomes, most])), self.emptied]
+
+    def _extremes(self) -> Iterator[Bits]:
+        """Of all channels whose number is read, one left and all but one; of any two, one of either alone."""
+        read = [*self.read, *self.read_of_parameters]
+        if not read:
+            return
+        yield self.emptied
+        nearly_full = np.ones(self.plan.num_genes, dtype=np.bool_)
+        nearly_full[[free[-1] for free in read]] = False
+        yield self._mended(nearly_full)
+        for digit in range((len(self.read) - 1).bit_length()):
+            for side in (0, 1):
+                genome = np.ones(self.plan.num_genes, dtype=np.bool_)
+                for number, free in enumerate(self.read):
+                    genome[free] &= (number >> digit) % 2 == side
+                yield self._mended(genome)
 
     def _emptied_moves(self, genomes: list[Bits]) -> Iterator[Bits]:
         """A genome for each move that could be left with fewer channels than any of the others does."""
@@ -100,9 +121,7 @@ class Trials:
 
     def _remove_everywhere(self, genomes: list[Bits]) -> None:
         """See to it that something is removed wherever a genome can remove anything."""
-        places = [self.genes[atoms] for record in self.records for atoms in record.atoms()]
-        places = [genes for genes in places if (genes >= 0).any()]
-        frees = list({genes.tobytes(): np.unique(genes[genes >= 0]) for genes in places}.values())
+        frees = _free_sets(self.genes[atoms] for record in self.records for atoms in record.atoms())
         left = [free for free in frees if all(genome[free].all() for genome in genomes)]
         while left:
             emptied = np.ones(self.plan.num_genes, dtype=np.bool_)
@@ -128,11 +147,16 @@ def _merged(pairs: Sequence[tuple[Move, tuple[Bits, Bits]]], base: Bits) -> list
     return [genome for slot in slots for genome in slot[:2]]
 
 
-def _distinct(moves: Iterable[Move | None]) -> list[Move]:
+def _free_sets(places: Iterable[Genes]) -> list[Genes]:
+    """The genes at each place where there are any, equal places once."""
+    distinct = {genes.tobytes(): genes for genes in places if (genes >= 0).any()}
+    return [np.unique(genes[genes >= 0]) for genes in distinct.values()]
+
+
+def _distinct(moves: Iterable[Move]) -> list[Move]:
     """Each move once, though a network may make it at many places and in both modes."""
-    found: dict[bytes, Move] = {}
+    found: dict[tuple[bool, bytes], Move] = {}
     for move in moves:
-        if move is not None:
-            parts = (*move.inputs, *move.outputs, *move.sources)
-            found.setdefault(b"|".join(part.tobytes() for part in parts), move)
+        parts = (*move.inputs, *move.outputs, *move.sources)
+        found.setdefault((move.ranked, b"|".join(part.tobytes() for part in parts)), move)
     return list(found.values())

@@ -10,9 +10,10 @@ from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.plan import Bits
 from deeppruning.graph.proof.built import Built
 from deeppruning.graph.proof.difference import difference, tolerance_for
+from deeppruning.graph.proof.probe import ExpectedSteps, find_faults
 from deeppruning.graph.proof.silence import SilentRun, kept_atoms
 from deeppruning.graph.proof.twin import as_double, randomized_inputs, seeded
-from deeppruning.graph.trace.follow import tensors_in
+from deeppruning.graph.trace.follow import Follower, tensors_in
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Proof:
     def holds(self) -> bool:
         """Whether the two agree to rounding."""
         return self.difference <= self.tolerance
+
+    @property
+    def gap(self) -> str:
+        """What the two outputs differ by, for people."""
+        return self.reason or f"relative difference {self.difference:.2e}"
 
 
 def prove(
@@ -53,8 +59,28 @@ def prove(
     tolerance = tolerance_for(silent.coarsest)
     try:
         with seeded():
-            found = thin(*inputs[0], **inputs[1])
+            found = Follower(thin).run(thin, *inputs)
     except Exception as error:
         return Proof(float("inf"), tolerance, f"the thin network fails: {type(error).__name__}: {error}")
     gap, reason = difference(found, expected)
     return Proof(gap, tolerance, reason)
+
+
+def place_of_fault(
+    model: nn.Module, built: Built, genome: Bits, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> str:
+    """The first operation of a thin network that gives something else than it does in the silenced one."""
+    twin, wide_args, wide_kwargs = as_double(model, args, dict(kwargs))
+    inputs, names = randomized_inputs((wide_args, wide_kwargs))
+    thin = cut(twin, built.plan.recipe(genome))
+    silent = ExpectedSteps(
+        twin, built.detached, built.records, kept_atoms(built.classes, built.gene_of_class, genome)
+    )
+    with seeded():
+        silent.run(twin, inputs, names)
+    with seeded():
+        faults = find_faults(thin, inputs, names, silent.steps, built.detached, strict_order=True)
+    if not faults:
+        return "its output"
+    record = built.records[faults[0].record]
+    return f"{record.name} in {record.layer or 'forward'}"

@@ -5,10 +5,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from deeppruning.graph.labels.atoms import Atoms, AtomTable, Positions, Site
-from deeppruning.graph.labels.payloads import Channels, Fixed, Origin, Payload
+from deeppruning.graph.labels.payloads import Channels, Constant, Fixed, Origin, Payload
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A constant that is not alike for all channels: equal numbers where it has equal values."""
+
+    atoms: Atoms
+    values: Positions
 
 
 @dataclass
@@ -26,6 +35,8 @@ class Call:
     site: Site  # its place in the code
     peek: Callable[[Tensor], Payload]  # leaves statistics as they are
     touched: list[Channels] = field(default_factory=list)  # dimensions of parameters that are computed with
+    patterns: list[Pattern] = field(default_factory=list)
+    normed: set[Site] = field(default_factory=set)  # where statistics came from that it scales channels by
 
     def payload(self, name: str) -> Payload | None:
         """The payload of a tensor argument, None where it was not given."""
@@ -104,6 +115,12 @@ class Call:
                     Channels(dimension, self.parameter_atoms(origin, dimension)) for dimension in wide
                 ]
 
+    def _lay(self, rows: Tensor, atoms: Atoms) -> None:
+        """Note where a constant, a row for each channel, is not the same for all of them."""
+        if not torch.equal(rows, rows[:1].expand_as(rows)):
+            values = np.unique(rows.double().cpu().numpy(), axis=0, return_inverse=True)[1]
+            self.patterns.append(Pattern(atoms, values.reshape(-1)))
+
     def unmoved(self, name: str) -> Origin | None:
         """The argument as a whole parameter in its own shape, None where it is anything else."""
         payload = self.payload(name)
@@ -113,12 +130,14 @@ class Call:
         """A tensor met these channels along a dimension: index its parameter by them, or freeze them.
 
         Where it has a single position there it is broadcast, and where it is a constant made in the
-        forward code it takes whatever size comes; neither says anything about the channels.
+        forward code it takes whatever size comes; neither says which channels it belongs to.
         """
         payload = self.lookup(tensor)
         if tensor.shape[dimension] == 1 and len(atoms) > 1:
             return
-        if isinstance(payload, Fixed):
+        if isinstance(payload, Constant):
+            self._lay(tensor.movedim(dimension, 0).reshape(len(atoms), -1), atoms)
+        elif isinstance(payload, Fixed):
             if len(atoms) > 1:
                 self.table.freeze(atoms, payload.reason)
         elif isinstance(payload, Origin):

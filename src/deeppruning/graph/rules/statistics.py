@@ -7,6 +7,7 @@ channels is simply another number: the channels it was taken of are frozen.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -44,7 +45,9 @@ def over_channels(call: Call, tensor: Tensor, payload: Channels, dims: set[int])
         # Channels at zero add nothing to a sum, nor to a length.
         return [Fixed(f"{call.place} adds up channels")] * len(call.outputs)
     if call.name in MEANS or (call.name in SPREADS and _defined_for_one(call, tensor, payload, dims)):
-        return [Statistic(payload.dimension, payload.atoms, reason)] * len(call.outputs)
+        return [Statistic(payload.dimension, payload.atoms, reason, frozenset({call.site}))] * len(
+            call.outputs
+        )
     return call.freeze_inputs(reason)
 
 
@@ -76,6 +79,7 @@ def met_by(call: Call) -> list[tuple[Tensor, Payload]]:
         if isinstance(found, Statistic) and any(
             _norms(tensor, found, *each, len(shape)) for each in carriers
         ):
+            call.normed |= found.sites
             continue
         met.append((tensor, call.lookup(tensor)))
     return met
@@ -99,7 +103,8 @@ def carried(call: Call) -> Statistic | None:
         if isinstance(payload, Statistic):
             if found is not None and not np.array_equal(found.atoms, payload.atoms):
                 return None
-            found = payload
+            sites = payload.sites | (found.sites if found is not None else frozenset())
+            found = replace(payload, sites=sites)
         elif isinstance(payload, Channels) or (tensor.numel() > 1 and not isinstance(payload, Constant)):
             return None
     return found

@@ -12,6 +12,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from deeppruning.graph.trace.operation import execute, operation_name
+
 
 class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Base of all runs that are watched (`TorchDispatchMode`): what counts is what is executed.
@@ -43,15 +45,14 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and look at it."""
-        raise NotImplementedError
+        return execute(func, args, kwargs)
 
     def hidden_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation inside a detached submodule."""
-        return func(*args, **kwargs)
+        return execute(func, args, kwargs)
 
     def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         """Look at a detached submodule that ended; what is returned (unless None) replaces its output."""
-        raise NotImplementedError
 
     def enter(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         """A submodule starts."""
@@ -85,7 +86,7 @@ class OperationList(Follower):
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and write it down."""
-        result = func(*args, **kwargs)
+        result = execute(func, args, kwargs)
         outputs = tensors_in(result)
         if outputs:
             self.operations.append((operation_name(func), [tuple(tensor.shape) for tensor in outputs]))
@@ -103,18 +104,6 @@ def follow_modules(enter: Callable[..., Any], leave: Callable[..., Any]) -> Iter
             handle.remove()
 
 
-def operation_name(func: Any) -> str:
-    """The name without overload and without the trailing underscore of in-place forms."""
-    name: str = func._schema.name
-    return name.removeprefix("aten::").rstrip("_")
-
-
-def by_name(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by their names in the operation's schema, defaults left out."""
-    names = [argument.name for argument in func._schema.arguments]
-    return {**dict(zip(names, args, strict=False)), **kwargs}
-
-
 def tensors_in(value: Any) -> list[Tensor]:
     """The tensors a value holds, in order: in containers, dataclasses and attributes of objects too."""
     if isinstance(value, Tensor):
@@ -130,9 +119,15 @@ def _collect(value: Any, found: list[Tensor], seen: set[int]) -> None:
             found.append(leaf)
         elif not isinstance(leaf, (nn.Module, type)) and id(leaf) not in seen:
             seen.add(id(leaf))
-            held = getattr(leaf, "__dict__", None)
-            slots = getattr(type(leaf), "__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                _collect(getattr(leaf, name, None), found, seen)
-            if held:
-                _collect(list(held.values()), found, seen)
+            _collect(_held_by(leaf), found, seen)
+
+
+def _held_by(value: Any) -> list[Any]:
+    """What is in a container of a class of its own or, of any other object, in its attributes."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, (tuple, list)):
+        return list(value)
+    listed = [kind.__dict__.get("__slots__", ()) for kind in reversed(type(value).__mro__)]
+    names = [name for slots in listed for name in ((slots,) if isinstance(slots, str) else slots)]
+    return [*(getattr(value, name, None) for name in names), *getattr(value, "__dict__", {}).values()]

@@ -22,8 +22,10 @@ from deeppruning.graph.rules import operations
 from deeppruning.graph.rules import products as product_rules
 from deeppruning.graph.rules import reductions as reduction_rules
 from deeppruning.graph.rules import weights as weight_rules
-from deeppruning.graph.rules.call import Call
-from deeppruning.graph.trace.follow import Follower, by_name, operation_name, tensors_in
+from deeppruning.graph.rules.call import Call, Pattern
+from deeppruning.graph.trace.follow import Follower, tensors_in
+from deeppruning.graph.trace.operation import by_name, execute, operation_name
+from deeppruning.graph.trace.reads import NUMBERS, Reads
 
 Rule = Callable[[Call], list[Payload]]
 
@@ -61,6 +63,8 @@ class Record:
     shapes: list[tuple[int, ...]]
     site: Site  # its place in the code, the same in every run and in both modes
     likes: list[tuple[torch.dtype, torch.device]]  # what the outputs are made of
+    patterns: list[Pattern]  # what constants of the forward code lay on channels
+    normed: bool = False  # whether it takes a statistic that scales the very channels it was taken of
 
     def atoms(self) -> list[Atoms]:
         """The atoms of all channels that go in or come out."""
@@ -77,6 +81,9 @@ class Trace:
     other_multiply_adds: int = 0  # of products that are never cut
     # Module -> the widths it maps to one another, one (N, C, ...) in and one out; None for any other module.
     maps_channels: dict[str, tuple[int, int] | None] = field(default_factory=dict)
+    sizes: list[Atoms] = field(default_factory=list)  # channels whose number the forward code reads
+    parameter_sizes: set[str] = field(default_factory=set)  # parameters of which it does so
+    notes: list[str] = field(default_factory=list)
 
 
 def find_rule(call: Call) -> Rule:
@@ -121,6 +128,8 @@ class Tracer(Follower):
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             self.payloads[tensor] = Origin(name, tuple(tensor.shape))
         self.visits: Counter[Site] = Counter()
+        self.normed: set[Site] = set()
+        self.live: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # what depends on the network's input
 
     def lookup(self, tensor: Tensor) -> Payload:
         """The payload of a tensor, for any use: a statistic over channels freezes them."""
@@ -140,12 +149,15 @@ class Tracer(Follower):
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation, apply its rule to the labels, write it down."""
-        result = func(*args, **kwargs)
+        result = execute(func, args, kwargs)
         outputs = tensors_in(result)
-        if not outputs:
-            return result
         layer, module = self.stack[-1] if self.stack else ("", None)
         name = operation_name(func)
+        if not outputs:
+            if name in NUMBERS:
+                for tensor in tensors_in(args):
+                    self.take_out(tensor, NUMBERS[name])
+            return result
         call = Call(
             name=name,
             function=func,
@@ -159,18 +171,53 @@ class Tracer(Follower):
             peek=self.peek,
         )
         inputs = call.inputs()
+        if any(tensor in self.live for tensor in call.tensors()):
+            self.live.update(dict.fromkeys(outputs, True))
         self._count(call, func, args, kwargs, result)
         payloads = find_rule(call)(call)
         for tensor, payload in zip(outputs, payloads, strict=True):
             # A parameter or statistic that is written to stays what it is.
             if not (call.in_place and isinstance(self.peek(tensor), Origin)):
                 self.payloads[tensor] = payload
+        self.normed |= call.normed
         self._write_down(call, inputs + call.touched, payloads)
         return result
 
+    def run(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run the model; what its code reads of tensors beside the operations is noted, too."""
+        with Reads(self.read_size, self.take_out):
+            return super().run(model, args, kwargs)
+
+    def read_size(self, tensor: Tensor, dimension: int | None) -> None:
+        """The forward code reads the size of a tensor along one dimension, or along all."""
+        payload = None if self.inside_detached else self.payloads.get(tensor, None)  # type: ignore[no-untyped-call]
+        if isinstance(payload, Origin):
+            self.trace.parameter_sizes.add(payload.name)
+        elif isinstance(payload, Channels) and dimension in (
+            None,
+            payload.dimension,
+            payload.dimension - tensor.ndim,
+        ):
+            self.trace.sizes.append(payload.atoms)
+
+    def take_out(self, tensor: Tensor, name: str) -> None:
+        """Values leave the tensors: a cut must not change them, and nobody knows what they are used for."""
+        if self.inside_detached:
+            return
+        payload = self.lookup(tensor)
+        place = f"{name} in {(self.stack[-1][0] if self.stack else '') or 'forward'}"
+        reason = f"{place} takes values out of the network"
+        if isinstance(payload, Channels):
+            self.table.freeze(payload.atoms, reason)
+        elif isinstance(payload, Origin) and tensor.numel() > 1:
+            self.table.pin(payload.name, reason)
+        note = f"{place} reads values: what they decide about was followed for the example input only"
+        if tensor in self.live and note not in self.trace.notes:
+            self.trace.notes.append(note)
+
     def hidden_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Inside a detached module everything is run at full width, in a thin network too."""
-        result = func(*args, **kwargs)
+        result = execute(func, args, kwargs)
         self.trace.other_multiply_adds += _multiply_adds(func, args, kwargs, result)
         return result
 
@@ -184,8 +231,10 @@ class Tracer(Follower):
         modules = tuple(name for name, _ in self.stack)
         likes = [(tensor.dtype, tensor.device) for tensor in call.outputs]
         self.trace.records.append(
-            Record(call.name, call.layer, modules, inputs, payloads, shapes, call.site, likes)
+            Record(call.name, call.layer, modules, inputs, payloads, shapes, call.site, likes, call.patterns)
         )
+        if call.name == "squeeze" and "dim" not in call.args:  # takes away what is of size 1
+            self.trace.sizes += [payload.atoms for payload in inputs]
 
     def _count(self, call: Call, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Multiply-adds: the uses of each weight element, or a fixed number where none is cut."""
@@ -206,14 +255,15 @@ class Tracer(Follower):
 
     def leave(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         """A submodule ends: note whether it could be detached, which takes the same widths at every call."""
-        tensors = (*inputs, output)
-        fits = len(inputs) == 1 and all(isinstance(x, Tensor) and x.ndim >= 2 for x in tensors)
-        fits = fits and inputs[0].shape[0] == output.shape[0]
-        widths = (inputs[0].shape[1], output.shape[1]) if fits else None
-        known = self.trace.maps_channels.setdefault(self.stack[-1][0], widths)
-        if known != widths:
-            self.trace.maps_channels[self.stack[-1][0]] = None
-        return super().leave(module, inputs, output)
+        with torch._C.DisableTorchFunction():  # it is not the network that reads sizes here
+            tensors = (*inputs, output)
+            fits = len(inputs) == 1 and all(isinstance(x, Tensor) and x.ndim >= 2 for x in tensors)
+            fits = fits and inputs[0].shape[0] == output.shape[0]
+            widths = (inputs[0].shape[1], output.shape[1]) if fits else None
+            known = self.trace.maps_channels.setdefault(self.stack[-1][0], widths)
+            if known != widths:
+                self.trace.maps_channels[self.stack[-1][0]] = None
+            return super().leave(module, inputs, output)
 
     def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         """A detached module hands out atoms of its own."""
@@ -249,8 +299,11 @@ def run_on_labels(
     """Run the model under the tracer; whatever reaches the outputs must keep its size."""
     for tensor in tensors_in((args, dict(kwargs))):
         tracer.payloads[tensor] = Fixed("the network's input")
+        tracer.live[tensor] = True
     for tensor in tensors_in(tracer.run(model, args, kwargs)):
         payload = tracer.lookup(tensor)
         if isinstance(payload, Channels):
             tracer.table.freeze(payload.atoms, "the network's output")
+    for record in tracer.trace.records:
+        record.normed = record.site in tracer.normed
     return tracer.trace

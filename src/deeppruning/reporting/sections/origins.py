@@ -22,7 +22,7 @@ def _collect(source: Source, data: Data) -> Data:
         )
         for row in data["archive"]["sources"]
     ]
-    return table("Where candidates come from", _COLUMNS, rows, lead=_LEAD)
+    return table("Where candidates come from", _COLUMNS, rows, lead=_LEAD, folded=True)
 
 
 SECTIONS.add(Section("origins", _collect), place=15)

@@ -7,19 +7,34 @@ from typing import Any
 from deeppruning.objectives.latency import Latency
 from deeppruning.reporting.measured import with_evidence
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
-from deeppruning.roles import in_order
+from deeppruning.roles import ORIGINAL, in_order
 from deeppruning.runs import facts
 from deeppruning.system.commands import command_for_page
 
+ORIGINAL_WEIGHTS = f"finetune/{ORIGINAL}.safetensors"
+
 
 def _collect(source: Source, data: Data) -> Data:
-    found = _solutions(source.facts, data["picks"], data)
+    found = [
+        {**one, **_size(source.run.solution(one["role"]))}
+        for one in _solutions(source.facts, data["picks"], data)
+    ]
     by_id = {entry["id"]: entry for entry in reversed(found) if entry.get("id") is not None}
+    original = data["original"] and {**data["original"], **_size(source.run.path / ORIGINAL_WEIGHTS)}
     return {
+        "original": original,
         "solutions": found,
         "candidates": [_with_figures(row, by_id.get(row["id"], {}), data) for row in data["candidates"]],
         "commands": _commands(source.run.path, source.run.config, found),
     }
+
+
+def _size(path: Path) -> dict[str, int]:
+    """How large a network's file is, once there is one."""
+    try:
+        return {"file_bytes": path.stat().st_size}
+    except OSError:
+        return {}
 
 
 def _solutions(
@@ -33,7 +48,8 @@ def _solutions(
     for role in dict.fromkeys((*in_order((*roles, *latest)), *roles)):
         saved = with_evidence(role, kept.get(facts.solution_fact(role).key), kept)
         if saved is not None:
-            found.append({"role": role, "final": not saved.get("failure"), **saved})
+            unhelped = facts.told_unhelped(saved)
+            found.append({"role": role, "final": not saved.get("failure"), **saved, "unhelped": unhelped})
         elif latest.get(role) in by_id:
             found.append({"role": role, "final": False, **_provisional(by_id[latest[role]], data)})
     return found

@@ -17,8 +17,8 @@ function drawBench() {
   fill(byId("bench"), html("table", {}, html("thead", {}, head), html("tbody", {}, names.map((role) =>
     html("tr", {}, html("th", { scope: "row" }, role), kinds.map((kind) => benchCells(timing(role, kind), networks.original && timing("original", kind.replace(" int8", "")), kind.includes(" int8") ? "" : role)))))));
   drawInt8(page.data.int8 || {});
-  fill(byId("bench-more"), warnings.length ? html("div", { class: "warning", role: "note" }, warnings.map((line) => html("p", {}, line)),
-    bench.advice ? html("p", { class: "muted" }, `What may help: ${bench.advice}.`) : null) : null,
+  fill(byId("bench-more"), warnings.length ? html("div", { class: "warning", role: "note" }, warnings.map((line) => html("p", {}, prose(line))),
+    bench.advice ? html("p", { class: "muted" }, "What may help: ", prose(bench.advice), ".") : null) : null,
     bench && bench.noisy ? html("p", { class: "muted small" }, "The spread is large: the machine was busy. Measure again when it is idle.") : null,
     copyLine(commands.bench, names.length ? "Measure again, on this machine:" : "Measure on this machine:"));
 }

@@ -10,6 +10,7 @@ function drawCards() {
   const original = data.original ? [{ role: "original", ...data.original }] : [];
   byId("networks").hidden = !original.length && !data.solutions.length;
   fill(byId("cards"), [...original, ...data.solutions].map(card));
+  drawTaking();
 }
 
 function card(one) {
@@ -20,12 +21,14 @@ function card(one) {
   const kept = data.original ? one.flops / data.original.flops : null;
   const rows = [["FLOPs", count(one.flops)],
     isOriginal || kept === null ? null : ["FLOPs saved", html("span", { class: "saved" }, share(1 - kept))],
-    ["Parameters", count(one.params)], ...latencyRows(one)];
+    ["Parameters", count(one.params)], missing(one.file_bytes) ? null : ["File", `${count(one.file_bytes)}B`],
+    ...latencyRows(one)];
   const known = SHAPES[kindOf(one.role)] ? kindOf(one.role) : "other";
   return html("article", { class: `card role-${known}`, "data-card": one.role },
     html("h3", {}, icon(one.role), roleLabel(one.role), one.role === data.recommended ? html("span", { class: "badge" }, "recommended") : null),
     html("p", { class: "note" }, kindOf(one.role) === "target" ? asked(page.data.targets[one.role]) : NOTES[one.role] || "Fine-tuned on request"),
-    one.failure ? html("p", { class: "note failure" }, `${isOriginal ? "Its test" : "Fine-tuning"} failed: ${one.failure}`) : null,
+    one.failure ? html("p", { class: "note failure" }, isOriginal ? "Its test" : "Fine-tuning", " failed: ", prose(one.failure)) : null,
+    one.unhelped ? html("p", { class: "note" }, prose(unbroken(sentence(one.unhelped)))) : null,
     html("div", { class: "big" }, errorText(error, tested ? 2 : 1), html("small", {}, kindOfError(one, isOriginal, tested)), sureness(one)),
     kept === null ? null : html("div", { class: "meter", role: "img", "aria-label": `${share(kept)} of the FLOPs left` },
       html("i", { style: { width: Math.min(100, kept * 100) + "%" } })),
@@ -51,7 +54,8 @@ function asked(target) {
   return target.met ? `Keeps to ${target.asked}` : `Misses ${target.asked}`;
 }
 
-const kindOfError = (one, isOriginal, tested) => (tested ? (isOriginal ? "test error" : "test error, fine-tuned")
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+const kindOfError = (one, isOriginal, tested) => (tested ? (isOriginal ? "test error" : one.unhelped ? "test error, refitted" : "test error, fine-tuned")
   : isOriginal ? "error on the sample" : "error in the search");
 
 // What the test set can tell: wrong answers as a count, and the range that the true error lies in.
@@ -62,15 +66,20 @@ function sureness(one) {
     html("br"), `(95\u00a0%: ${low} to ${high}\u00a0%)`);
 }
 
-// Load and export, behind a button of the card; what is open stays so when news come.
+// Load and export, behind a button of the card: the lines stand below all cards, which keep their places.
 function takeIt(role) {
-  const { commands } = page.data;
-  if (!commands.load[role]) return null;
-  const box = html("details", { class: "take", "data-take": role },
-    html("summary", { "data-key": "take " + role }, "Take it", html("span", { class: "unseen" }, ` (${roleLabel(role)})`)),
-    copyLine(`import deeppruning as dp; ${commands.load[role]}`, "In Python:"),
-    copyLine(commands.export[role], "As a file for other runtimes:"));
-  box.open = page.state.taking.has(role);
-  box.addEventListener("toggle", () => { page.state.taking[box.open ? "add" : "delete"](role); });
-  return box;
+  if (!page.data.commands.load[role]) return null;
+  const open = page.state.taking === role;
+  return html("button", { type: "button", class: "link", "data-take": role, "data-key": "take " + role, "aria-expanded": open ? "true" : "false",
+    "aria-controls": "taking", onclick: () => { page.state.taking = open ? null : role; drawCards(); byId("taking").scrollIntoView({ block: "nearest" }); } },
+  "Use this network", html("span", { class: "unseen" }, ` (${roleLabel(role)})`));
+}
+
+// What is open stays so when news come.
+function drawTaking() {
+  const role = page.state.taking, { load, export: exports } = page.data.commands;
+  const open = role !== null && Boolean(load[role]);
+  byId("taking").hidden = !open;
+  fill(byId("taking"), open ? [html("h3", {}, icon(role), ` Use ${roleLabel(role)}`),
+    copyLine(`import deeppruning as dp; ${load[role]}`, "In Python:"), copyLine(exports[role], "As a file for other runtimes:")] : null);
 }

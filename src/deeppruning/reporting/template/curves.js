@@ -16,7 +16,8 @@ function drawCurves() {
   const trained = rows.some((row) => !missing(row.train_error));
   const base = tested && data.original && !missing(data.original.test_error) ? data.original.test_error : null;
   byId("curves-note").textContent = (tested ? "Solid: test error. " : "There is no test set. ")
-    + (trained ? "Dashed: training error. " : "") + (base === null ? "" : "Grey: the original's test error.");
+    + (trained ? "Dashed: training error. " : "") + (base === null ? "" : "Grey: the original's test error. ")
+    + (rows.some((row) => row.epoch === 0) ? "Epoch 0: before training." : "");
   const values = rows.flatMap((row) => [row.test_error, row.train_error]).concat([base]).filter((value) => !missing(value));
   const holder = byId("curves");
   drawScaleTabs(values);
@@ -26,10 +27,10 @@ function drawCurves() {
   const height = Math.round(Math.max(260, Math.min(380, width * 0.45)));
   const box = { left: 52, right: width - Math.max(76, 10 + 7.5 * Math.max(...data.curves.map((curve) => curveLabel(curve).length))), top: 42, bottom: height - 48 };
   const y = page.state.logError ? logExtent(values) : extent(values, true);
-  const x = { low: 1, high: Math.max(2, ...rows.map((row) => row.epoch)), whole: true, text: String };
+  const first = Math.min(...rows.map((row) => row.epoch));  // 0, before training, where that is known
+  const x = { low: first, high: Math.max(first + 1, ...rows.map((row) => row.epoch)), whole: true, text: String };
   x.at = scale(x.low, x.high, box.left + 8, box.right);
-  const level = scale(y.low, y.high, box.bottom, box.top);
-  y.at = y.log ? (value) => scale(Math.log(y.low), Math.log(y.high), box.bottom, box.top)(Math.log(Math.max(value, y.low))) : level;
+  y.at = levels(y, box);
   y.text = (value) => (data.error_is_share ? Number((value * 100).toPrecision(3)) + " %" : String(Number(value.toPrecision(3))));
   const picture = svg("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": curvesInWords() },
     axes(box, x, y, { x: "Epoch", y: "Error" }));
@@ -39,6 +40,13 @@ function drawCurves() {
   picture.addEventListener("pointermove", (event) => curveTip(event, picture, x));
   picture.addEventListener("pointerleave", () => tip(null));
   fill(holder, picture);
+}
+
+// Where an error lies between the bottom and the top of a chart.
+function levels(y, box) {
+  if (!y.log) return scale(y.low, y.high, box.bottom, box.top);
+  const place = scale(Math.log(y.low), Math.log(y.high), box.bottom, box.top);
+  return (value) => place(Math.log(Math.max(value, y.low)));
 }
 
 // Errors of a few per mille are one line at the bottom of a linear axis.
@@ -92,8 +100,8 @@ function curveTip(event, picture, x) {
   const epochs = [...new Set(page.data.curves.flatMap((curve) => curve.epochs.map((row) => row.epoch)))];
   const epoch = epochs.reduce((best, one) => (Math.abs(x.at(one) - left) < Math.abs(x.at(best) - left) ? one : best), epochs[0]);
   const lines = page.data.curves.map((curve) => [curve, curve.epochs.find((row) => row.epoch === epoch)]).filter(([, row]) => row)
-    .map(([curve, row]) => `${curveName(curve)}: test ${errorText(row.test_error, 2)}, training ${errorText(row.train_error, 2)}`);
-  tip([`Epoch ${epoch}`, ...lines], event.clientX, event.clientY);
+    .map(([curve, row]) => `${curveName(curve)}: test ${errorText(row.test_error, 2)}${epoch ? `, training ${errorText(row.train_error, 2)}` : ""}`);
+  tip([epoch ? `Epoch ${epoch}` : "Before training", ...lines], event.clientX, event.clientY);
 }
 
 function curvesInWords() {

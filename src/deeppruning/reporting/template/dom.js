@@ -110,6 +110,9 @@ function placeLabels(wanted, box, spots) {
   });
 }
 
+// Text in which `commands` are set apart, as elements: nobody sees the marks around them.
+const prose = (text) => String(text).split("`").map((part, place) => (place % 2 ? html("code", {}, part) : part));
+
 function tip(lines, x, y) {
   const box = byId("tip");
   box.hidden = !lines;

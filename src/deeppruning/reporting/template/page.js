@@ -2,7 +2,7 @@
 
 const page = {
   data: JSON.parse(byId("data").textContent),
-  state: { chosen: null, network: null, generation: null, limits: {}, axis: null, rival: null, taking: new Set(), logError: false,
+  state: { chosen: null, network: null, generation: null, limits: {}, axis: null, rival: null, taking: null, logError: false, logSpace: false,
     table: { filter: "", sort: { name: "Candidate", down: false } } },
   where: new Map(), shown: new Set(), timer: null, etag: null, lost: false,
 };
@@ -52,6 +52,7 @@ function drawControls() {
   if (list.options.length !== data.axes.length) list.replaceChildren(...data.axes.map((axis) => html("option", { value: axis.key }, axis.label)));
   if (!data.axes.some((axis) => axis.key === state.axis)) state.axis = data.axes[0].key;
   list.value = state.axis;
+  byId("scale").value = state.logSpace ? "log" : "linear";
 }
 
 function draw() {
@@ -83,8 +84,9 @@ function listen() {
   });
   listenToLimits(() => { drawControls(); drawSpace(); drawPopulation(); drawDetails(); drawTable(); });
   byId("axis").addEventListener("change", (event) => { page.state.axis = event.target.value; drawSpace(); });
+  byId("scale").addEventListener("change", (event) => { page.state.logSpace = event.target.value === "log"; drawSpace(); });
   byId("candidate").addEventListener("change", (event) => { if (event.target.value !== "") choose(Number(event.target.value)); });
-  window.addEventListener("beforeprint", () => { byId("all-options").open = true; });
+  window.addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details")) one.open = true; });
   for (const one of SECTIONS) if (one.once) one.once();
   let width = window.innerWidth;
   window.addEventListener("resize", () => {

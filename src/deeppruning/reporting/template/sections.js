@@ -7,10 +7,14 @@ function drawHeader() {
   const { data } = page;
   document.title = `${data.title}: ${data.status}`;
   byId("title").textContent = data.title;
-  byId("verdict").textContent = unbroken(data.verdict);
-  const targets = Object.entries(data.targets);
-  byId("asked").hidden = !targets.length;
-  fill(byId("asked"), targets.map(([role, one], place) => [place ? html("br") : null, unbroken(`${roleLabel(role)} ${one.asked}: ${one.note}.`)]));
+  fill(byId("verdict"), prose(unbroken(data.verdict)));
+  byId("verdict").className = data.warned ? "warned" : "";
+  byId("remark").hidden = !data.remark;
+  fill(byId("remark"), data.remark ? prose(unbroken(sentence(data.remark))) : null);
+  const asked = Object.entries(data.targets).map(([role, one]) => `${roleLabel(role)} ${one.asked}: ${one.note}.`);
+  const notes = [...asked, ...data.refused.map((line) => `${roleLabel(line)}.`)];
+  byId("asked").hidden = !notes.length;
+  fill(byId("asked"), notes.map((line, place) => [place ? html("br") : null, unbroken(line)]));
   const status = byId("status");
   const lost = page.lost ? " (no answer from the server)" : "";
   if (status.textContent !== data.status + lost) status.textContent = data.status + lost;
@@ -65,7 +69,7 @@ function drawDetails() {
     data.original ? ["FLOPs saved", share(1 - one.flops / data.original.flops)] : null, ["Parameters", count(one.params)],
     data.axes[0].key === "cost" && !missing(one.cost) ? [data.axes[0].label, String(Number(one.cost.toPrecision(4)))] : null,
     ["Genes kept", `${one.kept} of ${one.num_genes}`], ["Evaluated in", `${one.seconds.toFixed(1)} s`],
-    one.status === "ok" ? null : ["Status", one.status], one.reason ? ["Reason", one.reason] : null,
+    one.status === "ok" ? null : ["Status", one.status], one.reason ? ["Reason", prose(one.reason)] : null,
     missing(one.error) || qualifies(one) ? null : ["Within your limits", "no"]];
   fill(byId("details"), html("h3", {}, `Candidate ${one.id}`),
     held.length ? html("div", { class: "badges" }, held.map((role) => html("span", { class: `badge role-${SHAPES[role] ? role : "other"}` }, role))) : null,
@@ -86,15 +90,18 @@ function archiveText(one) {
   return page.data.archive.entered.includes(one.id) ? "replaced since" : "no";
 }
 
-// Sections that are a heading, a sentence and a table, whatever they are about.
+// Sections that are a heading, a sentence and a table, whatever they are about; what is folded stays as it is left.
 function drawTables() {
   const found = page.data.tables || [];
   byId("tables").hidden = !found.length;
-  fill(byId("tables"), found.map(({ title, lead, columns, rows }) => html("section", { "aria-label": title },
-    html("h2", {}, title), lead ? html("p", { class: "lead" }, lead) : null,
+  const open = new Set([...byId("tables").querySelectorAll("details[open]")].map((one) => one.getAttribute("data-key")));
+  const body = ({ title, lead, columns, rows }) => [lead ? html("p", { class: "lead" }, prose(lead)) : null,
     html("div", { class: "panel scroll", tabindex: 0, role: "region", "aria-label": `${title}, table` }, html("table", {},
       html("thead", {}, html("tr", {}, columns.map((name) => html("th", { scope: "col" }, name)))),
-      html("tbody", {}, rows.map(([first, ...rest]) => html("tr", {}, html("th", { scope: "row" }, first), rest.map((text) => html("td", {}, text))))))))));
+      html("tbody", {}, rows.map(([first, ...rest]) => html("tr", {}, html("th", { scope: "row" }, first), rest.map((text) => html("td", {}, text)))))))];
+  fill(byId("tables"), found.map((one) => html("section", { "aria-label": one.title }, one.folded
+    ? html("details", { "data-key": one.title, open: open.has(one.title) ? "" : null }, html("summary", {}, html("h2", {}, one.title)), body(one))
+    : [html("h2", {}, one.title), body(one)])));
 }
 
 function drawConfig() {

@@ -67,9 +67,9 @@ function spaceScales(width, shown) {
   const start = startPoint();
   const xs = shown.map((one) => one[state.axis]).concat(start ? [start.x] : []);
   const ys = shown.map((one) => one.error).concat(start ? [start.y] : []);
-  const x = extent(xs, false), y = extent(ys, true);
+  const x = extent(xs, false), y = state.logSpace && ys.some((value) => value > 0) ? logExtent(ys) : extent(ys, true);
   x.at = scale(x.low, x.high, box.left, box.right);
-  y.at = scale(y.low, y.high, box.bottom, box.top);
+  y.at = levels(y, box);
   x.text = shortCount;
   y.text = (value) => (data.error_is_share ? Number((value * 100).toPrecision(3)) + " %" : String(Number(value.toPrecision(3))));
   return { box, x, y };

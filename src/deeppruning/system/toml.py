@@ -1,0 +1,79 @@
+"""TOML files, which may be a stranger's: what nests too deep or is too large is refused before it is parsed.
+
+The parser of Python takes memory by the square of a dotted key's parts, and recursion by brackets.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+LARGEST = 1 << 20  # bytes; our own files have a thousand
+DEEPEST = 32  # parts of a dotted key, or brackets within brackets
+LARGEST_NUMBER = 1 << 63  # as TOML has it; Python would read any
+
+# Texts and comments are skipped, dots and brackets counted. A text that does not end reaches to where the
+# parser will stop, so that every character is looked at once.
+_TOKENS = re.compile(
+    r'''"""(?:\\.|[^\\])*?(?:"{3,5}|\\?\Z)|"(?:\\.|[^"\\\n])*(?:"|(?=\n)|\\?\Z)'''
+    r"""|'''.*?(?:'{3,5}|\Z)|'[^'\n]*'?|#[^\n]*|[^"'#.\[\]{},\n]+|.""",
+    re.DOTALL,
+)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The contents of a file; OSError where it cannot be read, ValueError for whatever is wrong in it.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "a.toml"
+    >>> _ = file.write_text("a" + ".a" * 1000 + " = 1")
+    >>> read_toml(file)
+    Traceback (most recent call last):
+        ...
+    ValueError: it nests deeper than 32 levels
+    """
+    if path.stat().st_size > LARGEST:
+        raise ValueError(f"it is larger than {LARGEST:,} bytes, which no file of options is")
+    return parse_toml(path.read_text(encoding="utf-8"))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a text; ValueError for whatever is wrong in it."""
+    _check_depth(text)
+    try:
+        tables: dict[str, Any] = tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("it nests too deep") from error
+    _check_numbers(tables)
+    return tables
+
+
+def _check_depth(text: str) -> None:
+    """Refuse keys of too many parts and brackets inside too many others, the keys before them counted."""
+    dots, outside = 0, [0]
+    for found in _TOKENS.finditer(text):
+        token = found[0]
+        if token == ".":
+            dots += 1
+        elif token in ("[", "{"):
+            outside.append(outside[-1] + dots + 1)
+            dots = 0
+        elif token in ("]", "}"):
+            outside = outside[:-1] or [0]
+            dots = 0
+        elif token in (",", "\n"):
+            dots = 0
+        if outside[-1] + dots >= DEEPEST:
+            raise ValueError(f"it nests deeper than {DEEPEST} levels")
+
+
+def _check_numbers(value: Any) -> None:
+    if isinstance(value, int) and not -LARGEST_NUMBER <= value < LARGEST_NUMBER:
+        raise ValueError("it holds a whole number of more than 64 bits")
+    for entry in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_numbers(entry)

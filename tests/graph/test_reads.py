@@ -1,0 +1,255 @@
+"""What forward code reads of tensors or makes of its own, held against filters zeroed where they are made."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from deeppruning.graph import ChannelGraph
+from graph_checks import digests
+from graph_networks import NETWORKS, Net, block, head
+from graph_networks.parts import around
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+IMAGES = torch.zeros(2, 3, 6, 6)
+Middle = Callable[[Net, Tensor], Tensor]
+
+
+def silenced(model: nn.Module, graph: ChannelGraph, genome: np.ndarray, images: Tensor) -> Tensor:
+    """The full network with the outputs of removed filters, and of the norms behind them, set to zero."""
+    handles = []
+    for name, genes in graph.layer_genes().items():
+        removed = [gene >= 0 and not genome[gene] for gene in genes]
+        keep = ~torch.tensor(removed).view(-1, 1, 1)
+        for place in (name, name.replace(".0", ".1")):  # a block is a convolution and its norm
+            module = model.get_submodule(place)
+            handles.append(module.register_forward_hook(lambda module, args, out, keep=keep: out * keep))
+    try:
+        return model(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def masked(where: Callable[[int], Any]) -> Middle:
+    """A mask made in the forward code, half as strong at some positions."""
+
+    def run(net: Net, x: Tensor) -> Tensor:
+        mask = x.new_ones(1, x.shape[1], 1, 1)
+        mask[:, where(x.shape[1])] = 0.5
+        return x * mask
+
+    return run
+
+
+def gated(net: Net, x: Tensor) -> Tensor:
+    """Each map by its mean, with every dimension of size 1 left out on the way."""
+    return x * F.adaptive_avg_pool2d(x, 1).squeeze()[..., None, None]
+
+
+def filled(net: Net, x: Tensor) -> Tensor:
+    """Memory that is written to after it was asked for."""
+    memory = torch.empty_like(x)
+    memory[:, :, ::2] = x[:, :, ::2]
+    memory[:, :, 1::2] = x[:, :, 1::2] * 2
+    return memory
+
+
+def middles(k: int) -> dict[str, Middle]:
+    """What may be done between two blocks, with a number to choose; zeros stay zeros."""
+    return {
+        "wider than": lambda net, x: x * 2 if x.shape[1] > k else x,
+        "narrower than": lambda net, x: x * 2 if len(x[0]) < k + 3 else x,
+        "odd width": lambda net, x: x * 2 if x.size(1) % 2 else x,
+        "attribute": lambda net, x: x * 2 if net.stem[0].out_channels > k else x,
+        "weight": lambda net, x: x * 2 if net.stem[0].weight.shape[0] > k else x,
+        "two widths": lambda net, x: x * 2 if x.shape[1] > net.tail[0].weight.size(0) else x,
+        "by width": lambda net, x: x / x.shape[1],
+        "by count": lambda net, x: x * (x.sum() / x.numel()),
+        "rows by width": lambda net, x: x[:, :, : 2 + x.shape[1] // 3],
+        "branch on sum": lambda net, x: x * 2 if x.sum() > 0 else x,
+        "branch on mean": lambda net, x: x * 2 if x.mean() > 0.1 * k else x,
+        "branch on map": lambda net, x: x * 2 if x[:, k % x.shape[1]].mean() > 0 else x,
+        "mask from": masked(lambda width: slice(k, None)),
+        "mask to": masked(lambda width: slice(None, k)),
+        "mask one": masked(lambda width: -1 if k % 2 else 0),
+        "mask half": masked(lambda width: slice(width // 2, None)),
+        "mask some": masked(lambda width: slice(k % 2, None, 2)),
+        "uniform": lambda net, x: x * torch.full((1, x.shape[1], 1, 1), 0.5 + k, dtype=x.dtype),
+        "counted": lambda net, x: x * torch.ones(1, x.shape[1], 1, 1).cumsum(1),
+        "zeros": lambda net, x: x + torch.zeros_like(x),
+        "roll by width": lambda net, x: F.pad(x.roll(x.shape[1] // 2, 2), (0, 0, 0, 2)),
+        "roll": lambda net, x: F.pad(x.roll(k, 3), (0, 2)),
+        "roll channels": lambda net, x: x.roll(k, 1),
+        "gate squeezed": gated,
+        "memory": filled,
+        "item of mean": lambda net, x: x * x.mean().item(),
+        "float of spread": lambda net, x: x * float(x.var(1, unbiased=False).mean()),
+        "list of means": lambda net, x: x * x.mean((1, 2, 3)).tolist()[0],
+        "numpy of means": lambda net, x: x * float(x.mean((1, 2)).numpy()[0, 0]),
+        "item of sum": lambda net, x: x * x.sum().item(),
+        "item of maximum": lambda net, x: x * x.max().item(),
+        "list of maxima": lambda net, x: x * x.amax((2, 3)).tolist()[0][0],
+        "numpy of a map": lambda net, x: x * float(np.asarray(x)[0, -1].sum()),
+        "item of a value": lambda net, x: x * x[0, k % x.shape[1], 1, 1].item(),
+    }
+
+
+def drawn(seed: int) -> tuple[list[str], Net]:
+    """A network of three blocks with two random things done between them."""
+    generator = np.random.default_rng(seed)
+    width, k = int(generator.integers(3, 10)), int(generator.integers(1, 6))
+    table = middles(k)
+    names = [str(name) for name in generator.choice(list(table), 2)]
+    torch.manual_seed(seed)
+    first, second = (table[name] for name in names)
+    model = Net(
+        lambda net, x: net.head(net.tail(second(net, net.body(first(net, net.stem(x)))))),
+        stem=block(3, width),
+        body=block(width, width),
+        tail=block(width, 4),
+        head=head(4),
+    )
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            nn.init.uniform_(layer.bias, 0.2, 1.0)
+            nn.init.uniform_(layer.running_var, 0.5, 2.0)
+    return [f"width {width}, {k}", *names], model.double().eval()
+
+
+def check(seed: int, genomes: int) -> None:
+    what, model = drawn(seed)
+    graph = ChannelGraph(model, IMAGES)
+    images = torch.randn(IMAGES.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    generator = np.random.default_rng(seed)
+    for share in (0.0, *generator.random(genomes)):
+        genome = graph.repair(generator.random(graph.num_genes) < share)
+        with torch.no_grad():
+            due = silenced(model, graph, genome, images)
+            found = graph.prune(genome)(images)
+        assert torch.allclose(found, due, rtol=1e-9, atol=1e-9), (what, genome.astype(int).tolist())
+
+
+@pytest.mark.parametrize("start", range(0, 28, 7))
+def test_random_networks_do_what_zeroed_filters_do(start):
+    for seed in range(start, start + 7):
+        check(seed, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, 3000, 50))
+def test_thousands_of_random_networks_do_what_zeroed_filters_do(start):
+    for seed in range(start, start + 50):
+        check(seed, 12)
+
+
+def frozen_by(name: str) -> tuple[int, str]:
+    """How many filters of the stem always stay, and the first reason."""
+    torch.manual_seed(0)
+    graph = ChannelGraph(*NETWORKS[name]())
+    stem = graph._plan.layers[0]
+    return stem.genes.tolist().count(-1), next(iter(stem.reasons), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "reason"),
+    [
+        ("scaled_by_mean_as_number", 8, "mean in the network's forward mixes channels"),
+        ("scaled_by_list_of_means", 8, "mean in the network's forward mixes channels"),
+        ("scaled_by_mean_in_numpy", 8, "mean in the network's forward mixes channels"),
+        ("scaled_by_sum_as_number", 0, ""),
+        ("threshold_on_width", 8, "mul in forward: a size or order is written into the code"),
+        ("threshold_on_attribute", 8, "mul in forward: a size or order is written into the code"),
+        ("mask_made_in_forward", 8, "mul in forward: a size or order is written into the code"),
+        ("mask_that_follows_its_layer", 0, ""),
+        ("counted_channels", 8, "mul in forward: a size or order is written into the code"),
+        ("rolled_by_half_the_width", 8, "roll in forward: a size or order is written into the code"),
+        ("squeezed_map", 2, "squeeze in forward must not be left with one channel"),
+        ("memory_filled_later", 0, ""),
+        ("branch_on_the_input", 0, ""),
+    ],
+)
+def test_what_is_read_freezes_as_much_as_it_must(name, count, reason):
+    assert frozen_by(name) == (count, reason)
+
+
+READ = "reads values: what they decide about was followed for the example input only"
+
+
+class Told(nn.Module):
+    """Multiplies by a number that it takes out of the network."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * float(np.asarray(x.sum((1, 2, 3)))[0])
+
+
+def test_reads_of_values_are_noted_with_operation_and_module():
+    def run(net: Net, x: Tensor) -> Tensor:
+        return net.told(x * 2 if x.abs().sum() > 0 else x)
+
+    graph = ChannelGraph(around(run, 8, told=Told()), IMAGES)
+    assert graph.notes == [f"item in forward {READ}", f"numpy in told {READ}"]
+    assert str(graph).endswith(f"note: item in forward {READ}\nnote: numpy in told {READ}")
+
+
+def test_numbers_that_do_not_depend_on_the_input_are_not_noted():
+    def run(net: Net, x: Tensor) -> Tensor:
+        return x * torch.linspace(0.5, 1, 3).tolist()[0] * float(net.stem[1].eps + net.scale)
+
+    graph = ChannelGraph(around(run, 8, scale=nn.Parameter(torch.ones(()))), IMAGES)
+    assert graph.notes == []
+    assert graph.num_genes == 14
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda net, x: F.dropout(x, 0.5, training=True),
+        lambda net, x: F.dropout2d(x, 0.5, training=True),
+        lambda net, x: x + torch.randn_like(x),
+        lambda net, x: x * (0.7 + torch.rand(len(x), x.shape[1], 1, 1)).floor(),
+        lambda net, x: x + 0 * torch.empty_like(x),
+    ],
+    ids=["dropout", "dropout2d", "noise", "mask", "memory"],
+)
+def test_what_is_left_to_chance_does_not_decide_about_a_graph(run):
+    torch.manual_seed(0)
+    graph = ChannelGraph(around(run, 8), IMAGES)
+    assert graph.num_genes == 14
+    genomes = np.random.default_rng(0).random((4, 14)) < 0.5
+    assert all(graph.verify(genome).difference < 1e-8 for genome in genomes)
+
+
+CHANCY = ("memory_filled_later", "dropout", "noise_in_training", "stochastic_depth_whole_block")
+CHANCY += ("scaled_by_mean_in_numpy", "shuffle_unit", "attention", "mask_made_in_forward")
+
+
+def built_apart(names: list[str], number: int) -> dict[str, str]:
+    """The same from another process, whose memory holds other garbage and whose hashes are others."""
+    code = "import json, sys, graph_checks; print(json.dumps(graph_checks.digests(sys.argv[1:])))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": str(number)}
+    environment["MALLOC_PERTURB_"] = str(number)
+    command = [sys.executable, "-W", "ignore", "-c", code, *names]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_graph_is_the_same_in_another_process():
+    assert built_apart(list(CHANCY), 77) == digests(CHANCY)
+
+
+@pytest.mark.slow
+def test_every_graph_is_the_same_in_any_process():
+    here = digests(NETWORKS)
+    assert len(here) > 100
+    assert all(built_apart(list(NETWORKS), number) == here for number in (1, 131, 255))
