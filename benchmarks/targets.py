@@ -1,6 +1,6 @@
 """How near a search comes to its target: FLOPs, parameters, size and latency, for each family of the zoo.
 
-    python benchmarks/targets.py [--families resnet20 vgg16 ...] [--limits flops=40% ...]
+    python benchmarks/targets.py [--families resnet20 vgg16 ...] [--limits flops=40% ...] [--round-to 1]
 
 Each network is trained briefly on the embedded digits: of one that is only drawn, an empty rest is as good as
 any. Then every limit is asked for in a short guided search (15 candidates, no fine-tuning). The figure
@@ -82,7 +82,7 @@ def asked(limit: str, model: nn.Module) -> str:
 
 def measure(model: nn.Module, limit: str, options: argparse.Namespace) -> str:
     """What the target has over what was asked for, as a cell of the table."""
-    names = ("offspring", "generations", "sample", "evaluation")
+    names = ("offspring", "generations", "sample", "evaluation", "round_to")
     shape: dict[str, Any] = {name: getattr(options, name) for name in names}
     side = LARGE if limit.startswith("latency") else SMALL
     wanted = asked(limit, model)
@@ -117,6 +117,7 @@ def main() -> None:
     parser.add_argument("--generations", type=int, default=3)
     parser.add_argument("--evaluation", default="recalibrate", help="refit is ours and takes longer")
     parser.add_argument("--sample", type=int, default=300)
+    parser.add_argument("--round-to", type=int, help="1 for any width [multiples that are fast here]")
     parser.add_argument("--epochs", type=int, default=2)
     options = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -178,7 +178,7 @@ class SearchConfig(_Checked):
     latency_threads: int = 1
     encoding: str = "full"  # "paper" leaves alone the layers the paper leaves alone; "full" prunes all
     min_channels: int = 1
-    round_to: int | None = None  # by default what vector units like, or as bits fall in the paper's search
+    round_to: int | None = None  # by default what is measured to be fast; any in the paper's search
     prune_linear: bool = False  # hidden units of linear layers may go, as those of a transformer's MLPs
     depth: bool = True  # whole branches may go; in the paper every layer keeps at least one filter
     exclude: tuple[str, ...] = ()

@@ -34,7 +34,8 @@ def test_four_rows_are_printed_kept_and_shown(own_run: Path) -> None:
     assert list(kept["networks"]) == NETWORKS
     for network in kept["networks"].values():
         timings = network["latency_ms"]
-        assert list(timings) == [f"{runtime}, batch {batch}" for runtime in RUNTIMES for batch in (1, 4)]
+        kinds = [f"{runtime}, batch {batch}" for runtime in RUNTIMES for batch in (1, 4)]
+        assert list(timings) == [kinds[0], "PyTorch as loaded, batch 1", *kinds[1:]]
         assert all(one["median"] > 0 and one["spread"] >= 0 and one["runs"] == 3 for one in timings.values())
     assert "PyTorch, batch 4" in (own_run / "report.html").read_text()
 

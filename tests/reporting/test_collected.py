@@ -101,13 +101,18 @@ def test_latencies_and_candidates_fine_tuned_on_request_are_shown(tmp_path):
     path = make_run(tmp_path / "run")
     with RunFolder.open(path) as run:
         run.history.set_fact("latency_batch_1", {"original": 0.004, "knee": 0.002})
+        run.history.set_fact("latency_batch_1_loaded", {"original": 0.006, "knee": 0.005})
         run.history.set_fact("solution/candidate-9", {**run.history.get_fact("solution/knee"), "id": 9})
         for name in ("candidate-9", "candidate-12/abc"):
             run.history.record_epoch(EpochRow(name, 1, 0.1, 0.1, None, 0.01, 1.0))
         run.history.set_fact("solution/candidate-12", run.history.get_fact("solution/knee"))
     data = collect(path)
     timing = data["bench"]["networks"]["knee"]["latency_ms"]
-    assert timing == {"one input, one thread": {"median": 2.0}}
+    assert timing == {
+        "as exported, one input, one thread": {"median": 2.0},
+        "as loaded, one input, one thread": {"median": 5.0},
+    }
+    assert (data["original"]["latency_ms"], data["original"]["loaded_ms"]) == (4.0, 6.0)
     assert [one["role"] for one in data["solutions"]] == [
         "heavy",
         "knee",

@@ -13,7 +13,7 @@ from deeppruning.display.next_steps import next_lines
 from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError
 from deeppruning.latency import Conditions
-from deeppruning.latency.plan import measure_networks
+from deeppruning.latency.plan import measure_both_forms, measure_networks
 from deeppruning.pruning.network_table import NetworkRow, NetworkTable
 from deeppruning.pruning.result import Result
 from deeppruning.reporting import write_report
@@ -24,6 +24,10 @@ from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.device import precision_of
 
+FORMS = (
+    "(latency: one image in PyTorch, one processor thread, the least of some; as exported, with batch norms "
+    "folded; as loaded: as dp.load returns it)"
+)
 _SLOW_SECONDS = 0.5  # a forward pass beyond this is not measured: the table must come at once
 
 
@@ -68,14 +72,16 @@ def _rows(kept: Mapping[str, Any], roles: tuple[str, ...] | None) -> list[Networ
         saved = (facts.solution_role(key) or "" for key in kept)
         roles = tuple(in_order((*ROLES, *saved)))
     original, latency = kept[facts.ORIGINAL_FIGURES.key], kept.get(facts.LATENCY.key, {})
+    loaded = kept.get(facts.LATENCY_LOADED.key, {})
     rows = [
         NetworkRow(ORIGINAL, None, original.get("test_error"), original["flops"], 0.0, original["params"],
-            latency.get(ORIGINAL), original.get("failure", ""))
+            latency.get(ORIGINAL), original.get("failure", ""), loaded.get(ORIGINAL))
     ]  # fmt: skip
     for role in roles:
         found: facts.SolutionFigures = kept[facts.solution_fact(role).key]
         numbers = (found["test_error"], found["flops"], found["flops_pruned"], found["params"])
-        rows.append(NetworkRow(role, found["id"], *numbers, latency.get(role), found.get("failure", "")))
+        failure = found.get("failure", "")
+        rows.append(NetworkRow(role, found["id"], *numbers, latency.get(role), failure, loaded.get(role)))
     return rows
 
 
@@ -89,15 +95,16 @@ def keep_latencies(result: Result, original: nn.Module, example: torch.Tensor) -
     models |= {one.id: one.model.cpu() for one in result.solutions}
     if measure_networks([original], example, Conditions(), turns=1)[0] > _SLOW_SECONDS:
         return
-    found = dict(zip(models, measure_networks(list(models.values()), example, Conditions()), strict=True))
+    found = dict(zip(models, measure_both_forms(list(models.values()), example), strict=True))
     holders = {ORIGINAL: None, **{one.role: one.id for one in result.solutions}}
     with RunFolder.open(result.run_dir) as run:
-        run.history.set_fact(facts.LATENCY, {role: found[id_] for role, id_ in holders.items()})
+        run.history.set_fact(facts.LATENCY, {role: found[id_][0] for role, id_ in holders.items()})
+        run.history.set_fact(facts.LATENCY_LOADED, {role: found[id_][1] for role, id_ in holders.items()})
 
 
 def _notes(rows: list[NetworkRow]) -> list[str]:
     measured = any(row.latency_seconds is not None for row in rows)
-    notes = ["(latency: one image, one processor thread, the least of some)"] if measured else []
+    notes = [FORMS] if measured else []
     return notes + [f"{row.network} failed: {row.failure}" for row in rows if row.failure]
 
 

@@ -21,7 +21,7 @@ from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
 from deeppruning.exporting.run_file import FOLDER
 from deeppruning.exporting.sessions import FLOAT, INT8, Sessions, open_sessions
 from deeppruning.roles import ORIGINAL, ROLES, in_order
-from deeppruning.runs.facts import BENCH, ORIGINAL_FIGURES, solution_fact
+from deeppruning.runs.facts import AS_LOADED, BENCH, ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.facts import INT8 as INT8_FIGURES
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.device import choose_device
@@ -34,7 +34,7 @@ SECONDS = 15.0  # after which a measurement of unstated length ends, given its f
 NOTABLE = 0.2  # the share of FLOPs saved from which a network is expected to be faster
 NOISY = 0.2  # a spread beyond this share of the median says more of the machine than of the network
 ADVICE = (
-    "try --round-to 8 in a new search (widths that vector units fill), --objective latency, "
+    "try a new search without --round-to (widths that are fast on this machine), --objective latency, "
     "or a larger batch: a small network spends its time on calls, not on arithmetic"
 )
 
@@ -256,16 +256,23 @@ def _measurements(
     forms = {
         name: deployed(network.model, network.example()).to(device) for name, network in networks.items()
     }
+    loaded = {name: network.model.to(device) for name, network in networks.items()}
     for batch, images in inputs.items():
         there = images.to(device)
-        yield {(f"PyTorch, batch {batch}", name): _torch_forward(form, there) for name, form in forms.items()}
+        # As loaded for one batch only: the tables are wide enough.
+        kinds = (("PyTorch", forms), (f"PyTorch {AS_LOADED}", loaded if batch == batches[0] else {}))
+        yield {
+            (f"{kind}, batch {batch}", name): _torch_forward(form, there)
+            for kind, each in kinds
+            for name, form in each.items()
+        }
     for batch, images in inputs.items() if sessions.plain else ():
         # Both kinds in one measurement: a busy moment then falls on both.
         single = images.float()
-        kinds = ((FLOAT, sessions.plain, images), (INT8, sessions.small, single))
+        opened_as = ((FLOAT, sessions.plain, images), (INT8, sessions.small, single))
         yield {
             (f"{kind}, batch {batch}", name): _session_forward(session, given)
-            for kind, opened, given in kinds
+            for kind, opened, given in opened_as
             for name, session in opened.items()
         }
 

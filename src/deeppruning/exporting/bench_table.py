@@ -79,6 +79,6 @@ def _footnote(figures: Mapping[str, Any]) -> str:
     )
     return (
         f"(latency: median and half the quartile distance, {where}, networks in turns and in "
-        f"deployment form, batch norms folded; peak memory: weights "
+        f"deployment form, batch norms folded, unless as dp.load returns them; peak memory: weights "
         f"and activations alive at once for one input, counted{missing})"
     )

@@ -21,7 +21,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.latency.cache import LayerTimes
 from deeppruning.latency.conditions import Conditions
 from deeppruning.latency.layers import Layer, find_layers
-from deeppruning.latency.runtimes import Runtime, runtime_for
+from deeppruning.latency.runtimes import Runtime, TorchRuntime, runtime_for
 from deeppruning.latency.stopwatch import in_turns, quickest
 from deeppruning.latency.surface import ALIGNED, Surface, aligned_levels, measure_surface, odd_levels
 from deeppruning.system.threads import torch_threads
@@ -128,6 +128,16 @@ def measure_networks(
     runtime = runtime_for(conditions)
     with torch_threads(conditions.threads):
         return in_turns([runtime.network(network, example_input) for network in networks], turns)
+
+
+def measure_both_forms(networks: Sequence[nn.Module], example_input: Any) -> list[tuple[float, float]]:
+    """Seconds of each network in its deployment form and as it is, in PyTorch, all of them in turns."""
+    runtime = TorchRuntime(Conditions())
+    with torch_threads(runtime.conditions.threads):
+        forwards = [runtime.network(network, example_input) for network in networks]
+        forwards += [runtime.as_loaded(network, example_input) for network in networks]
+        times = in_turns(forwards)
+    return list(zip(times[: len(networks)], times[len(networks) :], strict=True))
 
 
 def _untested(layers: Sequence[Layer], runtime: Runtime) -> LatencyPlan:

@@ -86,8 +86,12 @@ class TorchRuntime(Runtime):
         )
 
     def network(self, network: nn.Module, example_input: Any) -> Forward:
+        return self.as_loaded(deployed(network.cpu().eval(), example_input), example_input)
+
+    def as_loaded(self, network: nn.Module, example_input: Any) -> Forward:
+        """A whole network as it is, with its batch norms, on a batch made of the example input."""
         device = this_or_processor(self.conditions.device)
-        network = deployed(network.cpu().eval(), example_input).to(device)
+        network = network.to(device).eval()
         batch = _repeated(example_input, self.conditions.batch, device)
         kwargs = batch if isinstance(batch, Mapping) else {}
         args = () if kwargs else tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)

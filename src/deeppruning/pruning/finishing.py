@@ -91,9 +91,10 @@ def _forget_measured(run: RunFolder, role: str, id_: int) -> None:
     before = run.history.get_fact(facts.solution_fact(role))
     if before is None or before["id"] == id_:
         return
-    brief, bench = run.history.get_fact(facts.LATENCY), run.history.get_fact(facts.BENCH)
-    if brief is not None:
-        run.history.set_fact(facts.LATENCY, {name: one for name, one in brief.items() if name != role})
+    for brief in (facts.LATENCY, facts.LATENCY_LOADED):
+        if (seconds := run.history.get_fact(brief)) is not None:
+            run.history.set_fact(brief, {name: one for name, one in seconds.items() if name != role})
+    bench = run.history.get_fact(facts.BENCH)
     if isinstance(bench, dict) and isinstance(bench.get("networks"), dict):
         networks = {name: one for name, one in bench["networks"].items() if name != role}
         warnings = [line for line in bench.get("warnings", ()) if not str(line).startswith(f"{role} ")]

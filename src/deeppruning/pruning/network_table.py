@@ -21,6 +21,7 @@ class NetworkRow:
     params: int
     latency_seconds: float | None = None
     failure: str = ""  # why there is no such network
+    loaded_seconds: float | None = None  # as `dp.load` returns it; `latency_seconds` are those as exported
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,6 @@ class NetworkTable:
 
     def _columns(self) -> list[list[str]]:
         rows = self.rows
-        measured = any(row.latency_seconds is not None for row in rows)
         columns: list[list[str]] = [
             ["network", *(row.network for row in rows)],
             [self.error, *("failed" if row.failure else self._error(row) for row in rows)],
@@ -62,10 +62,8 @@ class NetworkTable:
                 *("-" if row.candidate is None else percent(row.flops_pruned, 1) for row in rows),
             ],
             ["parameters", *(f"{row.params:,}" for row in rows)],
-            [
-                "latency",
-                *("-" if row.failure and measured else _milliseconds(row.latency_seconds) for row in rows),
-            ],
+            ["latency", *self._times([row.latency_seconds for row in rows])],
+            ["as loaded", *self._times([row.loaded_seconds for row in rows])],
         ]
         return [column for column in columns if all(column[1:])]
 
@@ -73,6 +71,12 @@ class NetworkTable:
         error = row.test_error
         return percent(error) if self.share or error is None else f"{error:.4g}"
 
-
-def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{1000 * seconds:.2f} ms"
+    def _times(self, seconds: Sequence[float | None]) -> list[str]:
+        """Milliseconds, and the part of the original's that they are."""
+        measured, whole = any(seconds), seconds[0]
+        cells = []
+        for row, one in zip(self.rows, seconds, strict=True):
+            part = f" ({one / whole:.2f}x)" if one and whole and row.candidate is not None else ""
+            known = f"{1000 * one:.2f} ms{part}" if one is not None else ""
+            cells.append("-" if row.failure and measured else known)
+        return cells

@@ -22,6 +22,7 @@ class Option:
     params: int = 0
     latency_ms: float | None = None
     speed: Speed | None = None  # beside the original's
+    loaded: Speed | None = None  # the same of the network as `dp.load` returns it
     also: tuple[str, ...] = ()  # other roles that the same candidate holds
 
     @property
@@ -126,4 +127,5 @@ def _option(role: str, figures: Mapping[str, Any], kept: Mapping[str, Any]) -> O
         figures.get("params", 0),
         latency_ms(kept, role),
         speed(kept, role),
+        speed(kept, role, loaded=True),
     )

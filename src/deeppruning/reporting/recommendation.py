@@ -18,6 +18,7 @@ from deeppruning.runs import facts
 
 SMALL_LOSS = 0.01  # of all images: what many call a fair price for a cheaper network
 NOTABLY = 0.1  # of the original's FLOPs: savings closer than this are nearly the same
+EXPORTED = "as exported"  # in the form that was measured: batch norms folded
 AS_FAST = 0.05  # latencies closer than this are the same
 LITTLE = 0.2  # of the original's FLOPs: who saves less must not lose
 MUCH_LOSS = 0.1  # of all images: more than any saving is worth
@@ -114,7 +115,7 @@ def _say(taken: Option, grounds: Grounds, asked: Asked | None = None) -> Recomme
             None,
             f"There is no test set to choose by: {taken.name}, the bargain of the search, saves "
             f"{_percent(taken.saved)} of the FLOPs at an error of {_figure(taken.search_error, grounds)} in "
-            "the search.",
+            f"the search{_speed_words(taken, grounds)}.",
         )
     why = "it "
     if asked is not None and asked.by == taken:
@@ -168,7 +169,12 @@ def _speed_words(taken: Option, grounds: Grounds) -> str:
         return f", though it is measured no faster ({after:.3g} ms against {before:.3g} ms)"
     if speed.ratio < 1:
         return f", though it is measured slower ({after:.3g} ms against {before:.3g} ms)"
-    return f" and is measured {speed.ratio:.2g} times as fast"
+    loaded = taken.loaded
+    beside = f"; {loaded.ratio:.2g} times {facts.AS_LOADED}" if loaded is not None and loaded.is_known else ""
+    return (
+        f" and is measured {speed.ratio:.2g} times as fast ({_percent(1 / speed.ratio, 0)} of the time, "
+        f"{EXPORTED}{beside})"
+    )
 
 
 def _alternative(taken: Option, grounds: Grounds, asked: Asked | None) -> str:

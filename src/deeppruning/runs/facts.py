@@ -253,7 +253,10 @@ SCAN = Fact[ScanFigures]("scan", _check_scan)
 TUNING = Fact[list[int]]("tuning", _check_ids)  # candidates that are fine-tuned by the run's own options
 FINISHED = Fact[bool]("finished")
 LATENCY_PLAN = Fact[dict[str, Any]]("latency_plan", _check_table)  # that the search goes by
-LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)  # seconds for one input, by role
+# Seconds for one input by role: in deployment form, as exported, and as `dp.load` returns the network.
+LATENCY = Fact[dict[str, float]]("latency_batch_1", _check_numbers_only)
+LATENCY_LOADED = Fact[dict[str, float]]("latency_batch_1_loaded", _check_numbers_only)
+AS_LOADED = "as loaded"  # in the name of a measurement: of the second form
 BENCH = Fact[dict[str, Any]]("bench")  # what `deeppruning bench` measured
 INT8 = Fact[dict[str, Int8Figures]]("int8", _check_int8)  # by role, of networks that were quantised
 TEST_IMAGES = Fact["int | None"]("test_images", _check_images)  # that test errors are measured on
@@ -266,8 +269,8 @@ _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact
     for fact in (
         OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, CONTINUED, NETWORK_SKETCH, SAMPLE_SKETCH,
-        ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE, SCAN, TUNING, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8,
-        MULTIPLES, TEST_IMAGES, REFUSED, AUGMENTATION, GRAPH_NOTES,
+        ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE, SCAN, TUNING, FINISHED, LATENCY_PLAN, LATENCY,
+        LATENCY_LOADED, BENCH, INT8, MULTIPLES, TEST_IMAGES, REFUSED, AUGMENTATION, GRAPH_NOTES,
     )
 }  # fmt: skip
 

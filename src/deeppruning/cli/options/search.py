@@ -56,7 +56,8 @@ _SEARCH_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
     ("encoding", str, "paper|full",
      "full: all layers that can be. paper: those of the paper.", True),
     ("min_channels", int, None, "Filters that every layer keeps at least.", False),
-    ("round_to", int, None, "Keep filters in multiples of this number; 1: any number of them.", False),
+    ("round_to", int, None,
+     "Keep filters in multiples of this number, as 16 for AVX-512; 1: any number of them.", False),
     ("prune_linear", bool, None, "Hidden units of linear layers may go, as in a transformer's MLPs.", False),
     ("depth", bool, None, "Whole branches may go, as residual blocks; else each layer keeps a filter.", True),
     ("threads", int, None, "Processor threads a candidate; part of the result's bits.", False),
@@ -89,7 +90,7 @@ _FINETUNE_FIELDS: tuple[tuple[str, Any, str | None, str, bool], ...] = (
 _FITTED = {
     "crop": "an eighth of the side, none if the original errs on such images",
     "flip": "colour images only, unless the original errs on such",
-    "round_to": "8 in layers of 16 and more, 4 from 8 on; 1 with --preset paper or a target that is counted",
+    "round_to": "what is measured to be fast on this machine, as 8 or 16; 1 with --preset paper",
     "sample": f"{USUAL_SAMPLE}, the paper's value, or as many as the data has balanced",
 }
 # These have one meaning in a search, so their flags need no prefix.

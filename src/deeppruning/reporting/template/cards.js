@@ -22,7 +22,7 @@ function card(one) {
   const rows = [["FLOPs", count(one.flops)],
     isOriginal || kept === null ? null : ["FLOPs saved", html("span", { class: "saved" }, share(1 - kept))],
     ["Parameters", count(one.params)], missing(one.file_bytes) ? null : ["File", `${count(one.file_bytes)}B`],
-    missing(one.latency_ms) ? null : ["Latency", `${milliseconds(one.latency_ms)} ms`]];
+    ...latencyRows(one)];
   const known = SHAPES[kindOf(one.role)] ? kindOf(one.role) : "other";
   return html("article", { class: `card role-${known}`, "data-card": one.role },
     html("h3", {}, icon(one.role), roleLabel(one.role), one.role === data.recommended ? html("span", { class: "badge" }, "recommended") : null),
@@ -36,6 +36,16 @@ function card(one) {
     isOriginal || missing(one.id) ? null : html("button", { type: "button", "data-key": "card " + one.role,
       onclick: () => { page.state.network = one.role; choose(one.id, true); } }, `Show candidate ${one.id}`),
     takeIt(one.role));
+}
+
+// Both forms of a network, each beside the same form of the original.
+function latencyRows(one) {
+  const { original } = page.data;
+  const row = (name, key) => {
+    const part = one.role !== "original" && original && original[key] ? ` (${(one[key] / original[key]).toFixed(2)}×)` : "";
+    return missing(one[key]) ? null : [name, `${milliseconds(one[key])} ms${part}`];
+  };
+  return [row("Latency, as exported", "latency_ms"), row("Latency, as loaded", "loaded_ms")];
 }
 
 // What a target was to keep to, and whether it does.
