@@ -139,10 +139,10 @@ def check(seed: int, genomes: int) -> None:
         assert torch.allclose(found, due, rtol=1e-9, atol=1e-9), (what, genome.astype(int).tolist())
 
 
-@pytest.mark.parametrize("start", range(0, 28, 7))
+@pytest.mark.parametrize("start", range(0, 24, 6))
 def test_random_networks_do_what_zeroed_filters_do(start):
-    for seed in range(start, start + 7):
-        check(seed, 6)
+    for seed in range(start, start + 6):
+        check(seed, 4)
 
 
 @pytest.mark.slow
@@ -201,6 +201,20 @@ def test_reads_of_values_are_noted_with_operation_and_module():
     assert str(graph).endswith(f"note: item in forward {READ}\nnote: numpy in told {READ}")
 
 
+@pytest.mark.parametrize(("bias", "way"), [(100.0, "one"), (-100.0, "other")])
+def test_the_way_taken_is_that_of_the_network_s_own_weights(bias, way):
+    def run(net: Net, x: Tensor) -> Tensor:
+        turn = net.one if net.gate(x).sum() > 0 else net.other
+        return net.head(turn(net.stem(x)))
+
+    parts = {"one": block(8, 6), "other": nn.Sequential(block(8, 6), nn.Dropout(), block(6, 6))}
+    model = Net(run, stem=block(3, 8), gate=nn.Conv2d(3, 1, 1), **parts, head=head(6))
+    nn.init.constant_(model.gate.bias, bias)
+    graph = ChannelGraph(model, IMAGES)
+    assert {name.split(".")[0] for name in graph.layer_genes()} == {"stem", "gate", way}
+    assert graph.verify(np.arange(graph.num_genes) % 2 == 0).holds
+
+
 def test_numbers_that_do_not_depend_on_the_input_are_not_noted():
     def run(net: Net, x: Tensor) -> Tensor:
         return x * torch.linspace(0.5, 1, 3).tolist()[0] * float(net.stem[1].eps + net.scale)
@@ -229,8 +243,7 @@ def test_what_is_left_to_chance_does_not_decide_about_a_graph(run):
     assert all(graph.verify(genome).difference < 1e-8 for genome in genomes)
 
 
-CHANCY = ("memory_filled_later", "dropout", "noise_in_training", "stochastic_depth_whole_block")
-CHANCY += ("scaled_by_mean_in_numpy", "shuffle_unit", "attention", "mask_made_in_forward")
+CHANCY = ("memory_filled_later", "dropout", "stochastic_depth_whole_block", "scaled_by_mean_in_numpy")
 
 
 def built_apart(names: list[str], number: int) -> dict[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from graph_networks.parts import (
+    Net,
     block,
     conv,
     head,
@@ -65,6 +66,25 @@ def circular_and_reflected_padding():
     return nn.Sequential(
         conv(3, 8, padding_mode="circular"), nn.ReLU(), conv(8, 6, padding_mode="reflect"), nn.ReLU(), head(6)
     )
+
+
+@network
+def circular_padding_inside():
+    inner = conv(8, 6, padding_mode="circular")
+    return nn.Sequential(block(3, 8), inner, nn.ReLU(), conv(6, 4, 5, padding_mode="circular"), head(4))
+
+
+@network
+def forward_in_inference_mode():
+    """Torch hands over whole operations there that it takes apart elsewhere."""
+
+    def run(net: Net, x: Tensor) -> Tensor:
+        if net.training:  # without gradients nothing could be learnt
+            return net.body(x)
+        with torch.inference_mode():
+            return net.body(x)
+
+    return Net(run, body=nn.Sequential(block(3, 8), block(8, 6), nn.Conv2d(6, 4, 1), head(4)))
 
 
 @network

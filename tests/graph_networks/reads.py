@@ -26,7 +26,7 @@ def scaled_by_list_of_means():
 
 @network
 def scaled_by_mean_in_numpy():
-    return around(lambda net, x: x * float(x.mean((1, 2, 3)).numpy()[0]), 8)
+    return around(lambda net, x: x * float(x.detach().mean((1, 2, 3)).numpy()[0]), 8)
 
 
 @network

@@ -377,3 +377,35 @@ def mean_over_channels_as_output():
 @network
 def mean_over_channels_read_by_a_layer():
     return around(lambda net, x: net.body(x.mean(1, keepdim=True)), 8, 6, body=conv(1, 6))
+
+
+@network
+def weight_merged_of_two_kernels():
+    """As RepVGG is deployed: a 1x1 kernel is padded and added to a 3x3 kernel, and their biases are."""
+
+    def run(net: Net, x: Tensor) -> Tensor:
+        weight = net.wide.weight + F.pad(net.narrow.weight, (1, 1, 1, 1))
+        return F.relu(F.conv2d(x, weight, net.wide.bias + net.narrow.bias, padding=1))
+
+    return around(run, 8, 6, wide=conv(8, 6), narrow=conv(8, 6, 1))
+
+
+@network
+def weight_merged_the_other_way_round():
+    def run(net: Net, x: Tensor) -> Tensor:
+        return F.relu(F.conv2d(x, F.pad(net.narrow.weight, [1] * 4) + net.wide.weight, padding=1))
+
+    return around(run, 8, 6, wide=conv(8, 6, bias=False), narrow=conv(8, 6, 1, bias=False))
+
+
+@network
+def position_embedding_resampled():
+    """As vision transformers on images of another size, by tokens and by maps."""
+
+    def run(net: Net, x: Tensor) -> Tensor:
+        tokens = net.tokens.reshape(1, 4, 4, -1).permute(0, 3, 1, 2)
+        x = x + F.interpolate(tokens, size=x.shape[2:], mode="bicubic")
+        return x * F.interpolate(net.maps, size=x.shape[2:], mode="bilinear")
+
+    tokens, maps = nn.Parameter(torch.randn(1, 16, 8)), nn.Parameter(torch.randn(1, 8, 2, 2))
+    return around(run, 8, tokens=tokens, maps=maps)

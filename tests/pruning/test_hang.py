@@ -12,7 +12,7 @@ from deeppruning.backends import InProcessBackend, PoolBackend
 from deeppruning.comparison.problem import Work, kind_of_call
 from deeppruning.errors import InputError
 from deeppruning.pruning.events import CandidateDone
-from deeppruning.pruning.finetuning import Round, kind_of_round, run_round
+from deeppruning.pruning.rounds import Round, kind_of_round, run_round
 from deeppruning.pruning.setup import Setup
 from search_helpers import EXAMPLE, SignalsItsWorkerOnce, digits, quick_search, tiny_net
 

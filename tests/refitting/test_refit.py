@@ -1,5 +1,6 @@
 """Refit: exact where it can be worked out by hand, never worse for a layer, and harmless to what is whole."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -14,7 +15,7 @@ from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.models import create_model
-from deeppruning.refitting import Reference, refit_with
+from deeppruning.refitting import Reference, refit_in_place, refit_with
 from deeppruning.refitting.patches import Places, answers_at, patches_at
 from deeppruning.refitting.solve import Fit
 from graph_checks import assert_untouched, call, snapshot
@@ -260,3 +261,27 @@ def test_bad_input_is_refused():
     model[0].weight.data[0, 0, 0, 0] = float("nan")
     with pytest.raises(InputError, match="not finite"):
         dp.refit(graph, graph.full_genome(), drawn(16, 3, 8, 8))
+
+
+def test_what_is_handed_back_is_never_further_from_the_original_than_the_cut():
+    worse = 0
+    for seed in range(6):
+        torch.manual_seed(seed)
+        widths = [3, 12, 12, 12, 6]
+        layers = [
+            nn.Sequential(nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU())
+            for a, b in itertools.pairwise(widths)
+        ]
+        graph = ChannelGraph(nn.Sequential(*layers).eval(), torch.zeros(1, 3, 8, 8))
+        genome = np.random.default_rng(seed).random(graph.num_genes) < 0.25
+        reference = Reference.of(graph, drawn(32, 3, 8, 8, seed=seed))
+        cut, pass_alone = graph.prune(genome).eval(), graph.prune(genome).eval()
+        refit_in_place(reference, graph, genome, pass_alone)
+        done = refit_with(reference, graph, genome)
+        gaps = [reference.gap(network) for network in (cut, pass_alone)]
+        assert reference.gap(done.model) == pytest.approx(min(gaps), rel=1e-5)
+        if gaps[1] > gaps[0]:
+            worse += 1
+            assert set(done.left.values()) == {"the cut alone is nearer to the original"}
+            assert all(map(torch.equal, cut.state_dict().values(), done.model.state_dict().values()))
+    assert worse > 0  # norms that bring soft answers back to their strength, where no layer follows

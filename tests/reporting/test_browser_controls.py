@@ -279,7 +279,7 @@ def test_versions_and_no_folders_are_shown(at, tmp_path):
 def test_a_stopped_run_says_how_to_go_on(at, tmp_path, width):
     path = save_page(make_run(tmp_path / "a run", 2))
     page = at(width, path.as_uri())
-    assert text(page, "#resume code") == command_for_page("resume", path.parent)
+    assert text(page, "#resume code") == command_for_page("resume", path.parent.name)
     assert not page.locator("#progress").is_visible()
 
 

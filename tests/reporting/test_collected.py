@@ -92,9 +92,9 @@ def test_what_is_no_run_is_refused(tmp_path):
 def test_commands_quote_the_path_and_ask_for_an_own_model(tmp_path):
     path = make_run(tmp_path / "my run; rm", model={"spec": "nets.py:tiny"})
     commands = collect(path)["commands"]
-    assert commands["finetune"] == f"{command_for_page('finetune', path, '--candidate')} "
-    assert f"finetune '{path}'" in commands["finetune"]
-    assert commands["load"]["knee"] == f"model = dp.load('{path}/knee.safetensors', model)"
+    assert commands["finetune"] == f"{command_for_page('finetune', path.name, '--candidate')} "
+    assert "finetune 'my run; rm' --candidate" in commands["finetune"]
+    assert commands["load"]["knee"] == "model = dp.load('my run; rm/knee.safetensors', model)"
 
 
 def test_latencies_and_candidates_fine_tuned_on_request_are_shown(tmp_path):

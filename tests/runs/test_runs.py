@@ -62,7 +62,7 @@ class TestHistory:
         history.record_evaluation(evaluation(genome, error=0.9))
         found = history.evaluation(genome)
         assert (found.error, found.cost, found.flops, found.params) == (0.5, 5e7, 7, 70_000)
-        assert (found.seconds, found.worker, found.status, found.detail) == (1.5, "here:1", "ok", "why")
+        assert (found.seconds, found.worker, found.status, found.detail) == (1.5, "worker 1", "ok", "why")
         assert (found.genome == genome).all() and found.finished_at.endswith("+00:00")
         assert history.evaluation(~genome) is None
 

@@ -21,7 +21,7 @@ from deeppruning.genome import Genome, Population
 from deeppruning.graph import ChannelGraph
 from deeppruning.importance import Evidence
 from deeppruning.pruning.candidate import Context, evaluate_candidate, refit_if_asked, settle
-from deeppruning.pruning.finetuning import Round, kind_of_round
+from deeppruning.pruning.rounds import Round, kind_of_round
 from deeppruning.pruning.runner import refuse_hopeless
 from deeppruning.pruning.task import Classification
 from deeppruning.runs.history import History

@@ -30,7 +30,8 @@ from deeppruning.config import SearchConfig
 from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import ignore
-from deeppruning.pruning.finetuning import Finetuning, Round, RoundDone, Tuned, run_round
+from deeppruning.pruning.finetuning import Finetuning, Tuned
+from deeppruning.pruning.rounds import Round, RoundDone, run_round
 from deeppruning.pruning.task import Classification
 from deeppruning.roles import candidate_name
 from deeppruning.runs import facts

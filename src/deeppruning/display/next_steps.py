@@ -53,8 +53,9 @@ def _about_candidates(
     if percent < 100:
         limit = ("--target", f"flops={percent}%")
         steps.append(("another limit", command("pick", run_dir, *limit)))
-    others = [one for one in thin if one.id not in saved]
-    best = [one for one in front_of(thin) if one.id not in saved] or others
+    unfit = {*saved, *map(int, facts.refused_in(kept))}
+    others = [one for one in thin if one.id not in unfit]
+    best = [one for one in front_of(thin) if one.id not in unfit] or others
     if best:
         one = best[len(best) // 2]
         steps.append(("another candidate", command("finetune", run_dir, "--candidate", one.id)))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
 
 from deeppruning.conversion.onnx_graph import with_listed_outputs
 from deeppruning.data.images import Normalization
@@ -36,6 +37,9 @@ def export_program(
     except Exception as error:
         reason = str(error).strip().split("\n")[0]
         raise GraphError(f"torch.export does not understand this network: {reason}") from error
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+            node.meta.pop("stack_trace", None)  # places on this machine, which are no one else's business
     content = io.BytesIO()
     torch.export.save(program, content)
     content.seek(0)

@@ -63,7 +63,7 @@ def refit_if_asked(context: Context, genome: Genome, thin: nn.Module, *, final: 
     """
     reference = None if genome.all() else context.reference(final=final)
     if reference is not None:
-        refit_in_place(reference, context.graph, genome, thin)
+        refit_in_place(reference, context.graph, genome, thin, compare=final)
 
 
 def evaluate_candidate(context: Context, genome: Genome) -> Evaluation:

@@ -25,7 +25,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something that people should know, about "original", "augmentation" or "processor"; said at once."""
+    """Something that people should know, about "original", "network", "augmentation" or "processor"."""
 
     about: str
     text: str

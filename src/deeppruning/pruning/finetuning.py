@@ -9,8 +9,6 @@ a training that diverged nor mixes two.
 """
 
 import json
-import math
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -19,130 +17,27 @@ from pathlib import Path
 from types import MappingProxyType
 
 from safetensors.torch import load
-from torch import Tensor, nn
+from torch import Tensor
 
 from deeppruning.backends.base import Backend, Session
 from deeppruning.errors import DAMAGE, Diverged, RunError
 from deeppruning.genome import Genome
-from deeppruning.pruning.candidate import Context, refit_if_asked
+from deeppruning.pruning.candidate import Context
 from deeppruning.pruning.events import EpochDone, FinetuneDiverged
+from deeppruning.pruning.rounds import TESTED, VALIDATED, Round, RoundDone, kind_of_round, run_round
 from deeppruning.pruning.states import read_state, write_state
-from deeppruning.pruning.task import Task, answers_beside
 from deeppruning.roles import ORIGINAL, candidate_name
 from deeppruning.runs.facts import TUNING, diverged_fact
 from deeppruning.runs.folder import FINETUNE, RunFolder
-from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.runs.records import EpochRow
 from deeppruning.system.atomic import write_atomically
 from deeppruning.system.links import folder_within
-from deeppruning.training.finite import check_learnt
-from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import read_tensors, tensor_bytes
 
 _TEACHER = "teacher.round-"
 ORIGINAL_ID = -1  # the number of the original network among the candidates
 LR_FACTORS = (1.0, 0.1, 0.01)  # of the learning rate, attempt by attempt
-# Errors in the metadata of a network: on the test data, on data set aside, and on that before training.
-TESTED, VALIDATED, BEFORE = "test_error", "validation_error", "validation_error_before"
-
-
-@dataclass(frozen=True, eq=False)
-class Round:
-    """One round of one candidate, with what the round before it left."""
-
-    genome: Genome
-    number: int
-    state: bytes | None
-    last: bool  # test the network and bring its weights
-    seed: int
-    start: bytes | None = None  # weights to begin with, as safetensors, where not those of the cut
-    lr_factor: float = 1.0
-    answers: bytes | None = None  # of the teacher in this round, where another network has asked for them
-
-
-@dataclass(frozen=True, eq=False)
-class RoundDone:
-    """What a round came to; the last one and round 0 bring the weights as safetensors, errors with them."""
-
-    report: EpochReport | None = None
-    state: bytes | None = None
-    weights: bytes | None = None
-    diverged: str = ""  # why nothing came of it
-    answers: bytes | None = None  # of the teacher, for other networks; only where they were not known
-
-
-def run_round(context: Context, item: Round) -> RoundDone:
-    """Train a candidate for one round, cut anew from the original weights and set to its state."""
-    try:
-        return _run_round(context, item)
-    except Diverged as diverged:
-        return RoundDone(diverged=str(diverged))
-
-
-def _run_round(context: Context, item: Round) -> RoundDone:
-    start = time.perf_counter()
-    task = context.task if item.lr_factor == 1.0 else context.task.slower(item.lr_factor)
-    assert task is not None
-    thin = context.graph.prune(item.genome)
-    report = None
-    if item.state is None:
-        if item.start is None:
-            refit_if_asked(context, item.genome, thin, final=True)
-        else:
-            thin.load_state_dict(load(item.start))
-    if not item.number and not item.last:
-        return _before_training(task, thin, item.seed, start)
-    with scratch_folder() as folder:
-        checkpoint = folder / "checkpoint"
-        beside = answers_beside(checkpoint)
-        for path, content in ((checkpoint, item.state), (beside, item.answers)):
-            if content is not None:
-                path.write_bytes(content)
-        if item.number:
-            report = task.finetune(thin, round=item.number, seed=item.seed, checkpoint=checkpoint)
-        state = checkpoint.read_bytes() if checkpoint.exists() else None
-        answers = beside.read_bytes() if item.answers is None and beside.exists() else None
-    if report is not None and not _is_finite(report.train_loss):
-        raise Diverged(f"the loss of epoch {report.epoch} is {report.train_loss}")
-    if not item.last:
-        return RoundDone(report, state, answers=answers)
-    check_learnt(thin, "the network")
-    tested = report.test_error if report is not None else None  # of these very weights: not measured twice
-    tested = task.test_error(thin) if tested is None else tested
-    if tested is not None and not math.isfinite(tested):
-        raise Diverged(f"the test error is {tested}")
-    validated = task.validation_error(thin) if item.number and task.keeps_best else None
-    return RoundDone(report, state, _with_errors(thin, tested, validated), answers=answers)
-
-
-def _before_training(task: Task, thin: nn.Module, seed: int, start: float) -> RoundDone:
-    """The network that training starts from, and its errors as epoch 0; without any it may still learn."""
-    tested = validated = None
-    task.begin(thin, seed=seed)
-    try:
-        tested = task.test_error(thin)
-        validated = task.validation_error(thin) if task.keeps_best else None
-    except Diverged:
-        pass  # outputs that are not finite
-    tested, validated = (one if _is_finite(one) else None for one in (tested, validated))
-    seconds = time.perf_counter() - start
-    known = tested is not None or validated is not None
-    report = EpochReport(0, None, None, tested, 0.0, 0.0, seconds) if known else None
-    return RoundDone(report, weights=_with_errors(thin, tested, validated))
-
-
-def _is_finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
-
-
-def _with_errors(thin: nn.Module, tested: float | None, validated: float | None) -> bytes:
-    facts = {TESTED: json.dumps(tested), VALIDATED: json.dumps(validated)}
-    return tensor_bytes(thin.state_dict(), facts)
-
-
-def kind_of_round(item: Round) -> str:
-    """What decides how long a round takes: the original is only tested, which is done in no time."""
-    return "training" if item.number else "test"
+BEFORE = "validation_error_before"  # in the metadata of a network: on data set aside, before training
 
 
 @dataclass(frozen=True, eq=False)

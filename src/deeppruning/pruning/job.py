@@ -224,6 +224,8 @@ def _announce(job: Job, run: RunFolder) -> None:
             run.history.set_fact(facts.MULTIPLES, dict(job.measured))
         run.history.set_fact(facts.LAYERS, graph.layer_genes())
         run.history.set_fact(facts.BRANCHES, _branches(graph))
+        if graph.notes:
+            run.history.set_fact(facts.GRAPH_NOTES, graph.notes)
         # Last, for where it is known the others are not written again.
         run.history.set_fact(facts.ORIGINAL_FIGURES, known)
     job.observer(
@@ -241,6 +243,8 @@ def _announce(job: Job, run: RunFolder) -> None:
     )
     if known.get("doubt"):
         job.observer(Remark("original", known["doubt"]))
+    for note in graph.notes:
+        job.observer(Remark("network", note))
     tell_of_move(run, job.observer)
 
 

@@ -25,6 +25,7 @@ FEWEST_PLACES, MOST_PLACES = 8, 64
 FULL_SOLVE = 2304  # unknowns of a filter above which channels are mixed instead
 MOST_UNKNOWNS = 8192  # channels above which a layer is left as cut
 MEMORY = 2**29  # bytes that the widest activation of the batch may take
+MOST_NUMBERS = 2**22  # of each output that are kept
 LAYERS = (_ConvNd, nn.Linear)
 
 
@@ -65,6 +66,7 @@ class Reference:
     norms: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # mean, variance of their inputs
     means: dict[str, Tensor] = field(default_factory=dict)  # of what each layer or norm answers
     called: frozenset[str] = frozenset()  # modules that ran as such; others are read by someone else
+    outputs: list[Tensor] = field(default_factory=list)  # what it answers in the end, at some places
 
     @classmethod
     def of(cls, graph: ChannelGraph, inputs: Any, *, seed: int = 0, device: str | None = None) -> Reference:
@@ -95,6 +97,16 @@ class Reference:
     def device(self) -> torch.device:
         """Where the original was run, and where thin networks are refitted."""
         return next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
+
+    def gap(self, thin: nn.Module) -> float:
+        """How far the outputs of a thin network are from the original's, in sum of squares."""
+        with torch.no_grad():
+            return self.gap_of(thin(*self.args, **self.kwargs))
+
+    def gap_of(self, outputs: Any) -> float:
+        """The same for outputs that are known."""
+        pairs = zip(_thinned(outputs), self.outputs, strict=True)
+        return sum(float((found.double() - due.double()).square().sum()) for found, due in pairs)
 
     def _record(self, generator: torch.Generator) -> None:
         def other_at(layer: str, other: Tensor) -> Tensor | None:
@@ -135,6 +147,7 @@ class Reference:
             for hook in hooks:
                 hook.remove()
         readers.returned(tensors_in(output))
+        self.outputs = _thinned(output)
         self.called = frozenset(readers.calls)
         self._leave(readers.calls)
         for name, norm in readers.norms():
@@ -217,6 +230,12 @@ def _answers_by_its_weight(module: Any, x: Tensor, places: Places, answers: Tens
     found = found if module.bias is None else found + module.bias
     tolerance = 0.03 if answers.element_size() < 4 else 1e-3
     return bool((found - answers).abs().max() <= tolerance * answers.abs().max() + 1e-6)
+
+
+def _thinned(outputs: Any) -> list[Tensor]:
+    """Some numbers of each output, spread evenly: whole maps of classes would fill the memory."""
+    found = [tensor.flatten() for tensor in tensors_in(outputs) if tensor.is_floating_point()]
+    return [tensor[:: -(-len(tensor) // MOST_NUMBERS) or 1].clone() for tensor in found]
 
 
 def statistics(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -41,9 +41,10 @@ def _collect(run: RunFolder, shown: str, snapshot: Mapping[str, Any]) -> dict[st
         "generations": search.get("generations"),
         "original": with_evidence(ORIGINAL, kept.get(facts.ORIGINAL_FIGURES.key), kept),
         "test_images": kept.get(facts.TEST_IMAGES.key),
-        "config": config,
+        "config": _without_places(config),
         "targets": facts.targets_in(kept) or _awaited(config),
         "refused": [facts.told_refused(id_, why) for id_, why in facts.refused_in(kept).items()],
+        "notes": kept.get(facts.GRAPH_NOTES.key, []),
         "versions": {**_versions(kept), **_multiples(kept)},
     }
     data = collect_sections(Source(run, kept, snapshot), about)
@@ -88,6 +89,15 @@ def _title(config: Mapping[str, Any]) -> str:
     model, data = (config.get(table, {}) for table in ("model", "data"))
     parts = [model.get("spec") or "A network", data.get("data")]
     return " on ".join(_without_folders(str(part)) for part in parts if part)
+
+
+def _without_places(value: Any) -> Any:
+    """Options as a page shows them, which may be passed on: files and folders by their own names."""
+    if isinstance(value, Mapping):
+        return {key: _without_places(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_without_places(entry) for entry in value]
+    return _without_folders(value) if isinstance(value, str) else value
 
 
 def _without_folders(name: str) -> str:

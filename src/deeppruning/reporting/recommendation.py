@@ -159,8 +159,10 @@ def _speed_words(taken: Option, grounds: Grounds) -> str:
     if speed is None:
         return ""
     if not speed.is_known:
-        between = f" ({speed.low:.2g} to {speed.high:.2g} times as fast)" if speed.low else ""
-        return f", but how fast it is was not measured well enough to tell{between}"
+        between = (
+            f"between {speed.low:.2g} and {speed.high:.2g} times as fast" if speed.low else "too few times"
+        )
+        return f", but its speed is uncertain (measured {between})"
     before, after = grounds.original.latency_ms, taken.latency_ms
     if abs(1 - 1 / speed.ratio) <= AS_FAST:
         return f", though it is measured no faster ({after:.3g} ms against {before:.3g} ms)"

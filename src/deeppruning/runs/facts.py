@@ -194,6 +194,11 @@ def _check_refused(key: str, value: Any) -> None:
             raise ValueError(f"the fact {key!r} does not name candidates and reasons")
 
 
+def _check_lines(key: str, value: Any) -> None:
+    if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
+        raise ValueError(f"the fact {key!r} is no list of lines")
+
+
 def _check_table(key: str, value: Any) -> None:
     _table(key, value)
 
@@ -242,6 +247,7 @@ ORIGINAL_FIGURES = Fact[OriginalFigures]("original", _check_original)
 LAYERS = Fact[dict[str, list[int]]]("layers", _check_layers)  # the gene of each filter, -1 where it stays
 # Layer -> sets of genes without any one of which it is gone, with the branch it stands in.
 BRANCHES = Fact[dict[str, list[list[int]]]]("branches", _check_branches)
+GRAPH_NOTES = Fact[list[str]]("graph_notes", _check_lines)  # what the channel graph could not follow
 GUIDE = Fact[dict[str, Any]]("guide", _check_table)  # orders of filters and units that the search follows
 SCAN = Fact[ScanFigures]("scan", _check_scan)
 TUNING = Fact[list[int]]("tuning", _check_ids)  # candidates that are fine-tuned by the run's own options
@@ -261,7 +267,7 @@ _KNOWN: dict[str, Fact[Any]] = {
     for fact in (
         OPTIONS, TASK, EXAMPLE_INPUT, OBJECTIVE, VERSIONS, CONTINUED, NETWORK_SKETCH, SAMPLE_SKETCH,
         ORIGINAL_FIGURES, LAYERS, BRANCHES, GUIDE, SCAN, TUNING, FINISHED, LATENCY_PLAN, LATENCY, BENCH, INT8,
-        MULTIPLES, TEST_IMAGES, REFUSED, AUGMENTATION,
+        MULTIPLES, TEST_IMAGES, REFUSED, AUGMENTATION, GRAPH_NOTES,
     )
 }  # fmt: skip
 

@@ -27,6 +27,8 @@ _EVALUATION = "num_genes, error, cost, flops, params, seconds, worker, status, d
 _CANDIDATE = "id, generation, genome, num_genes, operator, parents"
 # What older versions lack, as a reader of theirs sees it.
 _ABSENT = {"score": "NULL", "operator": "''", "parents": "''"}
+# A file in a traceback, of which the name is kept and not the folder.
+_TRACED = re.compile(r'File "[^"\n]*[/\\]([^"/\\\n]+)"')
 _PICK = ("generation", "role", "candidate_id")
 _EPOCH = "solution, epoch, train_loss, train_error, test_error, lr, seconds"
 
@@ -40,6 +42,7 @@ class History:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
+        self._aliases: dict[str, str] = {}
         self._connection = connect(self.path, read_only=read_only)
         with readable_errors(self.path):
             self._evaluation = self._columns("evaluations", _EVALUATION)
@@ -66,9 +69,9 @@ class History:
             int(evaluation.flops),
             int(evaluation.params),
             float(evaluation.seconds),
-            evaluation.worker,
+            self._alias(evaluation.worker),
             evaluation.status.value,
-            evaluation.detail,
+            _TRACED.sub(r'File "\1"', evaluation.detail),
             evaluation.finished_at,
             None if evaluation.score is None else float(evaluation.score),
         )
@@ -77,6 +80,10 @@ class History:
             "ON CONFLICT (genome) DO NOTHING",
             [row],
         )
+
+    def _alias(self, worker: str) -> str:
+        """A worker by its number: a history is passed on, and names neither machines nor processes."""
+        return self._aliases.setdefault(worker, f"worker {len(self._aliases) + 1}") if worker else ""
 
     def evaluation(self, genome: Genome) -> Evaluation | None:
         """What this genome came to, if it has been evaluated."""

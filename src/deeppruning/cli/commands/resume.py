@@ -101,14 +101,13 @@ def _show_again(run: Path, progress: SearchProgress, lost: Mapping[str, str]) ->
     """The table of a run that has nothing left to do but what others have to be asked for."""
     with RunFolder.open(run, read_only=True) as opened:
         changed = changed_options(opened)
-        target = opened.history.get_fact(facts.TARGET)
+        targets = facts.targets_in(opened.history.facts())
     if changed:
         click.echo(f"{changed}; what is shown was made by the former", err=True)
     conclude(run, progress)
-    asked = str(target["asked"] if target else "").replace(" ", "")
     ways = [
-        command("pick", run, "--target", asked)
-        if role == TARGET
+        command("pick", run, "--target", targets[role]["asked"].replace(" ", ""))
+        if role in targets
         else command("finetune", run, "--candidate", candidate_number(role))
         for role in lost
     ]

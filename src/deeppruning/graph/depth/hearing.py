@@ -148,6 +148,11 @@ class HearingRun(Follower):
             groups = by_name(func, args, kwargs)["groups"] if record.name == "convolution" else 1
             for tensor, voice in zip(outputs, self._made(record, heard, groups), strict=True):
                 self.voices[tensor] = voice
+                base = tensor._base if func._schema.is_mutable else None
+                around = None if base is None else self._voice(base)
+                if around is not None and around.atoms is None:  # a part of a blank tensor was written
+                    union = self._any(np.concatenate([around.nodes, voice.nodes]))
+                    self.voices[base] = _Voice(union) if voice.atoms is None else voice
         return result
 
     def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:

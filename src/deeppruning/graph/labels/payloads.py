@@ -90,6 +90,16 @@ class Origin:
             return Origin(self.name, self.shape, index=self.index[corner])
         return self.seen_as(self.ghost()[corner])
 
+    def repeated(self, shape: tuple[int, ...]) -> "Origin":
+        """The same along dimensions that have one position, repeated to another shape."""
+        if self.index is not None:
+            return Origin(self.name, self.shape, index=self.index.expand(shape))
+        return self.seen_as(self.ghost().expand(shape))
+
+    def repeats(self, dimension: int) -> bool:
+        """Whether one position is repeated along this dimension of the tensor."""
+        return self.window is not None and self.window.strides[dimension] == 0
+
     def reshaped(self, shape: tuple[int, ...]) -> "Origin":
         """The same elements in another shape."""
         if self.index is None:

@@ -13,7 +13,15 @@ from torch import nn
 from deeppruning.graph.cut.duplicate import unrun
 from deeppruning.graph.labels.atoms import AtomTable
 from deeppruning.graph.proof.remedies import Decisions
-from deeppruning.graph.proof.twin import doubled, in_own_precision, light_copy, probe_copy, seeded
+from deeppruning.graph.proof.twin import (
+    as_double,
+    doubled,
+    in_own_precision,
+    light_copy,
+    probe_copy,
+    randomized_inputs,
+    seeded,
+)
 from deeppruning.graph.trace.tracer import Trace, Tracer, run_on_labels
 
 
@@ -68,6 +76,8 @@ class Stage:
             self.eval = Scene(*in_own_precision(*self.given, error))
             table = AtomTable(choices=dict(decisions.choices))
             traces = {"eval": self.eval.trace(table, decisions)}
+        if traces["eval"].notes and not self.settled:
+            table, traces["eval"] = self._own_way(table, traces["eval"], decisions)
         for scene in self._training_scenes():
             shadow = table.fork()  # a run that fails midway leaves nothing behind
             try:
@@ -83,6 +93,20 @@ class Stage:
             self.train = None
         self.settled = True
         return table, traces
+
+    def _own_way(self, table: AtomTable, trace: Trace, decisions: Decisions) -> tuple[AtomTable, Trace]:
+        """Where values decide about the way a run takes: that of the network's own weights, if it is another.
+
+        Otherwise random ones are better, among which no zeros hide a mistake.
+        """
+        model, args, kwargs = as_double(*self.given)
+        scene = Scene(model, *randomized_inputs((args, kwargs)))
+        fresh = AtomTable(choices=dict(decisions.choices))
+        own = scene.trace(fresh, decisions)
+        if [record.site for record in own.records] == [record.site for record in trace.records]:
+            return table, trace
+        self.eval = scene
+        return fresh, own
 
     def _training_scenes(self) -> list[Scene]:
         """Training mode may run other code (auxiliary heads): ways to run it, the cheapest first."""

@@ -16,6 +16,7 @@ from deeppruning.graph.proof.moves import Move, find_moves
 from deeppruning.graph.trace.tracer import Trace
 
 CANDIDATES = 24  # random genomes among which a pair for a move is looked for first
+DIGITS = 4  # binary, of the numbers by which sizes that are read are told apart: two genomes each
 
 
 class Trials:
@@ -29,10 +30,8 @@ class Trials:
         self.genes = genes
         self.moves = _distinct(move for record in self.records for move in find_moves(record, genes))
         named = sorted({name for trace in traces for name in trace.parameter_sizes})
-        self.read = _free_sets(genes[atoms] for trace in traces for atoms in trace.sizes)
-        self.read_of_parameters = _free_sets(
-            plan.strips[strip] for name in named for _, strip in plan.parameters.get(name, ())
-        )
+        strips = [plan.strips[strip] for name in named for _, strip in plan.parameters.get(name, ())]
+        self.read = _free_sets([*(genes[atoms] for trace in traces for atoms in trace.sizes), *strips])
         self.emptied = self._mended(np.zeros(plan.num_genes, dtype=np.bool_))
 
     def genomes(self) -> Iterator[Bits]:
@@ -66,18 +65,23 @@ class Trials:
         return [*self.repair(np.concatenate([genomes, most])), self.emptied]
 
     def _extremes(self) -> Iterator[Bits]:
-        """Of all channels whose number is read, one left and all but one; of any two, one of either alone."""
-        read = [*self.read, *self.read_of_parameters]
-        if not read:
+        """Where sizes are read, one channel left, and all but one; of any two sizes one is tried by itself.
+
+        All that is not read counts as one size more; of very many sizes, not every two are told apart.
+        """
+        if not self.read:
             return
         yield self.emptied
-        nearly_full = np.ones(self.plan.num_genes, dtype=np.bool_)
-        nearly_full[[free[-1] for free in read]] = False
+        full = np.ones(self.plan.num_genes, dtype=np.bool_)
+        nearly_full, unread = full.copy(), full.copy()
+        for free in self.read:
+            nearly_full[free[-1]] = unread[free] = False
         yield self._mended(nearly_full)
-        for digit in range((len(self.read) - 1).bit_length()):
+        sizes = [*self.read, np.flatnonzero(unread)]
+        for digit in range(min(DIGITS, (len(sizes) - 1).bit_length())):
             for side in (0, 1):
-                genome = np.ones(self.plan.num_genes, dtype=np.bool_)
-                for number, free in enumerate(self.read):
+                genome = full.copy()
+                for number, free in enumerate(sizes):
                     genome[free] &= (number >> digit) % 2 == side
                 yield self._mended(genome)
 

@@ -12,7 +12,7 @@ from deeppruning.graph.labels.payloads import Channels, Constant, Fixed, Origin,
 from deeppruning.graph.rules.call import Call
 from deeppruning.graph.rules.operations import ELEMENTWISE, PICKING, REARRANGING, VIEWS
 from deeppruning.graph.rules.statistics import carried, met_by
-from deeppruning.graph.rules.weights import combine
+from deeppruning.graph.rules.weights import combine, mix
 
 POSITION_ARGUMENTS = ("index", "indices")  # hold positions for a look-up, not data
 
@@ -137,11 +137,19 @@ def _moved_origins(call: Call, origin: Origin) -> list[Origin]:
         call.touch([origin])
     if call.name in VIEWS:
         return [origin.reshaped(tuple(call.outputs[0].shape))]
+    if call.name == "constant_pad_nd" and _pads_lone_positions(call, origin):
+        return [origin.repeated(tuple(call.outputs[0].shape))]  # zeros beside it are no elements of it
     if origin.index is None and call.function.is_view:
         ghosts = _run_on(call, lambda _, value: origin.ghost() if isinstance(value, Tensor) else value)
         return [origin.seen_as(ghost) for ghost in ghosts]
     moved = _run_on(call, lambda _, value: origin.flat() if isinstance(value, Tensor) else value)
     return [Origin(origin.name, origin.shape, index=labels) for labels in moved]
+
+
+def _pads_lone_positions(call: Call, origin: Origin) -> bool:
+    """Whether a pad makes wider only what has one position, as the place of a 1x1 kernel."""
+    before, after = origin.viewed_shape(), tuple(call.outputs[0].shape)
+    return all(size in (1, made) for size, made in zip(before, after, strict=True))
 
 
 def _freeze_lost(call: Call, origin: Origin, made: list[Origin]) -> None:
@@ -183,7 +191,7 @@ def elementwise(call: Call) -> list[Payload]:
     carriers = [(tensor, payload) for tensor, payload in met if isinstance(payload, Channels)]
     if not carriers:
         return [_without_channels(call, met)] * len(call.outputs)
-    if call.in_place and not isinstance(met[0][1], Channels):
+    if call.in_place and not isinstance(met[0][1], Channels) and not _fills(call, carriers):
         # The target may be a window on a larger tensor whose labels would not hear of this.
         return call.freeze_inputs(f"{call.place} writes channels into a tensor made elsewhere")
     wide = [
@@ -209,6 +217,19 @@ def elementwise(call: Call) -> list[Payload]:
     return [made if output.shape == shape else Constant() for output in call.outputs]
 
 
+def _fills(call: Call, carriers: list[tuple[Tensor, Channels]]) -> bool:
+    """Whether channels are copied into a blank tensor that has room for all of them at the place of each.
+
+    The tensor around it then carries them, as where a map is padded by its own other side.
+    """
+    target = next(call.tensors())
+    if call.name != "copy" or len(carriers) != 1 or not isinstance(call.lookup(target), Constant):
+        return False
+    (source, channels), base = carriers[0], target if target._base is None else target._base
+    same_rank = source.ndim == target.ndim == base.ndim
+    return same_rank and base.shape[channels.dimension] == source.shape[channels.dimension]
+
+
 def _without_channels(call: Call, met: list[tuple[Tensor, Payload]]) -> Payload:
     payloads = [payload for tensor, payload in met if tensor.ndim]
     if not payloads or all(isinstance(payload, Constant) for payload in payloads):
@@ -222,11 +243,14 @@ def _without_channels(call: Call, met: list[tuple[Tensor, Payload]]) -> Payload:
 def spatial(call: Call) -> list[Payload]:
     """Pooling and resampling: each channel's map by itself."""
     payload = call.lookup(next(call.tensors()))
-    if isinstance(payload, Origin):
-        return call.freeze_inputs(f"{call.place} reads a whole parameter")
+    rank = next((int(digit) for digit in "123" if f"{digit}d" in call.name), 2)
+    if isinstance(payload, Origin):  # position embeddings brought to another size
+        places = set(range(len(payload.viewed_shape())))
+        places = {place for place in places if place >= len(places) - rank}
+        mix(call, payload, places)
+        return [payload.narrowed(places).repeated(tuple(output.shape)) for output in call.outputs]
     if not isinstance(payload, Channels):
         return [payload] * len(call.outputs)
-    rank = next((int(digit) for digit in "123" if f"{digit}d" in call.name), 2)
     if payload.dimension >= next(call.tensors()).ndim - rank:
         return call.freeze_inputs(f"{call.place} mixes channels")
     return [payload] * len(call.outputs)

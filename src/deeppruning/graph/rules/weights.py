@@ -22,14 +22,18 @@ def combine(call: Call, met: list[tuple[Tensor, Payload]]) -> Payload:
     if not whole:
         return _not_followed(call, wide)
     # A mask may come before the weight; the layer is called after the weight.
-    leader = min(whole, key=lambda origin: (len(origin.shape) < len(shape), not _is_weight(origin)))
+    leader = min(
+        whole,
+        key=lambda origin: (len(origin.shape) < len(shape), not _is_weight(origin), not origin.unmoved),
+    )
     call.touch(payload for _, payload in origins)
     for tensor, payload in wide:
         for dimension in range(-tensor.ndim, 0):
             if tensor.shape[dimension] == 1 or payload is leader or _alike(payload, leader, call):
                 continue
             if isinstance(payload, Origin):
-                _join(call, leader, payload, dimension)
+                if not payload.repeats(dimension):
+                    _join(call, leader, payload, dimension)
             elif isinstance(payload, Fixed):
                 _freeze_along(call, leader, dimension, payload.reason)
     return leader

@@ -39,6 +39,11 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled():  # torch then hands over whole what it takes apart elsewhere
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         if self.inside_detached:
             return self.hidden_operation(func, args, kwargs)
         return self.operation(func, args, kwargs)

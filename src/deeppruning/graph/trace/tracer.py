@@ -179,6 +179,9 @@ class Tracer(Follower):
             # A parameter or statistic that is written to stays what it is.
             if not (call.in_place and isinstance(self.peek(tensor), Origin)):
                 self.payloads[tensor] = payload
+            base = tensor._base if call.in_place and isinstance(payload, Channels) else None
+            if base is not None and isinstance(self.peek(base), Constant):
+                self.payloads[base] = payload  # channels were written into a part of it
         self.normed |= call.normed
         self._write_down(call, inputs + call.touched, payloads)
         return result

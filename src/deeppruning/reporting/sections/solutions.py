@@ -83,7 +83,14 @@ def _provisional(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, A
 def _commands(
     path: Path, config: Mapping[str, Any], solutions: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Lines to copy: they name the run as it was named when the page was made."""
+    """Lines to copy: they name the run as it was named when the page was made.
+
+    One that was named from the root of the disk goes by its way from here, or by its own name: a page is
+    passed on, and where things lie on this machine is no one's business.
+    """
+    if path.is_absolute():
+        here = Path.cwd()
+        path = path.relative_to(here) if here in path.parents else Path(path.name)
     spec = str(config.get("model", {}).get("spec", ":"))
     own = ", model" if ":" in spec else ""  # a class of the user's own must be handed to `load`
     finals = [entry["role"] for entry in solutions if entry["final"]]

@@ -12,7 +12,7 @@ function drawHeader() {
   byId("remark").hidden = !data.remark;
   fill(byId("remark"), data.remark ? prose(unbroken(sentence(data.remark))) : null);
   const asked = Object.entries(data.targets).map(([role, one]) => `${roleLabel(role)} ${one.asked}: ${one.note}.`);
-  const notes = [...asked, ...data.refused.map((line) => `${roleLabel(line)}.`)];
+  const notes = [...asked, ...data.refused.map((line) => `${roleLabel(line)}.`), ...data.notes.map(sentence)];
   byId("asked").hidden = !notes.length;
   fill(byId("asked"), notes.map((line, place) => [place ? html("br") : null, prose(unbroken(line))]));
   const status = byId("status");
