@@ -1,5 +1,6 @@
 """The commands that make a run again, found from what the run wrote down; folders are left out."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -11,11 +12,15 @@ from deeppruning.cli.commands.prune import prune
 from deeppruning.cli.commands.train import train
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig, TrainConfig
 from deeppruning.limits import Limits
-from deeppruning.system.commands import command
 from row_options import RowOptions, row_file
 
 _TRAINED = "model.safetensors"  # the weights that `deeppruning train` writes
 _AIMED = ("focus", "low", "high")  # set by a target
+
+
+def command(*words: object) -> str:
+    """A command as anyone would write it, whatever the program is called on this machine."""
+    return shlex.join(["deeppruning", *map(str, words)])
 
 
 def prune_command(config: Mapping[str, Any], row: str) -> str:

@@ -28,7 +28,7 @@ def trained_networks(
             "roles": roles,
             "candidate": candidate.id,
             "training": name,
-            "epochs": len(rows),
+            "epochs": sum(row.epoch > 0 for row in rows),  # epoch 0 is before any training
             "test_error": rows[-1].test_error if rows else figures.get("test_error"),
             **_costs(candidate, kept, roles),
             "seconds": sum(row.seconds for row in rows),
