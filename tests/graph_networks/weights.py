@@ -409,3 +409,14 @@ def position_embedding_resampled():
 
     tokens, maps = nn.Parameter(torch.randn(1, 16, 8)), nn.Parameter(torch.randn(1, 8, 2, 2))
     return around(run, 8, tokens=tokens, maps=maps)
+
+
+@network
+def blur_by_one_kernel_for_all():
+    """Blur pooling: one small kernel, repeated for every channel there is."""
+
+    def run(net: Net, x: Tensor) -> Tensor:
+        kernel = net.kernel.expand(x.shape[1], 1, 3, 3)
+        return F.conv2d(x, kernel, stride=2, padding=1, groups=x.shape[1])
+
+    return around(run, 8, kernel=nn.Parameter(torch.rand(1, 1, 3, 3), requires_grad=False))

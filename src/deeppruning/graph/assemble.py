@@ -55,6 +55,7 @@ def assemble(
     every = options.prune_linear  # otherwise linear layers are beside the point
     layers = tuple(_layers(table, classes, genes, reasons, _output_sizes(traces), every=every))
     trace = traces["eval"]
+    alike = tuple((strips.add(genes[atoms]), each) for atoms, each in trace.channel_multiply_adds)
     plan = Plan(
         num_genes=int(gene_of_class.max(initial=-1)) + 1,
         strips=tuple(strips.found),
@@ -64,6 +65,7 @@ def assemble(
         trainable=frozenset(name for name, _ in model.named_parameters()),
         uses=trace.multiply_adds,
         fixed_multiply_adds=trace.other_multiply_adds,
+        channel_multiply_adds=alike,
         batch=batch,
         layers=layers,
         pieces=tuple(_pieces(traces, genes, layers)),

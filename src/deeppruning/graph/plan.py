@@ -53,6 +53,7 @@ class Plan:
     trainable: frozenset[str]  # the parameters among them, buffers left out
     uses: dict[str, int]  # parameter -> multiply-adds of each of its elements, for the whole batch
     fixed_multiply_adds: int
+    channel_multiply_adds: tuple[tuple[int, int], ...]  # (strip, multiply-adds of each of its positions)
     batch: int
     layers: tuple[LayerFilters, ...]
     pieces: tuple[Genes, ...]  # strips of channels that must not become empty
@@ -119,6 +120,8 @@ class Plan:
         """Multiply-adds of each (repaired) genome for one input."""
         widths = self.widths(population)
         total = self._prices[0].total(widths) + self.fixed_multiply_adds
+        for strip, each in self.channel_multiply_adds:
+            total += widths[:, strip] * each
         for rows, forms in self._by_forms(population):
             unused = {name: self.uses[name] for name in forms.dropped if name in self.uses}
             total[rows] -= self._price(unused).total(widths[rows])

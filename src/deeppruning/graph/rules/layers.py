@@ -15,7 +15,12 @@ def convolution(call: Call) -> list[Payload]:
     """Any convolution: 1-D to 3-D, dilated, transposed, grouped."""
     weight = call.unmoved("weight")
     if weight is None:
-        return _computed(call, f"{call.place} computes its weights in the forward code")
+        carried = _same_for_each(call)
+        return (
+            [carried]
+            if carried
+            else _computed(call, f"{call.place} computes its weights in the forward code")
+        )
     groups, transposed = call.args["groups"], call.args["transposed"]
     incoming = read_along(call, call.payload("input"), 1)
     input_dim, output_dim = (0, 1) if transposed else (1, 0)
@@ -28,6 +33,17 @@ def convolution(call: Call) -> list[Payload]:
     if isinstance(call.args.get("bias"), Tensor):
         call.bind_along(call.args["bias"], 0, atoms)
     return [Channels(1, atoms)]
+
+
+def _same_for_each(call: Call) -> Channels | None:
+    """The channels of a convolution that treats each of them alike, by one filter repeated (blur pooling)."""
+    incoming, filters = call.payload("input"), call.payload("weight")
+    count = call.args["input"].shape[1]
+    alone = call.args["groups"] == count == call.outputs[0].shape[1] and not call.args["transposed"]
+    if not alone or isinstance(call.args.get("bias"), Tensor):
+        return None
+    repeated = isinstance(filters, Origin) and filters.repeats(0)
+    return incoming if repeated and isinstance(incoming, Channels) and incoming.dimension == 1 else None
 
 
 def _computed(call: Call, reason: str) -> list[Payload]:

@@ -79,6 +79,8 @@ class Trace:
     records: list[Record] = field(default_factory=list)
     multiply_adds: dict[str, int] = field(default_factory=dict)  # parameter -> uses of each element
     other_multiply_adds: int = 0  # of products that are never cut
+    # Of what treats every channel alike: its channels, and what is done for each.
+    channel_multiply_adds: list[tuple[Atoms, int]] = field(default_factory=list)
     # Module -> the widths it maps to one another, one (N, C, ...) in and one out; None for any other module.
     maps_channels: dict[str, tuple[int, int] | None] = field(default_factory=dict)
     sizes: list[Atoms] = field(default_factory=list)  # channels whose number the forward code reads
@@ -249,6 +251,11 @@ class Tracer(Follower):
         weight = next((origin for origin in reversed(weights) if len(origin.shape) > 1), None)
         if weight is None and call.name in ("mm", "bmm"):  # which have no bias that it could be
             weight = next(iter(weights), None)
+        read = next(map(self.lookup, call.tensors()))
+        if call.name == "convolution" and weight and weight.repeats(0) and isinstance(read, Channels):
+            each = multiply_adds // len(read.atoms)
+            self.trace.channel_multiply_adds.append((read.atoms, each))
+            return
         size = math.prod(weight.shape) if weight else 1
         if weight is None or multiply_adds % size:
             self.trace.other_multiply_adds += multiply_adds
