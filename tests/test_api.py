@@ -5,8 +5,10 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch import nn
 
 import deeppruning as dp
 from deeppruning.errors import InputError
@@ -61,6 +63,30 @@ def test_a_misspelt_parameter_is_refused_with_the_nearest_one(
     if meant in known:
         assert f"did you mean {meant}" in message
     assert message.endswith(", ".join(sorted(known)))
+
+
+@pytest.mark.parametrize("name", [*CALLS, *AFTERWARDS, "search", "pick"])
+def test_a_value_of_another_kind_is_refused_by_the_name_of_its_parameter(name: str) -> None:
+    function = getattr(dp, name)
+    fitting = {"model": nn.Identity(), "run_dir": "nowhere", "candidate": 1, "target": "flops=40%"}
+    parameters = inspect.signature(function).parameters
+    needed = {key for key, one in parameters.items() if one.default is one.empty}
+    checked = [key for key, one in parameters.items() if one.annotation is not Any]
+    assert len(checked) > len(parameters) // 2
+    for key in checked:
+        given = {other: fitting.get(other) for other in needed} | {key: object()}
+        with pytest.raises(
+            InputError, match=f"^{key} must be an? .*, got <object .*object\\)$|^{key} must be True"
+        ):
+            function(**given)
+
+
+def test_options_in_a_dict_are_answered_with_how_they_are_written() -> None:
+    told = r"search must be a SearchConfig or None, got {'bins': 3} \(dict\); write SearchConfig\(name=value"
+    with pytest.raises(InputError, match=told):
+        dp.search(nn.Identity(), None, search={"bins": 3})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="graph must be a ChannelGraph, got None"):
+        dp.refit(None, None, None)  # type: ignore[arg-type]
 
 
 def test_what_is_missing_is_still_named_by_python() -> None:

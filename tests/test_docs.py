@@ -3,13 +3,17 @@
 import importlib
 import re
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
+import deeppruning as dp
 from deeppruning.cli.main import COMMANDS
 from deeppruning.system.extras import EXTRAS
+from search_helpers import tiny_net
 from test_layers import LAYERS
 
 if sys.version_info >= (3, 11):
@@ -100,3 +104,22 @@ def test_the_layers_are_drawn_as_they_are_tested() -> None:
     assert all(len(level) == 1 for level in levels)
     heights = [max(level) for level in levels]
     assert heights == sorted(set(heights))
+
+
+@pytest.mark.parametrize("network", ["tiny", pytest.param("as it is", marks=pytest.mark.slow)])
+def test_the_python_of_the_readme_runs_as_it_stands(network, tmp_path, monkeypatch):
+    """By a smaller search than the usual one, which takes minutes."""
+    monkeypatch.chdir(tmp_path)
+    quick = {"search": dp.SearchConfig(offspring=2, generations=1, sample=60, low=0.15, bins=4), "workers": 1}
+    monkeypatch.setattr(
+        dp, "prune", partial(dp.prune, **quick, finetune=dp.FinetuneConfig(epochs=0), report=False)
+    )
+    monkeypatch.setattr(dp, "search", partial(dp.search, **quick))
+    monkeypatch.setattr(dp, "bench", partial(dp.bench, rounds=1, batches=(1,)))
+    if network == "tiny":
+        monkeypatch.setattr("deeppruning.models.create_model", lambda *_, **__: tiny_net())
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    names: dict[str, Any] = {}
+    exec(compile(block[1], "README.md", "exec"), names)
+    assert names["front"].at(flops=0.4).flops <= 0.4 * names["graph"].flops(names["graph"].full_genome())
+    assert (tmp_path / "runs/small/export/knee.onnx").is_file()

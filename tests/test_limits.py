@@ -15,7 +15,10 @@ from deeppruning.limits import Limits
     [
         ("flops=40%", "flops", 0.4),
         ("flops=0.4", "flops", 0.4),
-        ("flops=1", "flops", 1.0),
+        ("flops=100%", "flops", 1.0),
+        ("flops=101", "flops", 101.0),
+        ("params=0.057k", "params", 57.0),
+        ("size=40B", "size", 40.0),
         ("flops=40M", "flops", 40e6),
         ("params=30%", "params", 0.3),
         ("params=100000", "params", 100_000),
@@ -59,6 +62,7 @@ def test_several_at_once_and_numbers_from_python():
     both = Limits.parse(["flops=40%", "error=+1%, latency=5ms"])
     assert both == Limits(flops=0.4, worse=0.01, latency=0.005)
     assert both == Limits.of({"flops": 0.4, "error": "+1%", "latency": "5ms"}) == Limits.of(both)
+    assert Limits.of({"flops": 1.0}) == Limits(flops=1.0)  # of a float it is plain that it is a share
     assert Limits.of({"params": 100_000, "error": 0.08}) == Limits(params=100_000, error=0.08)
     assert not Limits.of(None) and not Limits.of({}) and both
     assert both.objective == "latency" and Limits.of("error=8%").objective is None
@@ -74,14 +78,19 @@ def test_several_at_once_and_numbers_from_python():
         ("flops=nan", "no number"),
         ("flops=inf", "no number"),
         ("flops=", "no number"),
-        ("flops=1.4", "a number above 1 is a count"),
+        ("flops=1.4", r"flops=1.4' has no unit: 1.4% or 1.4M\? Write for example flops=40%"),
+        ("flops=101.5", "a number above 1 is a count"),
+        ("flops=40", r"flops=40' has no unit: 40% or 40M\?"),
+        ("params=100", r"100% or 100k\?"),
+        ("size=1", r"size=1' has no unit: 1% or 1MB\?"),
         ("flops=+40%", "only an error"),
         ("flops=3MB", "mb is no unit"),
         ("speed=3", "unknown target 'speed'"),
         ("error=abc", r"write for example error=\+1%"),
-        ("error=8", "with % or as a number below 1"),
+        ("error=8", r"error=8' has no unit: 8%\?"),
+        ("error=+1", r"no unit: \+1%\?"),
         ("error=120%", "at most at 100 %"),
-        ("latency=5", "needs its unit"),
+        ("latency=5", r"no unit: 5ms\?"),
         ("latency=0ms", "above 0"),
         ("40%", "is not name=limit"),
         ("flops=40%,flops=30%", "given twice"),
@@ -93,7 +102,7 @@ def test_nonsense_is_told_with_what_to_write(text, told):
         Limits.parse([text])
 
 
-@pytest.mark.parametrize("value", [True, None, [0.4], math.nan, -0.4])
+@pytest.mark.parametrize("value", [True, None, [0.4], math.nan, -0.4, 40, 40.0, 1])
 def test_values_that_are_no_limits_are_refused(value):
     with pytest.raises(InputError, match=r"target (flops|'flops)"):
         Limits.of({"flops": value})

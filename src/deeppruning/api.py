@@ -19,10 +19,10 @@ from deeppruning.comparison.events import RivalObserver
 from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.display.watching import rivals_watched, watched
-from deeppruning.errors import InputError, refuse_unknown_parameters
+from deeppruning.errors import InputError
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
-from deeppruning.pruning.aiming import aimed, with_objective
+from deeppruning.pruning.aiming import aimed, refuse_unreachable, with_objective
 from deeppruning.pruning.evaluations import EVALUATIONS
 from deeppruning.pruning.events import CandidateRefused, Observer, Started, ignore
 from deeppruning.pruning.front import Front
@@ -39,13 +39,15 @@ from deeppruning.pruning.widths import widths_line, with_fast_widths
 from deeppruning.refitting.calls import as_call, part_of
 from deeppruning.reporting import write_report_or_warn
 from deeppruning.reporting.notebook import candidates_svg
+from deeppruning.reporting.recommendation import recommend
 from deeppruning.runs import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.runs.leftovers import scratch_folder
+from deeppruning.system.arguments import check_arguments
 from deeppruning.system.device import workers_here
 
 
-@refuse_unknown_parameters
+@check_arguments
 def prune(
     model: nn.Module,
     train: Any = None,
@@ -100,7 +102,9 @@ def prune(
         observer=observer,
         target=limits,
     )
-    job = aimed(planned(with_fast_widths(setup.job())))
+    job = setup.job()
+    refuse_unreachable(job)
+    job = aimed(planned(with_fast_widths(job)))
     setup.check_patterns(job.context.graph)
     _warn_of(setup, idle=tables is None)  # of idle options the command line says so itself
     config = _config(job, setup, device, tables or {})
@@ -108,7 +112,16 @@ def prune(
         result = execute(shown, run)
     if report:
         write_report_or_warn(run_dir)
-    return replace(result, plot=candidates_svg)
+    return _advised(result)
+
+
+def _advised(result: Result) -> Result:
+    """The result with what a report knows beyond it: the network to take, and a plot for a notebook."""
+    with RunFolder.open(result.run_dir, read_only=True) as run:
+        found = recommend(run.history.facts())
+    if found is None:
+        return replace(result, plot=candidates_svg)
+    return replace(result, plot=candidates_svg, advice=found.text, advised=found.role)
 
 
 def _warn_of(setup: Setup, *, idle: bool) -> None:
@@ -139,7 +152,7 @@ def _config(
     return config
 
 
-@refuse_unknown_parameters
+@check_arguments
 def resume(
     run_dir: str | Path,
     model: nn.Module,
@@ -188,10 +201,10 @@ def resume(
             result = execute(shown, run)
     if report:
         write_report_or_warn(run_dir)
-    return replace(result, plot=candidates_svg)
+    return _advised(result)
 
 
-@refuse_unknown_parameters
+@check_arguments
 def search(
     model: nn.Module,
     inputs: Any,
@@ -252,7 +265,7 @@ def search(
     return Front(candidates, picks, job.context, proofs.after_run(), *costs, job.description)
 
 
-@refuse_unknown_parameters
+@check_arguments
 def compare(
     model: nn.Module,
     train: Any,

@@ -1,13 +1,10 @@
 """The errors a user can meet: each message says what was given, what is wrong and what to do."""
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable
+import sysconfig
+import traceback
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import ParamSpec, TypeVar
-
-Given = ParamSpec("Given")
-Returned = TypeVar("Returned")
+from pathlib import Path
 
 LONGEST_MESSAGE = 20_000  # characters: room for a table of layers, not for a file that is repeated
 
@@ -59,6 +56,28 @@ DAMAGE = (
 
 
 _LONGEST_NAME = 80
+_NOT_THE_USERS = (
+    Path(__file__).parent,
+    *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")),
+)
+
+
+def describe_raised(error: BaseException) -> str:
+    """An error that a user's own code raised: its kind, its message, and the file and line of that code."""
+    place = f" ({where})" if (where := _place(error)) else ""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {text}{place}"
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line that is in a file of the user's: neither in this package nor installed."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if file.is_file() and not any(file.is_relative_to(folder) for folder in _NOT_THE_USERS):
+            return f"{file}, line {frame.lineno}"
+    return ""
 
 
 def unknown(kind: str, given: str, known: Iterable[str]) -> InputError:
@@ -74,17 +93,3 @@ def unknown(kind: str, given: str, known: Iterable[str]) -> InputError:
     near = get_close_matches(given, names, n=3, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     return InputError(f"unknown {kind} {given!r}{hint} Known: {', '.join(names)}")
-
-
-def refuse_unknown_parameters(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
-    """The same function, which refuses a misspelt parameter with the nearest one it has."""
-    known = inspect.signature(function).parameters
-
-    @functools.wraps(function)
-    def checked(*args: Given.args, **options: Given.kwargs) -> Returned:
-        for name in options:
-            if name not in known:
-                raise unknown(f"parameter of {function.__name__}", name, known)
-        return function(*args, **options)
-
-    return checked

@@ -6,6 +6,7 @@ network of the zoo needs none. `example_input` is needed for a run with a task o
 
 import hashlib
 import json
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace as changed
@@ -18,24 +19,29 @@ from deeppruning.backends import Backend
 from deeppruning.backends.limits import Timeout
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.watching import watched
-from deeppruning.errors import refuse_unknown_parameters
 from deeppruning.exporting import ExportedFile, MaterialSource, bench_run, export_network
-from deeppruning.exporting.bench import keep_figures
+from deeppruning.exporting.bench import bench_given, keep_figures
 from deeppruning.exporting.bench_table import BenchFigures
+from deeppruning.exporting.given import Given, example_of
+from deeppruning.exporting.networks import read_network
 from deeppruning.exporting.parity import TOLERANCE
+from deeppruning.exporting.run_file import export_given
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
 from deeppruning.pruning.events import Observer, ignore
-from deeppruning.pruning.job import check_same_network, finetune_one, pick_one
+from deeppruning.pruning.job import check_same_network, finetune_one, is_same_network, pick_one
+from deeppruning.pruning.result import Result
 from deeppruning.pruning.setup import Setup
 from deeppruning.pruning.solution import Solution
 from deeppruning.pruning.task import Task
 from deeppruning.reporting import write_report, write_report_or_warn
-from deeppruning.roles import KNEE
+from deeppruning.roles import KNEE, ORIGINAL
 from deeppruning.runs import RunFolder, facts
+from deeppruning.runs.folder import FINETUNE
+from deeppruning.system.arguments import check_arguments
 
 
-@refuse_unknown_parameters
+@check_arguments
 def report(run_dir: str | Path) -> Path:
     """Write the page of a run, report.html, and its plots into its folder, and return the page's path.
 
@@ -44,9 +50,9 @@ def report(run_dir: str | Path) -> Path:
     return write_report(run_dir)
 
 
-@refuse_unknown_parameters
+@check_arguments
 def export(
-    run_dir: str | Path,
+    run_dir: str | Path | Given,
     solution: str = KNEE,
     *,
     format: str = "onnx",
@@ -59,17 +65,32 @@ def export(
     model: nn.Module | None = None,
     example_input: Tensor | None = None,
 ) -> ExportedFile:
-    """Write a network of a run as ONNX, torch-export or safetensors, its outputs compared with PyTorch's.
+    """Write a network as ONNX, torch-export or safetensors, its outputs compared with PyTorch's.
 
     For example: `dp.export("runs/mine", model=MyNet()).path`. `solution` is a role, "original", or
     "candidate-57" once that is fine-tuned; `normalize` folds the normalisation in, so that the file takes
-    pixels of 0..255.
+    pixels of 0..255. In place of a run folder, a result or a front is taken (`dp.export(front,
+    out="thin.onnx")`), or a network itself: `result.best(flops=0.4)`, `front.at(flops=0.4)`, any module
+    with its `example_input`.
 
     `int8` quantises an ONNX file, which is calibrated on the sample of the search where the run records its
     data, else on `calibration`: a tensor of inputs as the file takes them, or images as `prune` takes them.
     The test error of both is measured on the run's test images, or on `test`.
     """
     given = calibration is not None or test is not None
+    source = MaterialSource(calibration=calibration, test=test) if given else None
+    if not isinstance(run_dir, (str, os.PathLike)):
+        return export_given(
+            run_dir,
+            solution,
+            format_=format,
+            out=out,
+            normalize=normalize,
+            tolerance=tolerance,
+            example_input=example_input,
+            int8=int8,
+            source=source,
+        )
     written = export_network(
         run_dir,
         solution,
@@ -80,7 +101,7 @@ def export(
         model=model,
         example_input=example_input,
         int8=int8,
-        source=MaterialSource(calibration=calibration, test=test) if given else None,
+        source=source,
     )
     for note in written.notes:
         warnings.warn(note, stacklevel=3)
@@ -89,9 +110,9 @@ def export(
     return written
 
 
-@refuse_unknown_parameters
+@check_arguments
 def bench(
-    run_dir: str | Path,
+    run_dir: str | Path | Given,
     *,
     batches: Iterable[int] = (1, 32),
     rounds: int | None = None,
@@ -107,9 +128,26 @@ def bench(
 
     For example: `print(dp.bench("runs/mine", batches=(1, 64), model=MyNet()))`. They are kept in the run,
     and its page is written anew. `int8`, `calibration` and `test` as in `export`; int8 files that were
-    exported into the run are measured without being asked for.
+    exported into the run are measured without being asked for. In place of a run folder, a result, a front or
+    a network itself is taken as in `export`, measured beside the original: that of its search, or `model`.
     """
     given = calibration is not None or test is not None
+    source = MaterialSource(calibration=calibration, test=test) if given else None
+    if isinstance(run_dir, Result):
+        model, example_input = model or run_dir.network, example_of(run_dir, example_input)
+        run_dir = run_dir.run_dir
+    if not isinstance(run_dir, (str, os.PathLike)):
+        return bench_given(
+            run_dir,
+            batches=dict.fromkeys(batches),
+            rounds=rounds,
+            threads=threads,
+            device=device,
+            model=model,
+            example_input=example_input,
+            int8=int8,
+            source=source,
+        )
     figures = bench_run(
         run_dir,
         batches=dict.fromkeys(batches),
@@ -119,7 +157,7 @@ def bench(
         model=model,
         example_input=example_input,
         int8=int8,
-        source=MaterialSource(calibration=calibration, test=test) if given else None,
+        source=source,
     )
     reason = keep_figures(run_dir, figures)
     if reason:
@@ -129,11 +167,11 @@ def bench(
     return figures
 
 
-@refuse_unknown_parameters
+@check_arguments
 def finetune(
     run_dir: str | Path,
     candidate: int,
-    model: nn.Module,
+    model: nn.Module | None = None,
     train: Any = None,
     test: Any = None,
     *,
@@ -155,13 +193,13 @@ def finetune(
     `progress` and `report` as in `prune`. For example: `dp.finetune("runs/mine", 57, model, train, test)`.
     """
     with RunFolder.open(run_dir) as run:
-        check_same_network(run, model)
+        network = _original(run, model)
         search = SearchConfig.of_run(run.config["search"])
         usual = FinetuneConfig.from_table(run.config["finetune"])
         chosen = options or usual
         cores = threads or search.threads
         setup = Setup(
-            model=model,
+            model=network,
             train=train,
             test=test,
             search=changed(search, threads=cores),
@@ -190,11 +228,20 @@ def finetune(
     return solution
 
 
-@refuse_unknown_parameters
+def _original(run: RunFolder, model: nn.Module | None) -> nn.Module:
+    """The network that the run prunes: as it is given, or with the weights that the run holds."""
+    kept = run.path / FINETUNE / f"{ORIGINAL}.safetensors"
+    if model is not None and (is_same_network(run, model) or not kept.is_file()):
+        check_same_network(run, model)
+        return model
+    return read_network(run.path, ORIGINAL, model=model).model
+
+
+@check_arguments
 def pick(
     run_dir: str | Path,
     target: Limits | Mapping[str, Any] | str,
-    model: nn.Module,
+    model: nn.Module | None = None,
     train: Any = None,
     test: Any = None,
     *,
@@ -215,13 +262,13 @@ def pick(
     """
     limits = Limits.of(target)
     with RunFolder.open(run_dir) as run:
-        check_same_network(run, model)
+        network = _original(run, model)
         own = Limits.of(run.config.get("target"))
         search = SearchConfig.of_run(run.config["search"])
         # Of fewer images the run's own sample may not be had.
         variant = "set-aside" if limits.bounds_error and not own.bounds_error else ""
         setup = Setup(
-            model=model,
+            model=network,
             train=train,
             test=test,
             search=changed(search, sample=None) if variant else search,

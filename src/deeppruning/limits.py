@@ -10,6 +10,10 @@ Traceback (most recent call last):
     ...
 deeppruning.errors.InputError: target 'flops=140%': a share lies above 0 % and at most at 100 %; \
 write for example flops=40%
+>>> Limits.parse(["flops=40"])
+Traceback (most recent call last):
+    ...
+deeppruning.errors.InputError: target 'flops=40' has no unit: 40% or 40M? Write for example flops=40%
 """
 
 import math
@@ -28,6 +32,7 @@ _EXAMPLES = {
     "latency": "latency=5ms",
     "error": "error=+1% (above the original's) or error=8%",
 }
+_FEW = 100  # a number without a unit from 1 to here is a share or an amount whose unit was forgotten
 _THOUSANDS = {"k": 1e3, "m": 1e6, "g": 1e9}
 _BYTES = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
 _UNITS: dict[str, dict[str, float]] = {
@@ -37,6 +42,13 @@ _UNITS: dict[str, dict[str, float]] = {
     "latency": {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0},
     "error": {},
 }
+_USUAL_UNITS = {
+    "flops": ("%", "M"),
+    "params": ("%", "k"),
+    "size": ("%", "MB"),
+    "latency": ("ms",),
+    "error": ("%",),
+}
 _NUMBER = re.compile(r"(\+?)((?:\d[\d_]*)?\.?\d*(?:e[+-]?\d+)?) ?([a-zµ]*|%)")
 
 
@@ -45,7 +57,8 @@ class Limits:
     """Upper limits of a network's figures; None where there is none.
 
     What is counted (multiply-adds, parameters, bytes of the saved weights) is limited by a share of the
-    original's up to 1, or by a number above 1.
+    original's up to 1, or by a number above 1. What is written as a plain number from 1 to 100 could be
+    either, and is refused with the question which of them is meant.
     """
 
     flops: float | None = None
@@ -137,6 +150,8 @@ def _text(name: str, value: Any) -> str:
         number = math.nan
     if not math.isfinite(number):
         raise InputError(f"target {name} must be a number or a text such as {_example(name)}, got {value!r}")
+    if isinstance(value, float) and value == 1:  # of a float it is plain that it is a share
+        return "100%"
     return repr(int(number)) if number.is_integer() else repr(number)
 
 
@@ -150,6 +165,8 @@ def _read(name: str, text: str) -> tuple[str, float]:
     if found is None or not math.isfinite(value):
         raise _wrong(name, text, "that is no number, or has no unit that is known here")
     plus, unit = bool(found[1]), found[3]
+    if not unit and (1 <= value <= _FEW if name != "latency" else value > 0):
+        raise _no_unit(name, text)
     if plus and name != "error":
         raise _wrong(name, text, "only an error is limited relative to the original's")
     if name == "error":
@@ -157,8 +174,7 @@ def _read(name: str, text: str) -> tuple[str, float]:
         return ("worse" if plus else "error"), share
     if unit in _UNITS[name]:
         value *= _UNITS[name][unit]
-    elif name == "latency":
-        raise _wrong(name, text, "a time needs its unit, us, ms or s")
+        value = round(value, 6) if _UNITS[name] is _THOUSANDS else value  # 0.057k are 57
     elif unit == "%" or (not unit and value <= 1):
         return name, _share(name, text, value, unit)
     elif unit:
@@ -173,7 +189,7 @@ def _read(name: str, text: str) -> tuple[str, float]:
 
 def _share(name: str, text: str, value: float, unit: str, *, low: float = math.ulp(0.0)) -> float:
     share = value / 100 if unit == "%" else value
-    if unit not in ("", "%") or (name == "error" and not unit and value >= 1):
+    if unit not in ("", "%"):
         raise _wrong(name, text, "a share is written with % or as a number below 1")
     if not low <= share <= 1:
         raise _wrong(name, text, "a share lies above 0 % and at most at 100 %")
@@ -182,6 +198,11 @@ def _share(name: str, text: str, value: float, unit: str, *, low: float = math.u
 
 def _wrong(name: str, text: str, why: str) -> InputError:
     return InputError(f"target {f'{name}={text}'[:80]!r}: {why}; write for example {_example(name)}")
+
+
+def _no_unit(name: str, text: str) -> InputError:
+    asked = " or ".join(f"{text}{unit}" for unit in _USUAL_UNITS[name])
+    return InputError(f"target {f'{name}={text}'!r} has no unit: {asked}? Write for example {_example(name)}")
 
 
 def _example(name: str) -> str:
@@ -198,7 +219,7 @@ def _shown(name: str, value: float | None) -> str:
     if value <= 1:
         return f"{100 * value:.12g}%"
     if name != "size":
-        return f"{value:.15g}"
+        return f"{value:.15g}" if value > _FEW else f"{value / 1000:.15g}k"
     for unit in ("MB", "kB"):  # the larger one, where the number is read back as it is
         times = value / _BYTES[unit.lower()]
         if times >= 1 and float(f"{times:.6g}") * _BYTES[unit.lower()] == value:

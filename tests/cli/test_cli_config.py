@@ -13,6 +13,7 @@ from deeppruning.cli.options.config_file import read_options
 from deeppruning.cli.options.search import finetune_settings, search_config
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError
+from deeppruning.limits import Limits
 
 
 def options_of(text: str, folder: Path) -> dict[str, object]:
@@ -66,6 +67,14 @@ def test_flat_and_in_tables_with_either_kind_of_dash(tmp_path):
     assert (seen["mean"], seen["std"], seen["image_size"]) == ((0.1,), (0.2,), (32, 32))
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['target = "flops=40%"', 'target = ["flops=40%"]', "[target]\nflops = 0.4", "target.flops = '40%'"],
+)
+def test_a_target_is_a_text_a_list_or_a_table(tmp_path, text):
+    assert given(tmp_path, text, "resnet20")["target"] == Limits(flops=0.4)
+
+
 def test_flags_win(tmp_path):
     seen = given(tmp_path, "offspring = 4\nseed = 1\nflip = true", "vgg16", "--offspring", "9", "--no-flip")
     assert (seen["model"], seen["offspring"], seen["seed"]) == ("vgg16", 9, 1)
@@ -82,7 +91,8 @@ def test_flags_win(tmp_path):
         ("offspring = true", "offspring must be a whole number, got True"),
         ("mutation = '0.1'", "mutation must be a number"),
         ("flip = 1", "flip must be true or false, got 1"),
-        ("exclude = 'conv1'", "exclude must be a list of texts"),
+        ("exclude = 3", r'exclude must be a text or a list of texts such as \["conv1", "layer3.*"\], got 3'),
+        ("target = 0.4", 'target must be a text or a list of texts such as "flops=40%", got 0.4'),
         ("data = 3", "data must be text, got 3"),
         ("image-size = [1, 2, 3]", "image-size must be a side"),
         ("offspring = 3\n[search]\noffspring = 4", "gives offspring twice"),

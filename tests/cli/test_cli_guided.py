@@ -110,6 +110,9 @@ def test_prune_from_the_beginning_to_the_table(tmp_path):
         )
         candidates = list(run.history.candidates())
     assert candidates[0].operator == "original" and candidates[0].known.score == 0.0
+    assert "entered the archive: " in said and "\nnext (" in said
+    quiet = call(out, "--quiet", command=resume).stdout
+    assert quiet.startswith("network ") and "entered" not in quiet and "next" not in quiet
     last = json.loads(call(out, "--json", command=resume).stdout)
     assert [row["network"] for row in last["networks"]] == ["original", "heavy", "knee", "light"]
     for row in last["networks"][1:]:

@@ -12,6 +12,7 @@ from cli_search import arguments, trained
 from deeppruning.cli.commands.prune import prune
 from deeppruning.cli.commands.resume import resume
 from deeppruning.roles import ROLES
+from deeppruning.system.commands import command
 from processes import alive, eventually
 from signalled import start, wait_until_stopped
 
@@ -48,19 +49,22 @@ def test_killed_and_resumed_equals_uninterrupted(whole, tmp_path):
     assert solutions(out) == expected
 
 
-def test_ctrl_c_stops_everything_and_says_how_to_go_on(whole, tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_everything_and_says_how_to_go_on(whole, tmp_path, number, code):
     given, expected = whole
     out = tmp_path / "stopped"
     more = ("--out", out, "--workers", 2, "--json")
     with start(signal.SIGSTOP, '"event": "candidate"', "prune", *given, *more) as process:
         wait_until_stopped(process)
         workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         process.send_signal(signal.SIGCONT)
         _, errors = process.communicate()
-    assert process.returncode == 130
-    assert f"deeppruning resume {out}" in errors and "Traceback" not in errors
+    assert process.returncode == code
+    assert f"go on with: {command('resume', out)}" in errors and "Traceback" not in errors
     assert len(workers) == 2
     assert eventually(lambda: not any(alive(int(pid)) for pid in workers))
+    if number == signal.SIGTERM:
+        return
     said = CliRunner().invoke(resume, [str(out), "--quiet", "--workers", "1"]).stdout
     assert said.startswith("network") and solutions(out) == expected

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli_calls import call
+from deeppruning.display.next_steps import next_lines
 from deeppruning.errors import DeepPruningError
 from deeppruning.exporting import FORMATS
 from deeppruning.system.commands import command, command_for_page, program
@@ -63,14 +64,16 @@ def test_the_program_is_found_from_a_bare_shell(place):
 
 
 def test_what_is_said_after_a_run_can_be_done(said, place):
-    lines = [line for line in said.splitlines() if line.startswith("next (")]
-    assert [words[len(program())] for words in printed(said)] == ["export", "bench", "pick", "finetune"]
+    lines = next_lines(Path("my run"), "knee")
+    commands = printed("\n".join(lines))
+    assert [words[len(program())] for words in commands] == ["export", "bench", "pick", "finetune"]
     assert len(lines) == 4 and "'my run'" in lines[0]
-    outcomes = [works(words) for words in printed(said)]
+    assert printed(said)[-3:] == commands[-3:]  # an export only where a network is worth taking
+    outcomes = [works(words) for words in commands]
     assert (place / "my run" / "export").is_dir() and "report: my run/report.html" in outcomes[1]
     assert "target flops=" in outcomes[2] and "met by" in outcomes[2]
     # A run that has a target is told how to get another.
-    assert "target" in works(printed(call("resume", "my run").stdout)[2])
+    assert "target" in works(printed(call("resume", "my run").stdout)[-2])
 
 
 def test_what_an_error_advises_can_be_done(said, place):
@@ -89,7 +92,7 @@ def test_what_an_error_advises_can_be_done(said, place):
 def test_without_onnx_what_works_is_said(said, place, monkeypatch):
     monkeypatch.setattr("deeppruning.system.extras.find_spec", lambda name: None if name == "onnx" else name)
     assert not has_extra("onnx")
-    told = call("resume", "my run").stdout
+    told = "\n".join(next_lines(Path("my run"), "knee"))
     assert f"next (what ONNX files need): {how_to_install('onnx')}\n" in told
     first = printed(told)[0]
     assert first[-1] in FORMATS and first[-1] != "onnx"

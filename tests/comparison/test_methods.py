@@ -116,7 +116,5 @@ def test_methods_that_cannot_run_here_are_left_out_with_a_note(monkeypatch: pyte
         ["l1"],
         f"left out: nsga2 needs pymoo: {how_to_install('pymoo')}",
     )
-    with pytest.raises(
-        InputError, match=r"no method that is named can run here: nsga2 needs pymoo: .* -m pip"
-    ):
+    with pytest.raises(InputError, match=r"no method that is named can run here: nsga2 needs .* -m pip"):
         usable_methods("nsga2")

@@ -8,10 +8,12 @@ import torch
 import deeppruning as dp
 from deeppruning.errors import InputError, RunError
 from deeppruning.exporting import FORMATS
+from deeppruning.pruning.front import Front, ThinNetwork
+from deeppruning.pruning.solution import Solution
 from deeppruning.reporting.data import collect
 from deeppruning.runs import RunFolder
 from export_runs import TinyNet, python_run
-from search_helpers import digits, quick_finetune, tiny_net
+from search_helpers import EXAMPLE, digits, quick_finetune, tiny_net
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +61,51 @@ def test_figures_of_a_run_at_work_are_only_told(run: Path) -> None:
     with RunFolder.open(run), pytest.warns(UserWarning, match="not kept in the run"):
         figures = dp.bench(run, batches=(1,), rounds=1, model=TinyNet())
     assert len(figures["networks"]) == 4
+
+
+@pytest.fixture(scope="module")
+def front() -> Front:
+    inputs = torch.rand(40, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    return dp.search(tiny_net(), inputs, search=dp.SearchConfig(offspring=2, generations=1), workers=1)
+
+
+def test_networks_at_hand_are_exported(front: Front, tmp_path: Path) -> None:
+    thin = front.at(flops="90%")
+    given = {"front": front, "thin": thin, "module": thin.model, "unsaved": as_solution(thin)}
+    for name, one in given.items():
+        example = EXAMPLE if name == "module" else None
+        out = tmp_path / f"{name}.onnx"
+        written = dp.export(one, "light", out=out, example_input=example)
+        assert written.path == out and out.is_file() and written.difference <= 1e-4
+    with pytest.raises(InputError, match="say where the file is to be written"):
+        dp.export(thin)
+    with pytest.raises(InputError, match="give an input of the network as example_input"):
+        dp.export(thin.model, out=tmp_path / "none.onnx")
+    with pytest.raises(InputError, match=r"unknown network of a front 'kneee'; did you mean knee\?"):
+        dp.export(front, "kneee", out=tmp_path / "none.onnx")
+
+
+def test_networks_at_hand_are_measured_beside_the_original(front: Front) -> None:
+    quick = {"batches": (1,), "rounds": 1}
+    networks = dp.bench(front, **quick)["networks"]
+    assert list(networks) == ["original", "heavy", "knee", "light"]
+    assert networks["original"]["flops"] == front.original_flops
+    assert networks["light"]["flops"] == front.light.flops
+    alone = dp.bench(front.light.model, model=tiny_net(), example_input=EXAMPLE, **quick)["networks"]
+    assert alone["network"]["flops"] == front.light.flops
+    assert alone["network"]["params"] == front.light.params
+    unsaved = dp.bench(as_solution(front.light), model=tiny_net(), **quick)["networks"]
+    assert unsaved["candidate"]["file_bytes"] == networks["light"]["file_bytes"]
+    with pytest.raises(InputError, match="give the original as model"):
+        dp.bench(front.light.model, example_input=EXAMPLE)
+
+
+def as_solution(thin: ThinNetwork) -> Solution:
+    """The network as `result.best` gives one that is not saved."""
+    figures = {"train_error": 0.1, "test_error": None, "flops_pruned": 0.5, "params": thin.params}
+    return Solution(
+        "candidate", 1, thin.model, thin.genome, flops=thin.flops, path=None, example_input=EXAMPLE, **figures
+    )
 
 
 def test_an_input_stands_in_where_a_task_left_no_shape(run: Path) -> None:

@@ -161,9 +161,10 @@ def test_two_workers_find_what_one_does(front, net: Net, inputs: tuple[Tensor, T
     ("limits", "said"),
     [
         ({}, "say what the network may cost"),
-        ({"flops": -1}, "flops must be a share"),
+        ({"flops": -1}, "target 'flops=-1': that is no number"),
+        ({"flops": 40}, r"40% or 40M\?"),
         ({"flops": 0.0001}, "search from a lower share"),
-        ({"params": True}, "params must be a share"),
+        ({"params": True}, "target params must be a number"),
     ],
 )
 def test_limits_that_cannot_be_met_are_refused(front, limits: dict, said: str) -> None:

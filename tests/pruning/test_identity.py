@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -187,7 +188,7 @@ def test_workers_are_counted_in_one_way(monkeypatch: pytest.MonkeyPatch, tmp_pat
         setup = Setup(model=tiny_net(), search=quick_search(threads=threads))
         assert setup.worker_count == BackendChoice().local_workers(threads) == expected
     train, _ = digits()
-    for wrong in (0, -1, True, 1.5):
+    for wrong in (0, -1):
         with pytest.raises(InputError, match=f"workers must be a whole number of at least 1, .*got {wrong}"):
             dp.prune(tiny_net(), train, run_dir=tmp_path / "run", workers=wrong)  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
@@ -261,7 +262,7 @@ def unfit(kind: str, test: ImageSet) -> Any:
         ("channels", r"same shape, got \(1, 8, 8\) and \(3, 8, 8\)"),
         ("size", r"same shape, got \(1, 8, 8\) and \(1, 6, 6\)"),
         ("type", "same type, .* got torch.uint8 and torch.float32"),
-        ("labels", "labels must lie in"),
+        ("labels", r"10 outputs but the data has 15 classes: test image \d+ has label 14"),
         ("classes", "same classes"),
         ("nan", "same type"),
     ],
@@ -273,6 +274,37 @@ def test_an_unfit_test_set_is_refused_before_the_search(tmp_path: Path, kind: st
     with pytest.raises(DataError, match=message):
         dp.prune(tiny_net(), train, unfit(kind, test), run_dir=tmp_path / "run", search=quick_search())
     assert not (tmp_path / "run").exists()
+
+
+def test_labels_are_held_against_the_outputs_of_the_network(tmp_path: Path) -> None:
+    train, test = digits()
+    labels = train.labels.clone()
+    labels[7] = 10
+    given = {"run_dir": tmp_path / "run", "search": quick_search(), "workers": 1}
+    with pytest.raises(
+        DataError, match=r"10 outputs but .* 11 classes: training image 7 has label 10; correct"
+    ):
+        dp.prune(tiny_net(), (train.images, labels), **given)
+    with pytest.raises(DeepPruningError, match="give every class at least one image"):
+        dp.prune(tiny_net(), (train.images[:1], train.labels[:1] * 0), test, **given)
+    assert not (tmp_path / "run").exists()
+
+
+class Wrapped(nn.Module):
+    """Class scores in something else, as many libraries return them."""
+
+    def __init__(self, wrap: Any) -> None:
+        super().__init__()
+        self.net, self.wrap = tiny_net(), wrap
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.wrap(self.net(x))
+
+
+@pytest.mark.parametrize("wrap", [lambda y: {"y": y}, lambda y: SimpleNamespace(y=y), lambda y: (y, y)])
+def test_outputs_that_are_no_class_scores_point_to_the_search(wrap: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"got (dict|SimpleNamespace|tuple); .* dp\.search"):
+        dp.prune(Wrapped(wrap), *digits(), run_dir=tmp_path / "run", workers=1)
 
 
 def test_images_that_are_not_finite_are_refused(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from deeppruning.display.progress import PlainProgress
 from deeppruning.display.watching import display_for
 from deeppruning.pruning.events import CandidateDone, Event, Started
 from deeppruning.pruning.result import Result
+from deeppruning.reporting.recommendation import recommend
 from deeppruning.roles import ROLES
+from deeppruning.runs import RunFolder
 from search_helpers import digits, quick_finetune, quick_guided, tiny_net
 
 
@@ -35,7 +37,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Result]:
 
 
 def test_a_result_prints_as_a_table(result: Result) -> None:
-    head, *rows, folder = str(result).splitlines()
+    head, *rows, advice, folder = str(result).splitlines()
     assert head.split() == ["network", "test", "error", "FLOPs", "FLOPs", "saved", "parameters"]
     assert [row.split()[0] for row in rows] == ["original", *ROLES]
     knee = rows[2].split()
@@ -43,12 +45,20 @@ def test_a_result_prints_as_a_table(result: Result) -> None:
     assert knee[-1] == f"{result.knee.params:,}"
     assert folder == f"run folder: {result.run_dir}"
     assert repr(result) == str(result)
+    assert advice == result.advice and len(advice) > 20
+    with RunFolder.open(result.run_dir, read_only=True) as run:
+        found = recommend(run.history.facts())
+    assert found is not None and (found.text, found.role) == (advice, result.advised)
+    taken = result.recommended
+    assert (taken and taken.role) == found.role
+    chosen = replace(result, advised="heavy").recommended
+    assert chosen is result.heavy and replace(result, advised=None).recommended is None
 
 
 def test_a_result_shows_a_table_and_the_candidates_in_a_notebook(result: Result) -> None:
     page = ElementTree.fromstring(result._repr_html_())  # well-formed, so nothing of the run is markup
     assert [row[0].text for row in page.iter("tr")] == ["network", "original", *ROLES]
-    assert page.find("p").text == f"run folder: {result.run_dir}"
+    assert [line.text for line in page.iter("p")][-2:] == [result.advice, f"run folder: {result.run_dir}"]
     drawn = list(page.iter("{http://www.w3.org/2000/svg}circle"))
     assert len(drawn) == sum(one.train_error is not None for one in result.candidates)
 

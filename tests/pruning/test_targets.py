@@ -1,7 +1,9 @@
 """Targets: the network that meets limits, from Python, while a run searches and afterwards."""
 
+import copy
 import math
 import shutil
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -133,6 +135,8 @@ def test_best_finds_networks_within_limits_without_a_search(run):
     small = run.best(params="60%", flops=int(0.5 * run.original.flops))
     assert small.params <= 0.6 * run.original.params and small.flops <= 0.5 * run.original.flops
     assert sum(p.numel() for p in small.model.parameters()) == small.params
+    assert all(one.path is None or one.path.is_file() for one in (small, run.best(flops=0.7)))
+    assert "not saved" in repr(replace(small, path=None))
     graph = run.yardstick.context.graph
     size = graph.size(graph.full_genome())
     light = run.best(size="50%")
@@ -150,12 +154,15 @@ def test_best_finds_networks_within_limits_without_a_search(run):
 def test_targets_stand_side_by_side(run, tmp_path):
     again, (train, test) = tmp_path / "run", digits()
     shutil.copytree(run.run_dir, again)
-    found = dp.pick(again, {"params": 0.6}, network(), train, test)
+    blank = copy.deepcopy(network())  # the weights are those that the run holds
+    for weight in blank.parameters():
+        nn.init.zeros_(weight)
+    found = dp.pick(again, {"params": 0.6}, blank, train, test)
     assert (found.role, found.path.name) == ("target-2", "target-2.safetensors")
     assert found.params <= 0.6 * run.original.params
-    told = r"target-3 flops=20: not met; the nearest is candidate \d+: flops .* \(asked: at most 20\)"
+    told = r"target-3 flops=200: not met; the nearest is candidate \d+: flops .* \(asked: at most 200\)"
     with pytest.raises(RunError, match=told):
-        dp.pick(again, {"flops": 20}, network(), train, test)
+        dp.pick(again, {"flops": 200}, network(), train, test)
     assert dp.pick(again, "params=60%", network(), train, test).role == "target-2"  # the same once more
     resumed = dp.resume(again, network(), train, test)
     assert [one.role for one in resumed.solutions] == ["heavy", "knee", "light", "target", "target-2"]
@@ -190,15 +197,32 @@ def test_pick_replaces_the_last_target_only_when_told(run, tmp_path):
     assert [one.id for one in resumed.targets] == [found.id]
 
 
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ({"flops": 40}, r"40% or 40M\?"),
+        ("size=1", r"1% or 1MB\?"),
+        ("flops=101", "however .* ask for flops="),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_the_search(tmp_path, target, told):
+    with pytest.raises(InputError, match=told):
+        dp.prune(network(), *digits(), run_dir=tmp_path / "run", target=target, **OPTIONS)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_target_that_cannot_be_met_says_how_near_it_came(tmp_path):
     train, test = digits()
-    result = dp.prune(network(), train, test, run_dir=tmp_path / "run", target="flops=20", **OPTIONS)
+    graph = dp.ChannelGraph(network(), EXAMPLE)
+    least = graph.flops(~graph.full_genome())  # which flips of a few bits do not come to
+    options = {**OPTIONS, "search": quick_search()}
+    result = dp.prune(network(), train, test, run_dir=tmp_path / "run", target=f"flops={least}", **options)
     assert [one.role for one in result.solutions] == ["heavy", "knee", "light"]
     nearest = min(one.flops for one in result.candidates)
     with pytest.raises(RunError, match=rf"not met; the nearest is candidate \d+: flops {nearest:,} "):
         _ = result.target
     for shown in (repr(result), result._repr_html_()):
-        assert shown.count("target flops=20: not met; the nearest is") == 1 and "failed" not in shown
+        assert shown.count(f"target flops={least}: not met; the nearest is") == 1 and "failed" not in shown
     with pytest.raises(RunError, match="no target network: not met"):
         _ = dp.resume(tmp_path / "run", network(), train, test).target
 
@@ -249,7 +273,7 @@ def test_the_range_of_cost_includes_the_focus_and_has_an_edge_there(focus):
 
 def test_the_target_decides_the_objective_unless_another_is_chosen():
     usual = dp.SearchConfig()
-    asked = {"flops=40%": "flops", "size=1MB": "size", "params=9": "params", "error=8%": "flops"}
+    asked = {"flops=40%": "flops", "size=1MB": "size", "params=900": "params", "error=8%": "flops"}
     asked |= {"flops=40%,latency=5ms": "latency", "size=1MB,flops=40%": "flops"}
     assert {text: with_objective(usual, Limits.of(text)).objective for text in asked} == asked
     assert with_objective(dp.SearchConfig(objective="params"), Limits.of("size=1MB")).objective == "params"

@@ -1,7 +1,10 @@
 """The command `deeppruning`: finds the sub-command, loads it, and turns errors into one clear line."""
 
 import importlib
+import os
+import signal
 import sys
+from types import FrameType
 from typing import Any
 
 import click
@@ -11,6 +14,30 @@ from deeppruning.errors import DeepPruningError, unknown
 from deeppruning.version import __version__
 
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
+TERMINATED = 143  # and by SIGTERM, which schedulers and `timeout` send
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: the program stops as by Ctrl-C, with the same word on how to go on."""
+
+
+def exit_code(stopped: KeyboardInterrupt) -> int:
+    """What shells expect of a program that was stopped in this way."""
+    return TERMINATED if isinstance(stopped, Terminated) else INTERRUPTED
+
+
+def _heed_sigterm() -> None:
+    program = os.getpid()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == program:
+            raise Terminated
+        signal.signal(number, signal.SIG_DFL)  # a process that was forked off ends as it would have
+        os.kill(os.getpid(), number)
+
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, stop)
+
 
 # Each command lives in deeppruning.cli.commands.<module> under its own name and is imported only when it is
 # called: `deeppruning --help` must not wait for torch.
@@ -52,10 +79,10 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stopped:
             # Commands with something to say about it have said it; this is the rest, imports included.
             click.echo("stopped", err=True)
-            ctx.exit(INTERRUPTED)
+            ctx.exit(exit_code(stopped))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -85,6 +112,7 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: an error raised on purpose is printed as one message, exit code 1."""
+    _heed_sigterm()
     try:
         cli()
     except DeepPruningError as error:

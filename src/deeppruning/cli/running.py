@@ -10,7 +10,7 @@ import torch
 
 from deeppruning import api
 from deeppruning.backends import Backend
-from deeppruning.cli.main import INTERRUPTED
+from deeppruning.cli.main import exit_code
 from deeppruning.cli.options.backend import BackendChoice
 from deeppruning.cli.options.inputs import Inputs, Loaded
 from deeppruning.config import FinetuneConfig, SearchConfig
@@ -18,6 +18,7 @@ from deeppruning.display.outcome import conclude, keep_latencies
 from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError, RunError
 from deeppruning.limits import Limits
+from deeppruning.pruning.aiming import refuse_unreachable
 from deeppruning.pruning.result import Result
 from deeppruning.pruning.setup import Setup, set_aside, settle_sample
 from deeppruning.runs.folder import CONFIG
@@ -28,18 +29,18 @@ NO_LIMITS = Limits()
 
 @contextmanager
 def resumable(run_dir: Path, again: str) -> Iterator[None]:
-    """Turn Ctrl-C into a word on how to go on, and tell the same after an error that stopped a run.
+    """Say how to go on after Ctrl-C or SIGTERM, and after an error that stopped a run.
 
     `again` is the command that goes on once there is a run in the folder.
     """
     had_run = (run_dir / CONFIG).exists()
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
         begun = (run_dir / CONFIG).exists()
         how = f"go on with: {again}" if begun else "nothing was begun; the same command starts it"
         click.echo(f"stopped; {how}", err=True)
-        raise click.exceptions.Exit(INTERRUPTED) from None
+        raise click.exceptions.Exit(exit_code(stopped)) from None
     except DeepPruningError as error:
         # A refusal to start has its own advice; only a run that this command began needs ours.
         if had_run or not (run_dir / CONFIG).exists():
@@ -72,7 +73,9 @@ def check_untrained(
             objective=loaded.objective,
             target=target,
         )
-        setup.check_patterns(setup.job().context.graph)
+        job = setup.job()
+        setup.check_patterns(job.context.graph)
+        refuse_unreachable(job)
         outputs_on(loaded.network, loaded.splits.test.subset(torch.arange(1)))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from deeppruning.data.dataset_items import as_images_or_stream
 from deeppruning.data.images import ImageSet
 from deeppruning.data.splits import DataSplits
-from deeppruning.errors import DataError, DeepPruningError, InputError, unknown
+from deeppruning.errors import DataError, DeepPruningError, InputError, describe_raised, unknown
 
 
 def load_custom(spec: str) -> DataSplits:
@@ -34,7 +34,7 @@ def load_custom(spec: str) -> DataSplits:
         raise
     except Exception as error:
         # The user's own code may raise anything; say whose call it was and keep the cause.
-        raise DataError(f"{spec}() failed with {type(error).__name__}: {error}") from error
+        raise DataError(f"{spec}() failed with {describe_raised(error)}") from error
     return result if isinstance(result, DataSplits) else _splits(spec, result)
 
 
@@ -74,7 +74,7 @@ def _module(place: str, spec: str) -> ModuleType:
     except DeepPruningError:
         raise
     except Exception as error:
-        raise InputError(f"cannot import {place!r} for data {spec!r}: {error}") from error
+        raise InputError(f"cannot import {place!r} for data {spec!r}: {describe_raised(error)}") from error
 
 
 def _file_module(path: Path) -> ModuleType:

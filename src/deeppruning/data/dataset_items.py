@@ -33,7 +33,7 @@ from deeppruning.data.convert import (
 from deeppruning.data.images import ImageSet
 from deeppruning.data.source import ImageSource, Pass, Read, read_ahead
 from deeppruning.data.stream import Images, ImageStream
-from deeppruning.errors import DataError, DeepPruningError
+from deeppruning.errors import DataError, DeepPruningError, describe_raised
 
 _TRIED = 16  # items whose own label is compared with the list that the Dataset keeps
 _AT_ONCE = 64  # items that are read together where only labels are wanted
@@ -75,7 +75,7 @@ class DatasetItems(ImageSource):
         except Exception as error:
             # The user's own code may raise anything; say which item it was and keep the cause.
             raise DataError(
-                f"item {index} of the Dataset cannot be read: {type(error).__name__}: {error}"
+                f"item {index} of the Dataset cannot be read: {describe_raised(error)}"
             ) from error
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             raise DataError(

@@ -104,10 +104,9 @@ def check_labels(labels: Tensor, images: int, classes: tuple[str, ...]) -> None:
     if labels.dtype != torch.int64:
         raise DataError(f"labels must be int64 class indices, got {labels.dtype}")
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(classes):
-        raise DataError(
-            f"labels must lie in 0..{len(classes) - 1} for {len(classes)} classes, "
-            f"got {int(labels.min())}..{int(labels.max())}"
-        )
+        allowed = f"lie in 0..{len(classes) - 1} for {len(classes)} classes"
+        allowed = allowed if len(classes) > 1 else "all be 0 where there is one class"
+        raise DataError(f"labels must {allowed}, got {int(labels.min())}..{int(labels.max())}")
 
 
 def measure_normalization(images: Tensor) -> Normalization | None:

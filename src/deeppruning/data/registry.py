@@ -5,12 +5,13 @@
 >>> load_data("cifar11")
 Traceback (most recent call last):
     ...
-deeppruning.errors.InputError: unknown data set 'cifar11'; did you mean cifar10 or cifar100? \
-Known: cifar10, cifar100, digits, fashion-mnist, mnist
+deeppruning.errors.InputError: there is no data set, folder or file 'cifar11'; did you mean cifar10 or \
+cifar100? Known data sets: cifar10, cifar100, digits, fashion-mnist, mnist
 """
 
 import os
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from deeppruning.data.custom import load_custom
@@ -18,7 +19,7 @@ from deeppruning.data.folders import PictureForm, load_folder
 from deeppruning.data.known import KNOWN, Found, KnownData, Say
 from deeppruning.data.npz import load_npz
 from deeppruning.data.splits import DataSplits
-from deeppruning.errors import DataError, InputError, unknown
+from deeppruning.errors import DataError, InputError
 
 ENVIRONMENT = "DEEPPRUNING_DATA"
 
@@ -98,10 +99,9 @@ def load_data(
         splits = load_npz(path, test_share=test_share, seed=seed)
     elif path.exists():
         raise DataError(f"{spec} is a file that is not .npz; give a folder of class folders or a .npz file")
-    elif path.suffix == ".npz" or len(path.parts) > 1:
-        raise DataError(f"there is no folder or file {spec}; known names are {', '.join(sorted(KNOWN))}")
     else:
-        raise unknown("data set", spec, KNOWN)
+        is_path = path.suffix == ".npz" or len(path.parts) > 1
+        raise (DataError if is_path else InputError)(_nothing_there(spec, path))
     return splits.resized(*size) if size else splits
 
 
@@ -120,6 +120,17 @@ def _load_known(known: KnownData, data_dir: Path | str | None, download: bool, s
             f"To get it: {known.how_to_get}. Another folder is given with --data-dir or ${ENVIRONMENT}"
         )
     return found.load()
+
+
+def _nothing_there(spec: str, path: Path) -> str:
+    """That there is nothing of this name, and what there is under nearly the same."""
+    try:
+        beside = {str(path.with_name(one.name)) for one in path.parent.iterdir()}
+    except OSError:
+        beside = set()
+    near = get_close_matches(spec, [*KNOWN, *sorted(beside)])
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    return f"there is no data set, folder or file {spec!r}{hint} Known data sets: {', '.join(sorted(KNOWN))}"
 
 
 def _find(known: KnownData, data_dir: Path | str | None) -> Found | None:

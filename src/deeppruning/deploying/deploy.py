@@ -20,7 +20,7 @@ from deeppruning.deploying.reading import SeenRun
 from deeppruning.deploying.report import Deployment
 from deeppruning.deploying.stand_ins import find_answers, find_unheard
 from deeppruning.deploying.steps import Fix, FoldNorm, Remove, Step, find_no_ops
-from deeppruning.errors import GraphError, InputError
+from deeppruning.errors import GraphError, InputError, describe_raised
 from deeppruning.graph.channel_graph import as_call
 from deeppruning.graph.cut.duplicate import duplicate, forget_runs, unrun
 from deeppruning.graph.proof.difference import difference, tolerance_for
@@ -166,7 +166,7 @@ class _Proof:
             if not required:
                 return None
             raise GraphError(
-                f"running the network once on the example input failed: {type(error).__name__}: {error}"
+                f"running the network once on the example input failed: {describe_raised(error)}"
             ) from error
         kinds = {each.dtype for each in model.parameters() if each.is_floating_point()}
         coarsest = max(kinds, key=tolerance_for, default=torch.float32)

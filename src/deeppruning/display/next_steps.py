@@ -11,7 +11,7 @@ from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.records import Candidate
 from deeppruning.system.commands import command
-from deeppruning.system.extras import has_extra, how_to_install
+from deeppruning.system.extras import format_to_suggest, how_to_install
 
 _USUAL_PERCENT = 40  # of the FLOPs, where the search has come that far
 
@@ -27,7 +27,7 @@ def next_lines(run_dir: Path, role: str | None) -> list[str]:
     steps = []
     if role is not None:
         taken = role if role in saved else next(iter(saved))
-        format_ = "onnx" if has_extra("onnx") else "torch-export"
+        format_ = format_to_suggest()
         steps.append(
             ("a file to deploy", command("export", run_dir, "--solution", taken, "--format", format_))
         )
@@ -35,7 +35,8 @@ def next_lines(run_dir: Path, role: str | None) -> list[str]:
             steps.append(("what ONNX files need", how_to_install("onnx")))
     steps.append(("is it faster?", command("bench", run_dir)))
     try:
-        thin = thin_ones(candidates)
+        refused = facts.refused_in(kept)
+        thin = [one for one in thin_ones(candidates) if str(one.id) not in refused]
     except RunError:
         thin = []
     steps += _about_candidates(run_dir, kept, thin, {figures["id"] for figures in saved.values()})

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,12 +15,14 @@ from deeppruning.conversion.onnx_graph import has_onnx, require, run_session
 from deeppruning.deploying import deployed
 from deeppruning.errors import GraphError, InputError, RunError
 from deeppruning.exporting.bench_table import BenchFigures, float_kind
-from deeppruning.exporting.calibration import MaterialSource
+from deeppruning.exporting.calibration import Material, MaterialSource
+from deeppruning.exporting.given import AtHand, beside_original
 from deeppruning.exporting.int8 import SUFFIX
 from deeppruning.exporting.memory import peak_memory
 from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
 from deeppruning.exporting.run_file import FOLDER
 from deeppruning.exporting.sessions import FLOAT, INT8, Sessions, open_sessions
+from deeppruning.pruning.front import Front
 from deeppruning.roles import ORIGINAL, ROLES, in_order
 from deeppruning.runs.facts import AS_LOADED, BENCH, ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.facts import INT8 as INT8_FIGURES
@@ -76,39 +79,87 @@ def bench_run(
     }
     with RunFolder.open(run_dir, read_only=True) as run:
         facts = run.history.facts()
-    found = {name: _sizes(network, facts) for name, network in networks.items()}
+    found = {name: _sizes(network, _recorded(name, facts)) for name, network in networks.items()}
     # A candidate that holds several roles is one network, and has one speed.
     candidates = {name: facts.get(solution_fact(name).key, {}).get("id", name) for name in networks}
     twin = {name: next(one for one in networks if candidates[one] == candidates[name]) for name in networks}
-    different = {name: networks[name] for name in twin.values()}
     material = (source or MaterialSource(trust_run=trust_run)).open(run_dir) if int8 else None
     files = {name: Path(run_dir) / FOLDER / f"{name}{SUFFIX}" for name in networks}
     exported = {twin[name]: file for name, file in files.items() if file.is_file()}
-    with torch_threads(threads):
-        wanted = place.type == "cpu" and has_onnx()
-        sessions = open_sessions(different, threads, exported, material) if wanted else Sessions()
-        if int8 and not sessions.small:
-            raise GraphError("; ".join(sessions.troubles) or "no network of the run can be exported to ONNX")
-        for forwards in _measurements(different, sessions, batches, place):
-            originals = {key: (float_kind(key[0]), ORIGINAL) for key in forwards}
-            for (how, measured), timing in in_turns(forwards, rounds, originals).items():
-                for name in networks:
-                    if twin[name] == measured:
-                        found[name]["latency_ms"][how] = timing
-    figures = {name: sessions.figures[twin[name]] for name in networks if twin[name] in sessions.figures}
-    known = {**facts.get(INT8_FIGURES.key, {}), **figures}
-    beside = {name: known[name] for name in networks if name in known and twin[name] in sessions.small}
-    warnings = [*warnings_for(found), *int8_warnings(found), *sessions.troubles]
-    return BenchFigures(
-        threads=threads,
-        device=str(place),
-        onnxruntime=any(how.startswith("onnxruntime") for how in found[ORIGINAL]["latency_ms"]),
-        networks=found,
-        warnings=warnings,
-        advice=ADVICE if warnings else None,
-        noisy=is_noisy(found),
-        int8=beside,
-    )
+    known = facts.get(INT8_FIGURES.key, {})
+    how = _Measuring(batches, rounds, threads, place)
+    return how.figures(networks, found, twin, exported, material, known)
+
+
+def bench_given(
+    given: Front | AtHand,
+    *,
+    batches: Iterable[int],
+    rounds: int | None,
+    threads: int,
+    device: str,
+    model: nn.Module | None,
+    example_input: Tensor | None,
+    int8: bool,
+    source: MaterialSource | None,
+) -> BenchFigures:
+    """The same for a network that is at hand, or the picks of a front, beside the original."""
+    batches, place = tuple(batches), choose_device(device)
+    _check_options(batches, rounds, threads, place, int8=int8, source=source)
+    networks, flops = beside_original(given, model, example_input)
+    found = {name: _sizes(one, {"flops": flops[name]}) for name, one in networks.items()}
+    if int8 and source is None:
+        raise InputError("int8 of a network that is no run's needs calibration: some hundred inputs of it")
+    material = source.open(Path()) if source is not None else None
+    twin = {name: next(one for one in networks if networks[one] is networks[name]) for name in networks}
+    return _Measuring(batches, rounds, threads, place).figures(networks, found, twin, {}, material, {})
+
+
+@dataclass(frozen=True)
+class _Measuring:
+    """How networks are measured."""
+
+    batches: tuple[int, ...]
+    rounds: int | None
+    threads: int
+    place: torch.device
+
+    def figures(
+        self,
+        networks: Mapping[str, RunNetwork],
+        found: dict[str, dict[str, Any]],
+        twin: Mapping[str, str],
+        exported: Mapping[str, Path],
+        material: Material | None,
+        known: Mapping[str, Any],
+    ) -> BenchFigures:
+        """Latencies beside the sizes in `found`; the networks that are another's `twin` are not run."""
+        different = {name: networks[name] for name in twin.values()}
+        with torch_threads(self.threads):
+            wanted = self.place.type == "cpu" and has_onnx()
+            sessions = open_sessions(different, self.threads, exported, material) if wanted else Sessions()
+            if material is not None and not sessions.small:
+                raise GraphError("; ".join(sessions.troubles) or "no network can be exported to ONNX")
+            for forwards in _measurements(different, sessions, self.batches, self.place):
+                originals = {key: (float_kind(key[0]), ORIGINAL) for key in forwards}
+                for (how, measured), timing in in_turns(forwards, self.rounds, originals).items():
+                    for name in networks:
+                        if twin[name] == measured:
+                            found[name]["latency_ms"][how] = timing
+        figures = {name: sessions.figures[twin[name]] for name in networks if twin[name] in sessions.figures}
+        known = {**known, **figures}
+        beside = {name: known[name] for name in networks if name in known and twin[name] in sessions.small}
+        warnings = [*warnings_for(found), *int8_warnings(found), *sessions.troubles]
+        return BenchFigures(
+            threads=self.threads,
+            device=str(self.place),
+            onnxruntime=any(how.startswith("onnxruntime") for how in found[ORIGINAL]["latency_ms"]),
+            networks=found,
+            warnings=warnings,
+            advice=ADVICE if warnings else None,
+            noisy=is_noisy(found),
+            int8=beside,
+        )
 
 
 def _check_options(
@@ -237,12 +288,18 @@ def _summary(values: list[float]) -> dict[str, float]:
     return {"median": float(middle), "spread": float(high - low) / 2, "runs": len(values)}
 
 
-def _sizes(network: RunNetwork, facts: Mapping[str, Any]) -> dict[str, Any]:
-    known = facts[ORIGINAL_FIGURES.key if network.name == ORIGINAL else solution_fact(network.name).key]
+def _recorded(name: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    known: Mapping[str, Any] = facts[ORIGINAL_FIGURES.key if name == ORIGINAL else solution_fact(name).key]
+    return known
+
+
+def _sizes(network: RunNetwork, known: Mapping[str, Any]) -> dict[str, Any]:
+    weights = network.model.state_dict().values()
+    saved = network.file.stat().st_size if network.file.is_file() else None
     return {
-        "params": known["params"],
+        "params": known.get("params") or sum(one.numel() for one in network.model.parameters()),
         "flops": known["flops"],
-        "file_bytes": network.file.stat().st_size,
+        "file_bytes": saved or sum(one.numel() * one.element_size() for one in weights),
         "peak_memory_bytes": peak_memory(network.model, network.example()),
         "latency_ms": {},
     }

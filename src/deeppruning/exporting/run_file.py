@@ -1,7 +1,7 @@
 """A network of a run written as a file that other programs read, checked before it is kept."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from deeppruning.errors import InputError, RunError
 from deeppruning.exporting.calibration import MaterialSource
 from deeppruning.exporting.formats import FORMATS, Export
+from deeppruning.exporting.given import Given, as_run_network, example_of, named
 from deeppruning.exporting.int8 import SUFFIX, export_int8
-from deeppruning.exporting.networks import read_network
+from deeppruning.exporting.networks import RunNetwork, read_network
 from deeppruning.exporting.parity import TOLERANCE
+from deeppruning.pruning.solution import Solution
 from deeppruning.roles import KNEE
 from deeppruning.runs.facts import INT8, Int8Figures
 from deeppruning.runs.folder import CONFIG, HISTORY, RunFolder
@@ -80,12 +82,8 @@ def export_network(
 
     With `int8` it is quantised, by images of the `source`: those of the run unless others are given.
     """
-    chosen = FORMATS.find(format_)
-    if int8 and chosen.name != "onnx":
-        raise InputError(f"int8 files are ONNX files, got the format {chosen.name}; leave out one of both")
-    if not int8 and source is not None:
-        raise InputError("calibration and test images are for int8 only; ask for it, or leave them out")
-    chosen.check(normalize=normalize)
+    wanted = _Wanted(format_, normalize, tolerance, int8, source or MaterialSource(trust_run=trust_run))
+    wanted.check(given=source is not None)
     network = read_network(
         run_dir,
         solution,
@@ -96,25 +94,80 @@ def export_network(
         trust_run=trust_run,
     )
     run = Path(run_dir)
-    material = (source or MaterialSource(trust_run=trust_run)).open(run) if int8 else None
-    ending = SUFFIX if int8 else chosen.suffix
-    target = _target(run, run / FOLDER / f"{solution}{ending}" if out is None else Path(out))
-    wanted = Export(
-        model=network.model,
-        example=network.example,
-        normalization=network.normalization() if normalize else None,
-        tolerance=tolerance,
-        metadata=network.metadata,
-    )
-    told = chosen.detail or chosen.name
-    if material is None:
-        return ExportedFile(target, told, chosen.write(wanted, target))
-    recorded = "normalization" in network.metadata
-    fitting = material.normalized(network.normalization() if recorded else None)
-    difference, figures = export_int8(wanted, target, fitting)
-    reason = keep_int8(run, {solution: figures})
-    notes = (f"not kept in the run: {reason}",) if reason else ()
-    return ExportedFile(target, f"{told}, int8", difference, figures, notes)
+    written = wanted.write(network, run / FOLDER, out, run)
+    if written.int8 is None:
+        return written
+    reason = keep_int8(run, {solution: written.int8})
+    return replace(written, notes=(f"not kept in the run: {reason}",)) if reason else written
+
+
+def export_given(
+    given: Given,
+    solution: str = KNEE,
+    *,
+    format_: str,
+    out: str | Path | None,
+    normalize: bool,
+    tolerance: float,
+    example_input: Tensor | None,
+    int8: bool,
+    source: MaterialSource | None,
+) -> ExportedFile:
+    """The same for a network that is at hand, or the one of this name of a result or a front.
+
+    One of a run is written to RUN/export unless `out` says otherwise.
+    """
+    wanted = _Wanted(format_, normalize, tolerance, int8, source or MaterialSource())
+    wanted.check(given=source is not None)
+    chosen = named(given, solution)
+    saved = chosen.path if isinstance(chosen, Solution) else None
+    if out is None and saved is None:
+        raise InputError('say where the file is to be written: out="thin.onnx"')
+    run = Path() if saved is None else saved.parent
+    return wanted.write(as_run_network(chosen, example_of(given, example_input)), run / FOLDER, out, run)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """How a network is to be written."""
+
+    format: str
+    normalize: bool
+    tolerance: float
+    int8: bool
+    source: MaterialSource
+
+    def check(self, *, given: bool) -> None:
+        """Refuse what does not go together, before any work."""
+        chosen = FORMATS.find(self.format)
+        if self.int8 and chosen.name != "onnx":
+            raise InputError(
+                f"int8 files are ONNX files, got the format {chosen.name}; leave out one of both"
+            )
+        if not self.int8 and given:
+            raise InputError("calibration and test images are for int8 only; ask for it, or leave them out")
+        chosen.check(normalize=self.normalize)
+
+    def write(self, network: RunNetwork, folder: Path, out: str | Path | None, run: Path) -> ExportedFile:
+        """Write it, by default into this folder under its name."""
+        chosen = FORMATS.find(self.format)
+        material = self.source.open(run) if self.int8 else None
+        ending = SUFFIX if self.int8 else chosen.suffix
+        target = _target(run, folder / f"{network.name}{ending}" if out is None else Path(out))
+        wanted = Export(
+            model=network.model,
+            example=network.example,
+            normalization=network.normalization() if self.normalize else None,
+            tolerance=self.tolerance,
+            metadata=network.metadata,
+        )
+        told = chosen.detail or chosen.name
+        if material is None:
+            return ExportedFile(target, told, chosen.write(wanted, target))
+        recorded = "normalization" in network.metadata
+        fitting = material.normalized(network.normalization() if recorded else None)
+        difference, figures = export_int8(wanted, target, fitting)
+        return ExportedFile(target, f"{told}, int8", difference, figures)
 
 
 def keep_int8(run_dir: str | Path, figures: Mapping[str, Int8Figures]) -> str:

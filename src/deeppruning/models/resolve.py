@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 from torch import nn
 
-from deeppruning.errors import DeepPruningError, InputError, unknown
+from deeppruning.errors import DeepPruningError, InputError, describe_raised, unknown
 from deeppruning.models.registry import call_builder, check_task, create_model
 from deeppruning.system.commands import command
 
@@ -45,7 +45,7 @@ def resolve_model(
     except DeepPruningError:
         raise
     except Exception as error:
-        raise InputError(f"{spec} raised {type(error).__name__}: {error}") from error
+        raise InputError(f"{spec} raised {describe_raised(error)}") from error
     if not isinstance(model, nn.Module):
         raise InputError(f"{spec} must return a torch.nn.Module, it returned {type(model).__name__}")
     return model
@@ -85,9 +85,9 @@ def _import_module(name: str, forms: str) -> ModuleType:
             raise InputError(
                 f"there is no module {error.name!r} to import, neither installed nor in {Path.cwd()}; {forms}"
             ) from error
-        raise InputError(f"module {name} could not be imported: {error}") from error
+        raise InputError(f"module {name} could not be imported: {describe_raised(error)}") from error
     except Exception as error:
-        raise InputError(f"module {name} raised {type(error).__name__} when imported: {error}") from error
+        raise InputError(f"module {name} cannot be imported, it raised {describe_raised(error)}") from error
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -109,7 +109,7 @@ def _load_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise InputError(f"{path} raised {type(error).__name__} when loaded: {error}") from error
+        raise InputError(f"{path} cannot be loaded, it raised {describe_raised(error)}") from error
     # A worker process cannot import a module of that name, so its classes travel with what is sent.
     cloudpickle.register_pickle_by_value(module)
     return module

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeppruning.config import SearchConfig
+from deeppruning.errors import InputError
 from deeppruning.evolution.space import Space
 from deeppruning.genome import Population
 from deeppruning.graph import ChannelGraph
@@ -46,6 +47,21 @@ def aimed(job: Job) -> Job:
     if known or not LEAST <= focus <= MOST:
         return job
     return replace(job, search=with_focus(job.search, focus))
+
+
+def refuse_unreachable(job: Job) -> None:
+    """An error for a limit of what is counted that the network keeps by no cut: no search would find it."""
+    limits, graph = job.target, job.context.graph
+    graph = graph.rounded(1) if job.search.multiples is None else graph  # multiples nobody asked for give way
+    whole, least = whole_figures(graph), ~graph.full_genome()
+    for name, most in limits.most(whole).items():
+        fewest = getattr(graph, name)(least)
+        if most < fewest:
+            share, unit = math.ceil(1000 * fewest / whole[name]) / 10, "bytes" if name == "size" else name
+            raise InputError(
+                f"target {name}={limits.to_table()[name]}: however it is cut, this network keeps {fewest:,} "
+                f"of its {whole[name]:,} {unit}; ask for {name}={share:g}% or more"
+            )
 
 
 def with_focus(search: SearchConfig, focus: float) -> SearchConfig:

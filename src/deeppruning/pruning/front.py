@@ -12,6 +12,7 @@ from torch import nn
 from deeppruning.errors import InputError, RunError
 from deeppruning.evolution.selection import Picks
 from deeppruning.genome import Genome
+from deeppruning.limits import Limits
 from deeppruning.pruning.candidate import Context, refit_if_asked
 from deeppruning.pruning.network_table import SEARCH_ERROR, NetworkRow, NetworkTable
 from deeppruning.pruning.proving import Proofs
@@ -107,18 +108,13 @@ class Front:
         """The cheapest one."""
         return self._thin(self.picks.light)
 
-    def at(self, *, flops: float | None = None, params: float | None = None) -> ThinNetwork:
-        """The best candidate within limits: shares of the original's up to 1, or numbers above that."""
-        limits = {
-            name: _limit(name, value, whole)
-            for name, value, whole in (
-                ("flops", flops, self.original_flops),
-                ("params", params, self.original_params),
-            )
-            if value is not None
-        }
-        if not limits:
+    def at(self, *, flops: float | str | None = None, params: float | str | None = None) -> ThinNetwork:
+        """The best candidate within limits: 0.4 or "40%" of the original's, 100_000 or "100k"."""
+        given = {"flops": flops, "params": params}
+        asked_for = Limits.of({name: value for name, value in given.items() if value is not None})
+        if not asked_for:
             raise InputError("say what the network may cost: at(flops=0.4), at(params=100_000) or both")
+        limits = asked_for.most({"flops": self.original_flops, "params": self.original_params})
         usable = [one for one in self.candidates if one.train_error is not None]
         usable = [one for one in usable if one.id not in self.proofs.refused]
         within = [one for one in usable if all(getattr(one, name) <= limit for name, limit in limits.items())]
@@ -134,6 +130,10 @@ class Front:
         if chosen is None:
             raise RunError(self.proofs.why_none())
         return self._thin(chosen)
+
+    def best(self, *, flops: float | str | None = None, params: float | str | None = None) -> ThinNetwork:
+        """The same as `at`, under the name that it has on a result."""
+        return self.at(flops=flops, params=params)
 
     def save(
         self, model: nn.Module | ThinNetwork, path: str | Path, *, test_error: float | None = None
@@ -166,11 +166,3 @@ class Front:
 
     def _thin(self, candidate: Candidate) -> ThinNetwork:
         return ThinNetwork(candidate, self.context)
-
-
-def _limit(name: str, value: float, whole: int) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise InputError(
-            f"{name} must be a share of the original's up to 1 or a number above it, got {value!r}"
-        )
-    return value * whole if value <= 1 else float(value)

@@ -178,12 +178,16 @@ def hash_network(model: nn.Module) -> str:
     return hash_tensors(model.state_dict())
 
 
+def is_same_network(run: RunFolder, model: nn.Module) -> bool:
+    """Whether a run was started with this network and these weights, as far as it knows."""
+    expected = run.config.get("model", {}).get("fingerprint")
+    same = expected is None or expected == hash_network(model)
+    return same or is_near(run, facts.NETWORK_SKETCH, model.state_dict())
+
+
 def check_same_network(run: RunFolder, model: nn.Module) -> None:
     """Refuse to go on with another network than the one the run was started with."""
-    expected = run.config.get("model", {}).get("fingerprint")
-    if expected is None or expected == hash_network(model):
-        return
-    if not is_near(run, facts.NETWORK_SKETCH, model.state_dict()):
+    if not is_same_network(run, model):
         remedy = f" ({REMEDY})" if has_moved(run.history) else ""
         raise RunError(
             f"{run.path} was started with another network or other weights; "

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from deeppruning.errors import InputError, RunError
 from deeppruning.limits import Limits
 from deeppruning.pruning.candidate import refit_if_asked
 from deeppruning.pruning.choice import Choice, Yardstick, choose, describe
+from deeppruning.pruning.identity import original
 from deeppruning.pruning.network_table import SEARCH_ERROR, TEST_ERROR, NetworkRow, NetworkTable
 from deeppruning.pruning.solution import Solution
 from deeppruning.roles import HEAVY, KNEE, LIGHT, ORIGINAL, TARGET, candidate_name, in_order, target_number
@@ -44,6 +47,8 @@ class Result:
     run_dir: Path
     yardstick: Yardstick | None = field(default=None, repr=False)  # what `best` tells costs by
     asked: Sequence[str] = ()  # what became of targets, in words
+    advice: str = ""  # which network to take and why, in one sentence
+    advised: str | None = None  # its role
     plot: Callable[[Path], str] | None = None  # draws the candidates of a run as SVG, for a notebook
 
     def __repr__(self) -> str:
@@ -90,11 +95,16 @@ class Result:
         """Heavy, knee, light, from the most accurate to the cheapest, and targets; as far as there are."""
         return tuple(self.picks[role] for role in in_order(self.picks))
 
+    @property
+    def recommended(self) -> Solution | None:
+        """The one to take, for the reason in `advice`; None where what is known recommends none."""
+        return None if self.advised is None else self.picks.get(self.advised)
+
     def best(self, **limits: Any) -> Solution:
         """The best of all candidates within limits: best(flops=0.4), best(size="1MB", latency="5ms").
 
         One that is not among the solutions comes refitted, as fine-tuning would begin with it: neither
-        trained nor saved, without a test error. `deeppruning pick` fine-tunes it and saves it.
+        trained nor saved, so without a test error and a path. `dp.pick` fine-tunes it and saves it.
         """
         wanted = Limits.of(limits)
         if not wanted or wanted.bounds_error:
@@ -110,6 +120,12 @@ class Result:
             raise RunError(f"no candidate of {self.run_dir} keeps {wanted}; {near}")
         tuned = [one for one in self.solutions if one.id == choice.candidate.id]
         return tuned[0] if tuned else self._refitted(choice, self.yardstick)
+
+    @property
+    def network(self) -> nn.Module:
+        """The original network, a copy."""
+        assert self.yardstick is not None
+        return original(self.yardstick.context)
 
     def _refitted(self, choice: Choice, yardstick: Yardstick) -> Solution:
         one, graph = choice.candidate, yardstick.context.graph
@@ -127,7 +143,8 @@ class Result:
             flops=one.flops,
             flops_pruned=1.0 - one.flops / yardstick.whole["flops"],
             params=one.params,
-            path=self.run_dir / f"{role}.safetensors",
+            path=None,
+            example_input=yardstick.context.example_input,
         )
 
     def _table(self) -> NetworkTable:
@@ -147,7 +164,7 @@ class Result:
 
     def _remarks(self) -> list[str]:
         failed = [f"{role} failed: {why}" for role, why in self.failed.items() if target_number(role) is None]
-        return [*failed, *self.asked, f"run folder: {self.run_dir}"]
+        return [*failed, *self.asked, *filter(None, [self.advice]), f"run folder: {self.run_dir}"]
 
     def _pick(self, role: str) -> Solution:
         if role in self.failed:

@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from deeppruning.errors import InputError, refuse_unknown_parameters
+from deeppruning.errors import InputError
 from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
 from deeppruning.models.registry import architecture_of
 from deeppruning.pruning.solution import write_thin
+from deeppruning.system.arguments import check_arguments
 
 
-@refuse_unknown_parameters
+@check_arguments
 def save(
     model: nn.Module,
     path: str | Path,

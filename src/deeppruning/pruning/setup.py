@@ -1,5 +1,6 @@
 """From what a user hands over (a model, data or a task, options) to a job that can be executed."""
 
+import copy
 import fnmatch
 import json
 from collections.abc import Callable
@@ -40,6 +41,7 @@ from deeppruning.pruning.task import Classification, Task
 from deeppruning.pruning.unlabelled import Unlabelled
 from deeppruning.refitting.reference import FEWEST
 from deeppruning.system.device import available_threads, default_workers, most_workers, precision_of
+from deeppruning.training.evaluate import check_outputs
 from deeppruning.training.finite import learnt, listed, not_finite
 
 LINEAR_HINT = "; to prune hidden units of its linear layers give prune_linear (--prune-linear)"
@@ -151,6 +153,7 @@ class Setup:
         if self.train is None:
             raise InputError("training data is needed: pass train, or a task of your own with example_input")
         train, test = _image_sets(self.train, self.test)
+        self._check_labels(train, test)
         identity = train.identity if isinstance(train, ImageStream) else ""
         train, validation = set_aside(train, self.target, self.search.seed)
         self.search, self.sample_note = settle_sample(self.search, train)
@@ -170,6 +173,24 @@ class Setup:
         if validation is None and task.keeps_best and task.rounds:
             return _with_images_aside(task, train, sampled)
         return task
+
+    def _check_labels(self, train: Images, test: Images | None) -> None:
+        """Refuse labels that the network has no output for, and outputs that are no scores of classes."""
+        example = example_image(self.model, train).to(next(self.model.parameters(), torch.empty(0)).device)
+        try:
+            with torch.random.fork_rng(), torch.no_grad():
+                outputs = copy.deepcopy(self.model).eval()(example)
+        except Exception:  # whatever the user's code raises: the channel graph tells it, with what to do
+            return
+        check_outputs(outputs, 1, 0)
+        for part, data in {"training": train, "test": test}.items():
+            worst = 0 if data is None else int(data.labels.argmax())
+            if data is not None and int(data.labels[worst]) >= outputs.shape[1]:
+                raise DataError(
+                    f"the model has {outputs.shape[1]} outputs but the data has {data.num_classes} classes: "
+                    f"{part} image {worst} has label {int(data.labels[worst])}; correct the labels, which "
+                    f"count from 0, or build it with num_classes={data.num_classes}"
+                )
 
     def _refits(self, task: Task) -> bool:
         """Whether candidates are refitted; a sample that is too small for it is refused."""
@@ -300,9 +321,16 @@ def _has_names(data: Images) -> bool:
     return not all(name.isdigit() for name in data.classes)
 
 
+def _read(given: Any, name: str) -> Images:
+    try:
+        return as_images_or_stream(given)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+
+
 def _image_sets(train: Any, test: Any) -> tuple[Images, Images | None]:
     """Both sets in one form; whole-number pixels without a normalisation get that of the training set."""
-    known = as_images_or_stream(train)
+    known = _read(train, "train")
     if len(known) == 0:
         raise DataError("there are no training images; give at least one a class")
     check_pixels(known, "training")
@@ -310,9 +338,10 @@ def _image_sets(train: Any, test: Any) -> tuple[Images, Images | None]:
         known = replace(known, normalization=known.measure())
     if test is None:
         return known, None
-    held_out = as_images_or_stream(test)
+    held_out = _read(test, "test")
     # Names that are only numbers stand for labels without names: there is nothing to mix up.
     if not all(_has_names(data) for data in (known, held_out)):
-        held_out = replace(held_out, classes=known.classes)
+        classes = max((known, held_out), key=lambda data: (_has_names(data), data.num_classes)).classes
+        known, held_out = replace(known, classes=classes), replace(held_out, classes=classes)
     check_fits(known, held_out)
     return known, replace(held_out, normalization=held_out.normalization or known.normalization)

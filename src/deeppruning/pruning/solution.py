@@ -18,6 +18,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.models.registry import create_bounded_model
+from deeppruning.system.arguments import check_arguments
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.tensors import read_tensors, write_tensors
 from deeppruning.training.weights import check_given
@@ -38,14 +39,16 @@ class Solution:
     flops: int
     flops_pruned: float  # share of the original's, 0..1
     params: int
-    path: Path
+    path: Path | None  # None for a network that is not saved
     refitted: bool = False  # fine-tuning did not help, so these are the weights from before it
     lr_factor: float = 1.0  # below 1 where fine-tuning diverged and started again at so much of the rate
+    example_input: Any = None  # of a network that is not saved: a saved one has it in its file
 
     def __repr__(self) -> str:  # without the network itself, which would fill pages
         error = "" if self.test_error is None else f", test error {self.test_error:.4g}"
         cost = f"{self.flops:,} FLOPs (-{100 * self.flops_pruned:.1f} %), {self.params:,} parameters"
-        return f"Solution({self.role}, candidate {self.id}{error}, {cost}, {str(self.path)!r})"
+        place = "not saved" if self.path is None else repr(str(self.path))
+        return f"Solution({self.role}, candidate {self.id}{error}, {cost}, {place})"
 
 
 def save_solution(solution: Solution, graph: ChannelGraph, description: Mapping[str, str]) -> None:
@@ -53,6 +56,7 @@ def save_solution(solution: Solution, graph: ChannelGraph, description: Mapping[
 
     Raises Diverged for weights that are not finite.
     """
+    assert solution.path is not None
     retried = {"lr_factor": json.dumps(solution.lr_factor)} if solution.lr_factor != 1.0 else {}
     errors = solution.train_error, solution.test_error
     untuned = {"refitted": json.dumps(True)} if solution.refitted else {}
@@ -82,6 +86,7 @@ def write_thin(
     write_tensors(path, model.state_dict(), metadata)
 
 
+@check_arguments
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     """A saved solution as a thin network in evaluation mode.
 

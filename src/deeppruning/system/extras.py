@@ -32,5 +32,10 @@ def has_extra(name: str) -> bool:
     return all(find_spec(_name(requirement)) is not None for requirement in EXTRAS[name])
 
 
+def format_to_suggest() -> str:
+    """The format that people are told to export to: ONNX where its packages are installed."""
+    return "onnx" if has_extra("onnx") else "torch-export"
+
+
 def _name(requirement: str) -> str:
     return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]

@@ -92,7 +92,10 @@ def check_outputs(outputs: object, batch: int, classes: int) -> None:
     """Refuse outputs that are not one score for each class of the data (more are let pass)."""
     if not isinstance(outputs, torch.Tensor) or outputs.ndim != 2 or len(outputs) != batch:
         given = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
-        raise InputError(f"the model must return class scores of shape ({batch}, classes), got {given}")
+        raise InputError(
+            f"the model must return class scores of shape ({batch}, classes), got {given}; a network with "
+            "other outputs is pruned by dp.search, which looks at no labels, or with a task of your own"
+        )
     if outputs.shape[1] < classes:
         raise InputError(
             f"the model has {outputs.shape[1]} outputs but the data has {classes} classes; "

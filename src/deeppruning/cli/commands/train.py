@@ -10,6 +10,7 @@ import click
 import torch
 from torch import nn
 
+from deeppruning.cli.main import exit_code
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.data import data_options, load_from_options
 from deeppruning.cli.options.headings import MACHINE, OUTPUT, TRAINING, GroupedCommand, under
@@ -28,7 +29,6 @@ from deeppruning.training.folder import TrainFolder, save_model
 from deeppruning.training.loop import fit
 from deeppruning.training.reports import EpochReport
 
-_INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
 _DEFAULTS = TrainConfig()
 
 
@@ -169,10 +169,11 @@ def _run(
                 on_epoch=on_epoch,
                 on_batch=progress.on_batch if progress.on_terminal else None,
             )
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stopped:
+            code = exit_code(stopped)
             interrupted = f"stopped after epoch {len(reports)} of {config.epochs}"
     click.echo(f"{interrupted}; the same command goes on from there ({folder.path})", err=True)
-    raise click.exceptions.Exit(_INTERRUPTED)
+    raise click.exceptions.Exit(code)
 
 
 def _outcome(history: list[EpochReport], folder: TrainFolder) -> str:

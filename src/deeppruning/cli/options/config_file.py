@@ -37,6 +37,10 @@ _NOTES = {"format", "version", "signature", "model.fingerprint", "code.folder"}
 _LONG_NAMES = {"model.spec": "model", "model.options": "model_option", "objective.spec": "objective"}
 
 
+_LAYERS = '["conv1", "layer3.*"]'
+_LISTS = {"target": '"flops=40%"', "model_option": '["shortcut=pad"]'}  # examples where it is not layers
+
+
 def _apply(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     if path is not None:
         context.default_map = {**(context.default_map or {}), **read_options(path, context.command)}
@@ -157,9 +161,11 @@ def _as_flag_value(path: Path, key: str, parameter: click.Parameter, value: Any)
     if getattr(parameter, "is_flag", False):
         fits, wanted = isinstance(value, bool), "true or false"
     elif parameter.multiple:
-        fits, wanted = _is_list(value, str), 'a list of texts such as ["conv1", "layer3.*"]'
         if isinstance(value, Mapping):
             return [f"{name}={entry}" for name, entry in value.items()]
+        value = [value] if isinstance(value, str) else value
+        example = _LISTS.get(_key(key), _LAYERS)
+        fits, wanted = _is_list(value, str), f"a text or a list of texts such as {example}"
     elif kind.name.startswith("integer"):
         fits, wanted = isinstance(value, int) and not isinstance(value, bool), "a whole number"
     elif kind.name.startswith("float"):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
-from deeppruning.errors import GraphError
+from deeppruning.errors import GraphError, describe_raised
 from deeppruning.graph.cut.duplicate import duplicate, forget_runs, unrun
 from deeppruning.graph.trace.follow import tensors_in
 
@@ -59,7 +59,7 @@ def in_own_precision(
             unrun(twin, training=False)(*args, **kwargs)
     except Exception as own:
         raise GraphError(
-            f"running the network once on the example input failed: {type(own).__name__}: {own}"
+            f"running the network once on the example input failed: {describe_raised(own)}"
         ) from own
     double, wide_args, wide_kwargs = probe_copy(model, args, kwargs)
     try:

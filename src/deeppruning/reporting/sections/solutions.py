@@ -10,6 +10,7 @@ from deeppruning.reporting.section import SECTIONS, Data, Section, Source
 from deeppruning.roles import ORIGINAL, in_order
 from deeppruning.runs import facts
 from deeppruning.system.commands import command_for_page
+from deeppruning.system.extras import format_to_suggest
 
 ORIGINAL_WEIGHTS = f"finetune/{ORIGINAL}.safetensors"
 
@@ -100,7 +101,8 @@ def _commands(
         "bench": command_for_page("bench", path),
         "load": {role: f"model = dp.load({str(path / f'{role}.safetensors')!r}{own})" for role in finals},
         "export": {
-            role: command_for_page("export", path, "--solution", role, "--format", "onnx") for role in finals
+            role: command_for_page("export", path, "--solution", role, "--format", format_to_suggest())
+            for role in finals
         },
     }
 
