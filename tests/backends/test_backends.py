@@ -152,11 +152,11 @@ class TestContract:
         def train(context, seed):
             torch.manual_seed(seed)
             network = copy.deepcopy(context["model"])
-            optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-            for _ in range(3):
-                optimizer.zero_grad()
-                (network(context["images"] + torch.randn(1)) ** 2).mean().backward()
-                optimizer.step()
+            for _ in range(3):  # by hand: the first optimizer of a process loads for seconds
+                loss = (network(context["images"] + torch.randn(1)) ** 2).mean()
+                parameters = list(network.parameters())
+                for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+                    parameter.data -= 0.1 * slope
             return torch.get_num_threads(), network.weight.detach().flatten().tolist()
 
         items = [(seed, lambda context, seed=seed: train(context, seed)) for seed in range(3)]
