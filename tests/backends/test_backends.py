@@ -194,6 +194,7 @@ class TestContract:
         assert [found[key].attempts for key in range(4)] == [3, 2, 1, 1]
         assert [(tmp_path / str(key)).stat().st_size for key in range(4)] == [3, 2, 1, 1]
 
+    @pytest.mark.slow  # test_a_death_is_described has one stopped
     def test_a_worker_that_hangs_or_is_stopped_costs_a_retry(self, make_remote, tmp_path):
         def hang(folder, item):
             with (folder / item).open("a") as log:
@@ -213,6 +214,7 @@ class TestContract:
         }
         assert [found[key].attempts for key in ("hangs", "stops", "works")] == [2, 2, 1]
 
+    @pytest.mark.slow  # test_cli_prune_stopped.py interrupts a whole run
     def test_an_interrupt_ends_what_is_running(self, make_remote, tmp_path):
         def stay(folder, item):
             (folder / str(os.getpid())).touch()

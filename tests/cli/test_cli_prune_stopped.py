@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli_search import arguments, trained
+from cli_search import guided_arguments, trained
 from deeppruning.cli.commands.prune import prune
 from deeppruning.cli.commands.resume import resume
 from deeppruning.roles import ROLES
@@ -26,7 +26,7 @@ def whole(tmp_path_factory) -> tuple[list[str], list[bytes]]:
     """The arguments of a search without its folder, and the solutions of an uninterrupted one."""
     folder = tmp_path_factory.mktemp("whole")
     model, weights = trained(folder)
-    given = arguments(model, weights, folder / "run")
+    given = guided_arguments(model, weights, folder / "run")
     assert CliRunner().invoke(prune, given).exit_code == 0
     place = given.index("--out")
     return given[:place] + given[place + 2 :], solutions(folder / "run")
