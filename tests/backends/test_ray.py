@@ -94,13 +94,13 @@ def test_result_equals_the_local_one_though_a_node_is_lost_in_mid_run(cluster, t
             removed.append(progress.state.done)
 
     # The objective of a user's own is steered by the FLOPs; both candidates and guide are the same.
-    options = {"search": quick_guided(low=0.05, high=0.95), "objective": cost}
+    options = {"search": quick_guided(low=0.05, high=0.95, generations=2), "objective": cost}
     prune(tmp_path / "cluster", backend=dp.RayBackend(), observer=observer, **options)
     prune(tmp_path / "local", workers=1, **options)
-    assert removed and removed[0] < 15
+    assert removed and removed[0] < 11
     assert outcome(tmp_path / "cluster") == outcome(tmp_path / "local")
     assert set(progress.state.nodes) == {"one", "two", "three"}
-    assert re.findall(r"\| (nodes: .*)", progress.said) == counts and len(counts) == 3
+    assert re.findall(r"\| (nodes: .*)", progress.said) == counts and len(counts) == 2
     assert re.findall(r"candidate .*  on (\w+)", progress.said) == places != []
 
 
