@@ -144,7 +144,7 @@ def test_bad_input_is_explained(tmp_path, done):
     for given, message in cases.items():
         with pytest.raises(DeepPruningError, match=message):
             run(prune, *arguments(model, weights, tmp_path / "run", *given))
-    with pytest.raises(RunError, match="already holds a run; continue it with `.*deeppruning resume"):
+    with pytest.raises(RunError, match=r"already holds a run; continue it with `.*deeppruning resume"):
         run(prune, *arguments(model, weights, done[0]))
     with pytest.raises(RunError, match=r"has no config.toml|is not a folder"):
         run(resume, tmp_path / "nothing")
