@@ -37,7 +37,8 @@ def figures(text: str) -> list[float]:
 @pytest.mark.slow
 def test_the_result_is_a_table_and_a_plot(shown: dict[str, dict[str, str]]) -> None:
     table = shown["result"]["text/plain"].splitlines()
-    assert [line.split()[0] for line in table] == ["network", "original", "heavy", "knee", "light", "run"]
+    rows = [line.split()[0] for line in table]
+    assert rows[:5] == ["network", "original", "heavy", "knee", "light"] and rows[-1] == "run"
     page = ElementTree.fromstring(shown["result"]["text/html"])
     assert len(list(page.iter("tr"))) == 5
     assert len(list(page.iter("{http://www.w3.org/2000/svg}circle"))) > 20

@@ -39,3 +39,13 @@ def test_the_note_says_what_to_check() -> None:
     assert "errs on 90.00 %" in note
     assert all(word in note for word in ("--image-size", "--mean", "weights", "classes"))
     assert guessing_note(0.2, torch.arange(360) % 10, "test images") == ""
+
+
+def test_hardly_better_is_told_of_as_well() -> None:
+    labels = torch.arange(360) % 10
+    assert "is hardly better than guessing: it errs on 81.67 % of 360" in guessing_note(
+        0.8167, labels, "images"
+    )
+    assert guessing_note(0.75, labels, "images") == ""
+    lopsided = (torch.arange(100_000) >= 95_000).long()  # little is left to learn
+    assert guessing_note(0.046, lopsided, "images") == "" != guessing_note(0.05, lopsided, "images")

@@ -27,7 +27,7 @@ class Original:
     test_error: float | None
     flops: int
     params: int
-    doubt: str = ""  # a warning that it is no better than guessing
+    doubt: str = ""  # a warning that it is hardly better than guessing
     failure: str = ""  # why it could not be tested
 
 

@@ -218,7 +218,7 @@ class Classification(Task):
         return evaluate(model, self.parts[1], device=this_or_processor(self.device)).error
 
     def doubt(self, error: float, *, tested: bool = False) -> str:
-        """A network that is no better than guessing is not the one that was trained, or is fed wrongly."""
+        """A network hardly better than guessing is not the one that was trained, or is fed wrongly."""
         images = self.test if tested else self.parts[1]
         which = "test images" if tested else "images of the sample"
         return "" if images is None else guessing_note(error, images.labels, which)

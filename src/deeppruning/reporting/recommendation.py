@@ -36,7 +36,7 @@ class Recommendation:
 def recommend(kept: Mapping[str, Any]) -> Recommendation | None:
     """The recommendation from a run's facts; None before the run is finished or if all picks failed.
 
-    Nothing is recommended where the original is no better than guessing, or where no network is worth it.
+    Nothing is recommended where the original is hardly better than guessing, or where no network is worth it.
     """
     if not kept.get(facts.FINISHED.key) or facts.ORIGINAL_FIGURES.key not in kept:
         return None

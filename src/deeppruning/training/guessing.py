@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 SURE = 0.01  # guessing that does as well less often than this is no explanation
+HARDLY = 0.9  # of the error of guessing: what learnt that little was not trained, or is fed wrongly
 
 
 def is_guessing(error: float, labels: Tensor) -> bool:
@@ -46,15 +47,21 @@ def guessing_error(labels: Tensor) -> float:
 
 
 def guessing_note(error: float, labels: Tensor, images: str) -> str:
-    """A warning for a network that is no better than guessing, with what to check; else nothing.
+    """A warning for a network that is hardly better than guessing, with what to check; else nothing.
 
     `images` says which they are, as in "images of the test set".
     """
-    if not len(labels) or not is_guessing(error, labels):
+    if not len(labels):
+        return ""
+    guessed = guessing_error(labels)
+    # Where one class is most of the images, little better may be a lot.
+    hardly = error > max(HARDLY * guessed, 0.5)
+    if not (guessing := is_guessing(error, labels)) and not hardly:
         return ""
     return (
-        f"WARNING: the network is no better than guessing: it errs on {100 * error:.2f} % of {len(labels):,} "
-        f"{images}, and always naming the commonest class errs on {100 * guessing_error(labels):.2f} %. "
+        f"WARNING: the network is {'no' if guessing else 'hardly'} better than guessing: it errs on "
+        f"{100 * error:.2f} % of {len(labels):,} "
+        f"{images}, and always naming the commonest class errs on {100 * guessed:.2f} %. "
         "Check that it is given images of the size it was trained on (--image-size), normalised alike "
         "(--mean, --std), that these are its trained weights, and that the classes are in the same order."
     )

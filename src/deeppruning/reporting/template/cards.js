@@ -28,11 +28,11 @@ function card(one) {
     html("h3", {}, icon(one.role), roleLabel(one.role), one.role === data.recommended ? html("span", { class: "badge" }, "recommended") : null),
     html("p", { class: "note" }, kindOf(one.role) === "target" ? asked(page.data.targets[one.role]) : NOTES[one.role] || "Fine-tuned on request"),
     one.failure ? html("p", { class: "note failure" }, isOriginal ? "Its test" : "Fine-tuning", " failed: ", prose(one.failure)) : null,
-    one.unhelped ? html("p", { class: "note" }, prose(unbroken(sentence(one.unhelped)))) : null,
     html("div", { class: "big" }, errorText(error, tested ? 2 : 1), html("small", {}, kindOfError(one, isOriginal, tested)), sureness(one)),
     kept === null ? null : html("div", { class: "meter", role: "img", "aria-label": `${share(kept)} of the FLOPs left` },
       html("i", { style: { width: Math.min(100, kept * 100) + "%" } })),
     html("dl", {}, rows.filter(Boolean).map(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
+    one.unhelped ? html("p", { class: "note unhelped" }, prose(unbroken(sentence(one.unhelped)))) : null,
     isOriginal || missing(one.id) ? null : html("button", { type: "button", "data-key": "card " + one.role,
       onclick: () => { page.state.network = one.role; choose(one.id, true); } }, `Show candidate ${one.id}`),
     takeIt(one.role));
@@ -42,8 +42,8 @@ function card(one) {
 function latencyRows(one) {
   const { original } = page.data;
   const row = (name, key) => {
-    const part = one.role !== "original" && original && original[key] ? ` (${(one[key] / original[key]).toFixed(2)}×)` : "";
-    return missing(one[key]) ? null : [name, `${milliseconds(one[key])} ms${part}`];
+    const part = one.role !== "original" && original && original[key] ? html("span", { class: "ratio" }, `(${(one[key] / original[key]).toFixed(2)}×)`) : "";
+    return missing(one[key]) ? null : [name, [`${milliseconds(one[key])} ms `, part]];
   };
   return [row("Latency, as exported", "latency_ms"), row("Latency, as loaded", "loaded_ms")];
 }
