@@ -40,7 +40,7 @@ DRAWN := tests/runs/test_runs_old.py tests/pruning/test_targets.py tests/pruning
   tests/pruning/test_moving.py tests/training tests/refitting tests/exporting/test_finished.py \
   tests/test_damage.py
 suite-plain: $(READY)
-	$(PLAINEST) $(BIN)/pytest -n 2 --dist worksteal -q -k 'not damaged and not strange' $(DRAWN)
+	$(PLAINEST) $(BIN)/pytest -n 2 --dist worksteal -q -k 'not damaged and not strange and not bombs and not instructions' $(DRAWN)
 
 # The whole suite by every kind of processor that this one can act as, with more threads, and under load.
 test-processors: $(READY)

@@ -1,5 +1,6 @@
 """What tests share: the user's own folders are left alone, and programs that are started heed Ctrl-C."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -52,8 +53,20 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run on a network from the user's own file; to be copied, not changed."""
-    return own_class_run(tmp_path_factory.mktemp("own"))
+    """A finished run on a network from the user's own file; to be copied, not changed.
+
+    Made once for all processes that test side by side: their folders lie in one.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    folder = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "own"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "made").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            own_class_run(folder)
+            (folder / "made").touch()
+    return folder / "run"
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ import deeppruning as dp
 from deeppruning.pruning.events import Event, GenerationDone, Remark, Started
 from search_helpers import digits, quick_finetune, quick_guided, quick_search, tiny_net
 
-SEARCHES = {"paper": quick_search, "guided": quick_guided}
+SEARCHES = {"paper": quick_search, "guided": lambda: quick_guided(generations=2)}
 
 
 def work(folder: Path, report: int, strategy: str) -> None:
@@ -82,6 +82,7 @@ def main() -> None:
     """Runs, one after the other, until all kills are spent: how many fit into one depends on the machine."""
     folder, draw, kills = Path(sys.argv[1]), random.Random(int(sys.argv[2])), int(sys.argv[3])
     torch.set_num_threads(1)
+    torch.optim.SGD([torch.zeros(1)])  # the first one loads much, which each child would do anew
     for number in itertools.count():
         kills -= run_to_its_end(folder / str(number), draw, kills, sys.argv[4])
         if kills <= 0:

@@ -20,7 +20,7 @@ from deeppruning.system.toml import parse_toml
 from loaders import LOADERS, NAMED_BY_THE_CALLER, Loader, rewrite_metadata
 
 QUICK = settings(
-    max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 THOROUGH = settings(QUICK, max_examples=500, derandomize=False)
 JSON = ("comparison", "labels")
@@ -130,7 +130,7 @@ def test_strange_metadata(name: str, data: st.DataObject) -> None:
     damage_metadata(name, data)
 
 
-@settings(QUICK, max_examples=40)
+@settings(QUICK, max_examples=20)
 @given(data=st.data())
 def test_strange_histories(data: st.DataObject) -> None:
     damage_database(data)

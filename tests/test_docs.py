@@ -115,6 +115,8 @@ def test_the_python_of_the_readme_runs_as_it_stands(network, tmp_path, monkeypat
         dp, "prune", partial(dp.prune, **quick, finetune=dp.FinetuneConfig(epochs=0), report=False)
     )
     monkeypatch.setattr(dp, "search", partial(dp.search, **quick))
+    brief = dp.TrainConfig(epochs=1)
+    monkeypatch.setattr(dp, "TrainConfig", lambda **_: brief)
     monkeypatch.setattr(dp, "bench", partial(dp.bench, rounds=1, batches=(1,)))
     if network == "tiny":
         monkeypatch.setattr("deeppruning.models.create_model", lambda *_, **__: tiny_net())

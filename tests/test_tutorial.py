@@ -19,7 +19,10 @@ CELLS = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
 
 @pytest.fixture(scope="module")
 def shown() -> dict[str, dict[str, str]]:
-    """What each cell of code puts out, by the first line of the cell."""
+    """What each cell of code puts out, by the first line of the cell.
+
+    That takes half a minute; test_docs.py runs the same calls as the README shows them.
+    """
     program = [sys.executable, str(Path(__file__).parent / "run_notebook.py"), str(NOTEBOOK)]
     done = subprocess.run(program, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -31,9 +34,11 @@ def figures(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"(\d+\.\d+) %", text)]
 
 
+@pytest.mark.slow
 def test_the_result_is_a_table_and_a_plot(shown: dict[str, dict[str, str]]) -> None:
     table = shown["result"]["text/plain"].splitlines()
-    assert [line.split()[0] for line in table] == ["network", "original", "heavy", "knee", "light", "run"]
+    rows = [line.split()[0] for line in table]
+    assert rows[:5] == ["network", "original", "heavy", "knee", "light"] and rows[-1] == "run"
     page = ElementTree.fromstring(shown["result"]["text/html"])
     assert len(list(page.iter("tr"))) == 5
     assert len(list(page.iter("{http://www.w3.org/2000/svg}circle"))) > 20
@@ -43,6 +48,7 @@ def test_the_result_is_a_table_and_a_plot(shown: dict[str, dict[str, str]]) -> N
     assert saved > 40
 
 
+@pytest.mark.slow
 def test_networks_are_taken_away(shown: dict[str, dict[str, str]]) -> None:
     before, after = json.loads(shown["thin = dp.load(result.knee.path, Net())"]["text/plain"])
     assert after < before / 2
@@ -50,6 +56,7 @@ def test_networks_are_taken_away(shown: dict[str, dict[str, str]]) -> None:
     assert float(exported.split()[-1]) < 1e-4
 
 
+@pytest.mark.slow
 def test_parts_work_by_themselves(shown: dict[str, dict[str, str]]) -> None:
     (refitted,) = [one["printed"] for name, one in shown.items() if name.startswith("genome =")]
     original, cut, solved = figures(refitted)

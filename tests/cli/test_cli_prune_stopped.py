@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli_search import arguments, trained
+from cli_search import guided_arguments, trained
 from deeppruning.cli.commands.prune import prune
 from deeppruning.cli.commands.resume import resume
 from deeppruning.roles import ROLES
@@ -26,7 +26,7 @@ def whole(tmp_path_factory) -> tuple[list[str], list[bytes]]:
     """The arguments of a search without its folder, and the solutions of an uninterrupted one."""
     folder = tmp_path_factory.mktemp("whole")
     model, weights = trained(folder)
-    given = arguments(model, weights, folder / "run")
+    given = guided_arguments(model, weights, folder / "run")
     assert CliRunner().invoke(prune, given).exit_code == 0
     place = given.index("--out")
     return given[:place] + given[place + 2 :], solutions(folder / "run")
@@ -49,11 +49,11 @@ def test_killed_and_resumed_equals_uninterrupted(whole, tmp_path):
     assert solutions(out) == expected
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_everything_and_says_how_to_go_on(whole, tmp_path, number, code):
+@pytest.mark.parametrize(("number", "code", "count"), [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 0)])
+def test_a_signal_stops_everything_and_says_how_to_go_on(whole, tmp_path, number, code, count):
     given, expected = whole
     out = tmp_path / "stopped"
-    more = ("--out", out, "--workers", 2, "--json")
+    more = ("--out", out, "--workers", max(count, 1), "--json")
     with start(signal.SIGSTOP, '"event": "candidate"', "prune", *given, *more) as process:
         wait_until_stopped(process)
         workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -62,7 +62,7 @@ def test_a_signal_stops_everything_and_says_how_to_go_on(whole, tmp_path, number
         _, errors = process.communicate()
     assert process.returncode == code
     assert f"go on with: {command('resume', out)}" in errors and "Traceback" not in errors
-    assert len(workers) == 2
+    assert len(workers) == count
     assert eventually(lambda: not any(alive(int(pid)) for pid in workers))
     if number == signal.SIGTERM:
         return

@@ -30,7 +30,7 @@ def changed_groups(space: Space, before: np.ndarray, after: np.ndarray) -> list[
     return [g for g, genes in enumerate(space.groups) if not np.array_equal(before[genes], after[genes])]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(sorted(OPERATORS)),
     st.lists(st.integers(1, 12), min_size=1, max_size=6),

@@ -160,7 +160,7 @@ LAYERS = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(LAYERS, st.integers(9, 14), st.integers(9, 14))
 def test_a_stand_in_gives_the_shape_of_its_layer(layer, height, width):
     extents = Extents.of(layer)

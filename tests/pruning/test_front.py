@@ -128,7 +128,6 @@ def test_the_original_and_the_global_generator_are_left_alone(
     assert torch.equal(state, torch.get_rng_state())
 
 
-@pytest.mark.slow
 class Dressed(Net):
     """The same network, its outputs in objects."""
 
@@ -150,6 +149,7 @@ def test_outputs_in_objects_are_judged_as_those_in_a_dict(front, net: Net, input
     assert found.at(flops=0.5).model(*inputs).rest.scores.shape == (80, 5)
 
 
+@pytest.mark.slow  # test_guided_search.py does the same with a whole run
 def test_two_workers_find_what_one_does(front, net: Net, inputs: tuple[Tensor, Tensor]) -> None:
     again = dp.search(net, inputs, search=QUICK, workers=2)
     for one, other in zip(front.candidates, again.candidates, strict=True):

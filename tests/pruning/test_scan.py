@@ -33,7 +33,14 @@ def context() -> Context:
     return Setup(model=tiny_net(), train=train, test=test, search=quick_guided(), workers=1).job().context
 
 
-@pytest.mark.parametrize("backend", [InProcessBackend(), PoolBackend(workers=2)], ids=["here", "two workers"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param(InProcessBackend(), id="here"),
+        # test_guided_search.py has workers scan within a whole run.
+        pytest.param(PoolBackend(workers=2), id="two workers", marks=pytest.mark.slow),
+    ],
+)
 def test_workers_find_what_this_process_finds(context, backend, tmp_path):
     history, heard = History(tmp_path / "history.sqlite"), []
     with backend, backend.open(work, context, kind=type) as session:

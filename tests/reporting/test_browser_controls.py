@@ -14,7 +14,8 @@ from deeppruning.runs import RunFolder
 from deeppruning.system.commands import command_for_page
 from report_runs import make_run, write_comparison
 
-WIDTHS = pytest.mark.parametrize("width", [390, 1280])
+# test_browser.py looks at the narrow page.
+WIDTHS = pytest.mark.parametrize("width", [pytest.param(390, marks=pytest.mark.slow), 1280])
 BENCH = {
     "networks": {
         role: {"flops": 9, "latency_ms": {"PyTorch, batch 1": {"median": median, "spread": 0.1}}}

@@ -117,7 +117,7 @@ def test_commands_end_in_an_error(tmp_path: Path) -> None:
         return str(result.exception)
 
     options = ("--epochs", "1", "--lr", "1e30", "--out", str(tmp_path / "base"), "--quiet")
-    few = digits(60, 20)[0]
+    few = digits(300, 20)[0]
     np.savez(tmp_path / "few.npz", images=few.images[:, 0].numpy(), labels=few.labels.numpy())
     assert "diverged" in refused("train", "resnet20", "--data", str(tmp_path / "few.npz"), *options)
     assert not (tmp_path / "base" / "model.safetensors").exists()
