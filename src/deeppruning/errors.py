@@ -56,6 +56,7 @@ DAMAGE = (
 
 
 _LONGEST_NAME = 80
+_PACKAGES = {"site-packages", "dist-packages"}  # of other environments too, which this one may look into
 _NOT_THE_USERS = (
     Path(__file__).parent,
     *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")),
@@ -64,18 +65,19 @@ _NOT_THE_USERS = (
 
 def describe_raised(error: BaseException) -> str:
     """An error that a user's own code raised: its kind, its message, and the file and line of that code."""
-    place = f" ({where})" if (where := _place(error)) else ""
+    place = f" ({where})" if (where := users_line(error)) else ""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{type(error).__name__}: {text}{place}"
 
 
-def _place(error: BaseException) -> str:
+def users_line(error: BaseException) -> str:
     """The innermost line that is in a file of the user's: neither in this package nor installed."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = Path(frame.filename)
-        if file.is_file() and not any(file.is_relative_to(folder) for folder in _NOT_THE_USERS):
+        installed = not _PACKAGES.isdisjoint(file.parts) or any(map(file.is_relative_to, _NOT_THE_USERS))
+        if file.is_file() and not installed:
             return f"{file}, line {frame.lineno}"
     return ""
 

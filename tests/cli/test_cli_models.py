@@ -9,7 +9,7 @@ import torch
 from click.testing import CliRunner
 from safetensors.torch import save_file
 
-from deeppruning.cli.main import cli
+from deeppruning.cli.main import cli, main
 from deeppruning.cli.options.model import (
     build_model,
     model_argument,
@@ -78,3 +78,18 @@ def test_build_model_fits_the_data_and_loads_the_weights(tmp_path):
     model = build_model("resnet20", data, tmp_path / "weights.safetensors", {"shortcut": "conv"}).eval()
     assert torch.equal(model.linear.weight, stored.linear.weight)
     assert model(images.float()).shape == (3, 3)
+
+
+def test_an_error_in_a_users_forward_names_its_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n\n\nclass Net(nn.Module):\n    def forward(self, x):\n"
+        "        return x.reshape(7, -1, 11)\n\n\ndef make():\n    return Net()\n"
+    )
+    given = ["evaluate", f"{tmp_path / 'mine.py'}:make", "--data", "digits"]
+    monkeypatch.setattr("sys.argv", ["deeppruning", *given])
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # the handler would outlive the test
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    said = capsys.readouterr().err
+    assert "error: your code raised RuntimeError: shape" in said and "Traceback" not in said
+    assert said.endswith(f"({tmp_path / 'mine.py'}, line 6)\n")

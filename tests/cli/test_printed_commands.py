@@ -73,7 +73,9 @@ def test_what_is_said_after_a_run_can_be_done(said, place):
     assert (place / "my run" / "export").is_dir() and "report: my run/report.html" in outcomes[1]
     assert "target flops=" in outcomes[2] and "met by" in outcomes[2]
     # A run that has a target is told how to get another.
-    assert "target" in works(printed(call("resume", "my run").stdout)[-2])
+    another = printed(call("resume", "my run").stdout)[-2]
+    assert another[:-1] == commands[2][:-1] and another != commands[2]
+    assert "target" in works(another)
 
 
 def test_what_an_error_advises_can_be_done(said, place):

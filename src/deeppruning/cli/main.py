@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from deeppruning.cli.completion import light_command
-from deeppruning.errors import DeepPruningError, unknown
+from deeppruning.errors import DeepPruningError, describe_raised, unknown, users_line
 from deeppruning.version import __version__
 
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
@@ -111,10 +111,15 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point: an error raised on purpose is printed as one message, exit code 1."""
+    """Entry point: an error raised on purpose, or by a user's file, is one message, exit code 1."""
     _heed_sigterm()
     try:
         cli()
     except DeepPruningError as error:
         click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except Exception as error:
+        if not users_line(error):
+            raise
+        click.echo(f"error: your code raised {describe_raised(error)}", err=True)
         sys.exit(1)

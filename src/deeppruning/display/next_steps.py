@@ -51,9 +51,10 @@ def _about_candidates(
     whole = kept[facts.ORIGINAL_FIGURES.key]["flops"]
     least = min((one.flops / whole for one in thin), default=1.0)
     percent = max(_USUAL_PERCENT, 10 * math.ceil(10 * least))
-    if percent < 100:
-        limit = ("--target", f"flops={percent}%")
-        steps.append(("another limit", command("pick", run_dir, *limit)))
+    asked = {target["asked"] for target in facts.targets_in(kept).values()}
+    limits = [f"flops={share}%" for share in range(percent, 100, 10)]
+    if limit := next((one for one in limits if one not in asked), None):
+        steps.append(("another limit", command("pick", run_dir, "--target", limit)))
     unfit = {*saved, *map(int, facts.refused_in(kept))}
     others = [one for one in thin if one.id not in unfit]
     best = [one for one in front_of(thin) if one.id not in unfit] or others
