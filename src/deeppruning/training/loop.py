@@ -30,6 +30,7 @@ from deeppruning.training.finite import check_learnt
 from deeppruning.training.losses import Loss
 from deeppruning.training.reports import BatchReport, EpochReport
 from deeppruning.training.schedule import rate
+from deeppruning.training.sgd import PlainSGD
 
 __all__ = ["BatchReport", "Diverged", "EpochReport", "fit"]
 
@@ -96,7 +97,7 @@ def _optimizer(model: nn.Module, config: TrainConfig, device: torch.device) -> t
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise InputError("the model has no parameters to train; set requires_grad on some of them")
-    optimizer = torch.optim.SGD(
+    optimizer = PlainSGD(
         trained,
         lr=config.lr,
         momentum=config.momentum,
