@@ -96,10 +96,11 @@ def assert_untouched(model: nn.Module, before: dict[str, Any]) -> None:
     assert all(before[key] == after[key] for key in ("modes", "hooks", "ids"))
 
 
-def every_third(names: Iterable[str]) -> list[Any]:
-    """All names for parametrisation; but for every third, only where slow tests run, too."""
+def every_nth(step: int, names: Iterable[str]) -> list[Any]:
+    """All names for parametrisation; but for every nth, only where slow tests run, too."""
     return [
-        pytest.param(name, marks=pytest.mark.slow) if place % 3 else name for place, name in enumerate(names)
+        pytest.param(name, marks=pytest.mark.slow) if place % step else name
+        for place, name in enumerate(names)
     ]
 
 

@@ -49,7 +49,10 @@ def test_killed_and_resumed_equals_uninterrupted(whole, tmp_path):
     assert solutions(out) == expected
 
 
-@pytest.mark.parametrize(("number", "code", "count"), [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 0)])
+@pytest.mark.parametrize(
+    ("number", "code", "count"),
+    [pytest.param(signal.SIGINT, 130, 2, marks=pytest.mark.slow), (signal.SIGTERM, 143, 0)],
+)
 def test_a_signal_stops_everything_and_says_how_to_go_on(whole, tmp_path, number, code, count):
     given, expected = whole
     out = tmp_path / "stopped"

@@ -12,7 +12,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.graph.build import prefer
 from deeppruning.graph.proof.stage import Stage
 from deeppruning.models import create_model
-from graph_checks import every_third
+from graph_checks import every_nth
 from graph_networks import NETWORKS, Net, block, conv, head
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -132,7 +132,7 @@ EXPECTED_TIES = {
 }
 
 
-@pytest.mark.parametrize("name", every_third(EXPECTED_TIES))
+@pytest.mark.parametrize("name", every_nth(3, EXPECTED_TIES))
 def test_layers_go_together_exactly_as_they_must(name):
     assert ties(graph_of(name)) == EXPECTED_TIES[name]
 

@@ -19,7 +19,7 @@ from graph_checks import (
     call,
     check_cut,
     counted,
-    every_third,
+    every_nth,
     filled,
     snapshot,
     train_one_step,
@@ -37,7 +37,7 @@ def genomes(graph: ChannelGraph) -> dict[str, np.ndarray]:
     return {kind: generator.random(graph.num_genes) < share for kind, share in SHARES.items()}
 
 
-@pytest.mark.parametrize("name", every_third(NETWORKS))
+@pytest.mark.parametrize("name", every_nth(6, NETWORKS))
 def test_every_cut_of_a_small_network_is_proven_priced_and_trains(name):
     torch.manual_seed(0)
     model, example = NETWORKS[name]()
