@@ -136,19 +136,9 @@ def bench(
     if isinstance(run_dir, Result):
         model, example_input = model or run_dir.network, example_of(run_dir, example_input)
         run_dir = run_dir.run_dir
-    if not isinstance(run_dir, (str, os.PathLike)):
-        return bench_given(
-            run_dir,
-            batches=dict.fromkeys(batches),
-            rounds=rounds,
-            threads=threads,
-            device=device,
-            model=model,
-            example_input=example_input,
-            int8=int8,
-            source=source,
-        )
-    figures = bench_run(
+    in_folder = isinstance(run_dir, (str, os.PathLike))
+    measure: Callable[..., BenchFigures] = bench_run if in_folder else bench_given
+    figures = measure(
         run_dir,
         batches=dict.fromkeys(batches),
         rounds=rounds,
@@ -159,6 +149,8 @@ def bench(
         int8=int8,
         source=source,
     )
+    if not isinstance(run_dir, (str, os.PathLike)):
+        return figures
     reason = keep_figures(run_dir, figures)
     if reason:
         warnings.warn(f"not kept in the run: {reason}", stacklevel=3)
