@@ -36,7 +36,7 @@ suite-all: $(READY)
 # What trains, draws weights or compares runs, once more with the plainest instructions: another processor
 # computes other last bits, and no test may depend on them. Where nothing heeds these names, nothing changes.
 PLAINEST := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
-DRAWN := tests/runs/test_runs_old.py tests/pruning/test_targets.py tests/pruning/test_moving.py \
+DRAWN := tests/runs/test_runs_old.py tests/targets/test_targets.py tests/searching/test_moving.py \
   tests/training/test_loop.py tests/test_damage.py
 suite-plain: $(READY)
 	$(PLAINEST) $(BIN)/pytest -n 2 --dist worksteal -q -k 'not damaged and not strange and not bombs and not instructions' $(DRAWN)

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from deeppruning import ChannelGraph
-from deeppruning.conversion.onnx_graph import open_session, run_session
+from deeppruning.deploying.onnx_graph import open_session, run_session
 from deeppruning.exporting.onnx_file import export_onnx
 from deeppruning.models import create_model
 

@@ -32,15 +32,15 @@ from deeppruning.data.images import ImageSet
 from deeppruning.data.registry import load_data
 from deeppruning.evolution.space import Space
 from deeppruning.genome import Genome, pack_genome, unpack_genome
-from deeppruning.importance import CRITERIA, Evidence
+from deeppruning.jobs.prepare import Setup
 from deeppruning.latency import Conditions, LatencyPlan
 from deeppruning.latency.plan import measure_networks
 from deeppruning.models import create_model
-from deeppruning.pruning.setup import Setup
 from deeppruning.refitting import Reference, refit_in_place
 from deeppruning.roles import KNEE
 from deeppruning.runs import RunFolder, facts
 from deeppruning.runs.records import Candidate
+from deeppruning.searching.importance import CRITERIA, Evidence
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.training.evaluate import evaluate
 from deeppruning.training.loop import fit

@@ -26,10 +26,10 @@ from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import balanced_sample
 from deeppruning.genome import pack_genome, unpack_genome
 from deeppruning.graph import ChannelGraph
+from deeppruning.jobs.front import Front, ThinNetwork
 from deeppruning.latency import Conditions
 from deeppruning.latency.plan import measure_networks
 from deeppruning.models import create_model
-from deeppruning.pruning.front import Front, ThinNetwork
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.training.evaluate import evaluate
 from deeppruning.training.weights import load_weights

@@ -23,12 +23,12 @@ from throughput import images
 from deeppruning.comparison.results import hypervolume, read_comparison
 from deeppruning.config import USUAL_SAMPLE, SearchConfig
 from deeppruning.graph import ChannelGraph
-from deeppruning.importance import Evidence, genome_by
 from deeppruning.models import create_model
-from deeppruning.pruning.candidate import Context, evaluate_candidate
-from deeppruning.pruning.guide import find_guide
-from deeppruning.pruning.task import Classification
 from deeppruning.runs.history import History
+from deeppruning.searching.candidate import Context, evaluate_candidate
+from deeppruning.searching.guide import find_guide
+from deeppruning.searching.importance import Evidence, genome_by
+from deeppruning.searching.task import Classification
 from deeppruning.system.allocator import keep_freed_memory
 
 KINDS = ("refit", "recalibrate", "finetune")

@@ -32,8 +32,8 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import balanced_sample, split_balanced
+from deeppruning.jobs.front import Front, ThinNetwork
 from deeppruning.models import create_model
-from deeppruning.pruning.front import Front, ThinNetwork
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.training.evaluate import evaluate
 from deeppruning.training.loop import fit

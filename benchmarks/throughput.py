@@ -30,8 +30,8 @@ from deeppruning.evolution.variation import flip
 from deeppruning.genome import Genome, Population
 from deeppruning.graph import ChannelGraph
 from deeppruning.models import create_model
-from deeppruning.pruning.candidate import Context, evaluate_candidate
-from deeppruning.pruning.task import Classification
+from deeppruning.searching.candidate import Context, evaluate_candidate
+from deeppruning.searching.task import Classification
 from deeppruning.training.evaluate import evaluate
 from deeppruning.training.loop import fit
 

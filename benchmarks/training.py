@@ -26,9 +26,9 @@ from torch.utils.data import DataLoader, Dataset
 from deeppruning.config import FinetuneConfig, TrainConfig
 from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.graph import ChannelGraph
-from deeppruning.importance import Evidence, genome_by
 from deeppruning.models import create_model
 from deeppruning.models.summary import describe_model
+from deeppruning.searching.importance import Evidence, genome_by
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.training.loop import fit
 from deeppruning.training.teaching import Teaching

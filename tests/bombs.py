@@ -22,7 +22,7 @@ from deeppruning.data.named_files import archive_reader
 from deeppruning.data.npz import load_npz
 from deeppruning.data.plain_pickle import load_plain
 from deeppruning.errors import DeepPruningError
-from deeppruning.pruning.solution import rebuild
+from deeppruning.jobs.solution import rebuild
 from deeppruning.training.weights import read_state_dict
 
 here, GB = Path(sys.argv[1]), 10**9

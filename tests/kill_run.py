@@ -18,7 +18,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 import deeppruning as dp
-from deeppruning.pruning.events import Event, GenerationDone, Remark, Started
+from deeppruning.searching.events import Event, GenerationDone, Remark, Started
 from search_helpers import digits, quick_finetune, quick_guided, quick_search, tiny_net
 
 SEARCHES = {"paper": quick_search, "guided": lambda: quick_guided(generations=2)}

@@ -38,8 +38,8 @@ from deeppruning.data.named_files import archive_reader, folder_reader
 from deeppruning.data.npz import load_npz
 from deeppruning.display.outcome import read_rows
 from deeppruning.exporting import read_network
-from deeppruning.pruning.finetuning import Finetuning
-from deeppruning.pruning.states import read_state, write_state
+from deeppruning.jobs.finetuning import Finetuning
+from deeppruning.jobs.states import read_state, write_state
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render
 from deeppruning.reporting.plots import draw

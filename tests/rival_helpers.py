@@ -9,10 +9,10 @@ from deeppruning.backends import InProcessBackend
 from deeppruning.comparison.contexts import Contexts
 from deeppruning.comparison.problem import Clock, Problem, call
 from deeppruning.data.images import ImageSet
-from deeppruning.pruning.candidate import Context
-from deeppruning.pruning.setup import Setup
-from deeppruning.pruning.task import Classification
+from deeppruning.jobs.prepare import Setup
 from deeppruning.runs.history import History
+from deeppruning.searching.candidate import Context
+from deeppruning.searching.task import Classification
 from search_helpers import digits, quick_finetune, quick_search
 
 

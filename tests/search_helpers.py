@@ -12,8 +12,8 @@ import deeppruning as dp
 from deeppruning.data.images import ImageSet
 from deeppruning.data.registry import load_data
 from deeppruning.data.sample import balanced_sample
-from deeppruning.pruning.task import Task
 from deeppruning.runs import RunFolder
+from deeppruning.searching.task import Task
 
 STORED_RUN = Path(__file__).parent / "fixtures" / "run-format-1"  # by version 0.1.0
 EXAMPLE = torch.zeros(1, 1, 8, 8)  # an input of TinyNet

@@ -12,7 +12,7 @@ from torch import nn
 
 import deeppruning as dp
 from deeppruning.errors import InputError
-from deeppruning.pruning.setup import Setup
+from deeppruning.jobs.prepare import Setup
 
 CALLS = {"prune": dp.prune, "resume": dp.resume, "finetune": dp.finetune, "compare": dp.compare}
 AFTERWARDS = {"report": dp.report, "export": dp.export, "bench": dp.bench}

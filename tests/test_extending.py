@@ -14,12 +14,12 @@ import torch
 import deeppruning as dp
 from deeppruning.comparison.results import read_comparison
 from deeppruning.errors import InputError
-from deeppruning.importance import Evidence, genome_by
 from deeppruning.objectives import Counted, register_objective
 from deeppruning.objectives.params import Params
 from deeppruning.registry import CRITERIA, EVALUATIONS, METHODS, OBJECTIVES, Registry
 from deeppruning.reporting.comparison import read_rivals
 from deeppruning.reporting.data import collect
+from deeppruning.searching.importance import Evidence, genome_by
 from deeppruning.training.evaluate import evaluate
 from search_helpers import digits, tiny_net
 
@@ -109,8 +109,8 @@ def test_a_method_for_compare(example: dict[str, Any]) -> None:
 
 
 FILES = {
-    "importance": ("A filter criterion", "CRITERIA", "l2"),
-    "pruning.evaluations": ("An evaluation kind", "EVALUATIONS", "as-cut"),
+    "searching.importance": ("A filter criterion", "CRITERIA", "l2"),
+    "searching.evaluations": ("An evaluation kind", "EVALUATIONS", "as-cut"),
     "objectives": ("An objective", "OBJECTIVES", "filters"),
     "comparison.methods": ("A method for compare", "METHODS", "deepest-first"),
 }
@@ -222,7 +222,7 @@ for _ in range(2):
     assert done.stdout.splitlines() == ["half written"] * 2, done.stderr
 
 
-@pytest.mark.parametrize("first", ["objectives.latency", "pruning.evaluations.recalibrate"])
+@pytest.mark.parametrize("first", ["objectives.latency", "searching.evaluations.recalibrate"])
 def test_the_order_of_names_does_not_depend_on_what_is_imported_first(first: str) -> None:
     script = f"""
 import deeppruning.{first}

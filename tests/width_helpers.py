@@ -1,6 +1,6 @@
 """Times of convolutions as a machine has them that computes filters in blocks, in place of measured ones."""
 
-from deeppruning.conversion.onnx_graph import has_onnx
+from deeppruning.deploying.onnx_graph import has_onnx
 from deeppruning.latency import Conditions
 from deeppruning.latency.cache import LayerTimes
 from deeppruning.latency.multiples import BATCH, SHAPES, WIDTHS

@@ -1,7 +1,7 @@
 """Runs the tests as other processors would: fewer instructions, more threads, alone and under load.
 
 `python tools/processors.py` runs all of them, which takes as many times as long as `make test`;
-`python tools/processors.py --only plain tests/pruning` one kind, on some of the tests.
+`python tools/processors.py --only plain tests/jobs` one kind, on some of the tests.
 """
 
 import argparse

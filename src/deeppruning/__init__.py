@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from deeppruning.finished import pick as pick
     from deeppruning.finished import report as report
     from deeppruning.graph import ChannelGraph as ChannelGraph
-    from deeppruning.pruning.saving import save as save
-    from deeppruning.pruning.solution import load as load
-    from deeppruning.pruning.task import Task as Task
+    from deeppruning.jobs.saving import save as save
+    from deeppruning.jobs.solution import load as load
     from deeppruning.refitting import refit as refit
+    from deeppruning.searching.task import Task as Task
 
 # Imported when first used: `deeppruning --help` must not wait for torch.
 _HOMES = {
@@ -37,20 +37,20 @@ _HOMES = {
     "FinetuneConfig": "deeppruning.config",
     "RayBackend": "deeppruning.backends",
     "SearchConfig": "deeppruning.config",
-    "Task": "deeppruning.pruning.task",
+    "Task": "deeppruning.searching.task",
     "TrainConfig": "deeppruning.config",
     "bench": "deeppruning.finished",
     "compare": "deeppruning.api",
     "deploy": "deeppruning.deploying",
     "export": "deeppruning.finished",
     "finetune": "deeppruning.finished",
-    "load": "deeppruning.pruning.solution",
+    "load": "deeppruning.jobs.solution",
     "pick": "deeppruning.finished",
     "prune": "deeppruning.api",
     "refit": "deeppruning.refitting",
     "report": "deeppruning.finished",
     "resume": "deeppruning.api",
-    "save": "deeppruning.pruning.saving",
+    "save": "deeppruning.jobs.saving",
     "search": "deeppruning.api",
 }
 

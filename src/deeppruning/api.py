@@ -20,22 +20,12 @@ from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.display.watching import rivals_watched, watched
 from deeppruning.errors import InputError
+from deeppruning.jobs.front import Front
+from deeppruning.jobs.job import Job, check_same_network, execute, hash_network
+from deeppruning.jobs.prepare import Setup
+from deeppruning.jobs.result import Result
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
-from deeppruning.pruning.aiming import aimed, refuse_unreachable, with_objective
-from deeppruning.pruning.evaluations import EVALUATIONS
-from deeppruning.pruning.events import CandidateRefused, Observer, Started, ignore
-from deeppruning.pruning.front import Front
-from deeppruning.pruning.gathering import gather_inputs
-from deeppruning.pruning.job import Job, check_same_network, execute, hash_network
-from deeppruning.pruning.planning import planned
-from deeppruning.pruning.proving import Proofs
-from deeppruning.pruning.result import Result
-from deeppruning.pruning.runner import search as run_search
-from deeppruning.pruning.setup import Setup
-from deeppruning.pruning.task import Task
-from deeppruning.pruning.unlabelled import Unlabelled
-from deeppruning.pruning.widths import widths_line, with_fast_widths
 from deeppruning.refitting.calls import as_call, part_of
 from deeppruning.reporting import write_report_or_warn
 from deeppruning.reporting.notebook import candidates_svg
@@ -43,8 +33,18 @@ from deeppruning.reporting.recommendation import recommend
 from deeppruning.runs import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.runs.leftovers import scratch_folder
+from deeppruning.searching.evaluations import EVALUATIONS
+from deeppruning.searching.events import CandidateRefused, Observer, Started, ignore
+from deeppruning.searching.gathering import gather_inputs
+from deeppruning.searching.loop import search as run_search
+from deeppruning.searching.proving import Proofs
+from deeppruning.searching.task import Task
+from deeppruning.searching.unlabelled import Unlabelled
 from deeppruning.system.arguments import check_arguments
 from deeppruning.system.device import workers_here
+from deeppruning.targets.aiming import aimed, refuse_unreachable, with_objective
+from deeppruning.targets.planning import planned
+from deeppruning.targets.widths import widths_line, with_fast_widths
 
 
 @check_arguments

@@ -26,18 +26,18 @@ from deeppruning.exporting.given import Given, example_of
 from deeppruning.exporting.networks import read_network
 from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.exporting.run_file import export_given
+from deeppruning.jobs.job import check_same_network, finetune_one, is_same_network, pick_one
+from deeppruning.jobs.prepare import Setup
+from deeppruning.jobs.result import Result
+from deeppruning.jobs.solution import Solution
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
-from deeppruning.pruning.events import Observer, ignore
-from deeppruning.pruning.job import check_same_network, finetune_one, is_same_network, pick_one
-from deeppruning.pruning.result import Result
-from deeppruning.pruning.setup import Setup
-from deeppruning.pruning.solution import Solution
-from deeppruning.pruning.task import Task
 from deeppruning.reporting import write_report, write_report_or_warn
 from deeppruning.roles import KNEE, ORIGINAL
 from deeppruning.runs import RunFolder, facts
 from deeppruning.runs.folder import FINETUNE
+from deeppruning.searching.events import Observer, ignore
+from deeppruning.searching.task import Task
 from deeppruning.system.arguments import check_arguments
 
 

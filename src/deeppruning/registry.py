@@ -17,9 +17,9 @@ from deeppruning.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from deeppruning.comparison.problem import Method
-    from deeppruning.importance.criteria import Criterion
     from deeppruning.objectives.base import Objective
-    from deeppruning.pruning.evaluations.base import EvaluationKind
+    from deeppruning.searching.evaluations.base import EvaluationKind
+    from deeppruning.searching.importance.criteria import Criterion
 
 
 class Named(Protocol):
@@ -124,7 +124,7 @@ def _origin(entry: object) -> tuple[str, str]:
     return type(entry).__module__, type(entry).__qualname__
 
 
-CRITERIA: "Registry[Criterion]" = Registry("criterion", "deeppruning.importance")
+CRITERIA: "Registry[Criterion]" = Registry("criterion", "deeppruning.searching.importance")
 OBJECTIVES: "Registry[Objective]" = Registry("objective", "deeppruning.objectives")
-EVALUATIONS: "Registry[EvaluationKind]" = Registry("evaluation", "deeppruning.pruning.evaluations")
+EVALUATIONS: "Registry[EvaluationKind]" = Registry("evaluation", "deeppruning.searching.evaluations")
 METHODS: "Registry[Method]" = Registry("method", "deeppruning.comparison.methods")

@@ -22,7 +22,7 @@ from deeppruning.cli.commands.prune import prune as cli_prune
 from deeppruning.cli.commands.resume import resume as cli_resume
 from deeppruning.display.progress import PlainProgress
 from deeppruning.errors import InputError
-from deeppruning.pruning.events import CandidateDone, GenerationDone
+from deeppruning.searching.events import CandidateDone, GenerationDone
 from processes import alive, eventually
 from ray_cluster import TOO_SLOW, TRIES, WHY_SKIPPED, add_node, connected, lose_node
 from search_helpers import digits, outcome, quick_finetune, quick_guided, quick_search, tiny_net

@@ -7,7 +7,7 @@ import pytest
 
 from cli_calls import call
 from deeppruning.errors import RunError
-from deeppruning.pruning.solution import read_solution
+from deeppruning.jobs.solution import read_solution
 from deeppruning.runs import RunFolder
 
 

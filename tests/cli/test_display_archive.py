@@ -11,9 +11,9 @@ from deeppruning.display.archive import growth_line, range_of, sources_line
 from deeppruning.display.picture import LiveProgress
 from deeppruning.display.progress import PlainProgress
 from deeppruning.display.records import as_record
-from deeppruning.pruning.events import CandidateDone, GenerationDone, Started
 from deeppruning.runs import Candidate, RunFolder
 from deeppruning.runs.archive_replay import CostRange, Told, cost_range, replay, sources
+from deeppruning.searching.events import CandidateDone, GenerationDone, Started
 from guided_runs import GENERATIONS, PRICE, RANGE, SEARCH, make_guided_run
 from report_runs import make_run
 

@@ -12,8 +12,8 @@ import deeppruning as dp
 from cli_calls import call
 from deeppruning.data.registry import load_data
 from deeppruning.errors import DeepPruningError
+from deeppruning.jobs.solution import Solution, save_solution
 from deeppruning.models import create_model
-from deeppruning.pruning.solution import Solution, save_solution
 from deeppruning.runs.facts import solution_fact
 from deeppruning.runs.folder import RunFolder
 from deeppruning.training.evaluate import evaluate

@@ -15,8 +15,8 @@ from deeppruning.comparison.methods.registry import choose_methods
 from deeppruning.comparison.methods.searching import best_within
 from deeppruning.comparison.problem import Problem, Target, call
 from deeppruning.errors import Diverged, RunError
-from deeppruning.pruning.task import Classification, Judgement
 from deeppruning.runs import Status
+from deeppruning.searching.task import Classification, Judgement
 from rival_helpers import make_problem
 from search_helpers import quick_search, tiny_net
 

@@ -11,8 +11,8 @@ from torch import nn
 from deeppruning.comparison import METHODS, USUAL, choose_methods, usable_methods
 from deeppruning.comparison.problem import Problem, Target
 from deeppruning.errors import InputError
-from deeppruning.importance.budget import TOLERANCE
 from deeppruning.models import create_model
+from deeppruning.searching.importance.budget import TOLERANCE
 from deeppruning.system.extras import how_to_install
 from rival_helpers import make_problem
 from search_helpers import digits, quick_search

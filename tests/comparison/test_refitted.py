@@ -17,11 +17,11 @@ from deeppruning.comparison.proposals import read_proposal
 from deeppruning.comparison.rivalry import error_as_proposed
 from deeppruning.data.batches import normalize
 from deeppruning.errors import InputError
-from deeppruning.importance import register_criterion
-from deeppruning.importance.criteria import Criterion
-from deeppruning.pruning.candidate import FINAL_REFERENCE
 from deeppruning.refitting import refit
 from deeppruning.registry import CRITERIA
+from deeppruning.searching.candidate import FINAL_REFERENCE
+from deeppruning.searching.importance import register_criterion
+from deeppruning.searching.importance.criteria import Criterion
 from deeppruning.training.loop import fit
 from rival_helpers import make_problem
 from search_helpers import TinyNet, digits, quick_finetune, quick_search, tiny_net

@@ -18,10 +18,10 @@ from deeppruning.comparison import METHODS, Comparison, Network
 from deeppruning.comparison.methods.widths import Field, decoded, encoded
 from deeppruning.comparison.problem import Clock, Problem, Target, call
 from deeppruning.comparison.proposals import read_proposal
-from deeppruning.importance.budget import TOLERANCE
-from deeppruning.pruning.strategies import guided_strategy
 from deeppruning.runs import RunFolder
 from deeppruning.runs.history import History
+from deeppruning.searching.importance.budget import TOLERANCE
+from deeppruning.searching.strategies import guided_strategy
 from rival_helpers import make_problem
 from search_helpers import digits, quick_finetune, quick_guided, tiny_net
 

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from deeppruning.display.picture import LiveProgress
-from deeppruning.pruning.events import EpochDone
+from deeppruning.searching.events import EpochDone
 from deeppruning.training.reports import EpochReport
 
 

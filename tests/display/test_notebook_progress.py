@@ -9,9 +9,9 @@ import pytest
 
 from deeppruning.display.notebook import NotebookProgress, in_notebook
 from deeppruning.display.watching import display_for
-from deeppruning.pruning.events import CandidateDone, Event, GenerationDone, Started
 from deeppruning.roles import ROLES
 from deeppruning.runs.records import Candidate, Evaluation
+from deeppruning.searching.events import CandidateDone, Event, GenerationDone, Started
 
 pytest.importorskip("IPython")
 

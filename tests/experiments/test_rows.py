@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deeppruning.errors import InputError
-from deeppruning.pruning.aiming import with_focus
+from deeppruning.targets.aiming import with_focus
 from row_options import RowOptions, row_file, row_files
 from table import read_paper
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cli_calls import call
-from deeppruning.conversion.onnx_graph import has_onnx
+from deeppruning.deploying.onnx_graph import has_onnx
 from deeppruning.errors import InputError, RunError
 from deeppruning.exporting import bench_run
 from deeppruning.exporting.bench import in_turns, is_noisy, speed_limits, warnings_for

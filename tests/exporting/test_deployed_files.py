@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import deeppruning as dp
-from deeppruning.conversion.onnx_graph import has_onnx
+from deeppruning.deploying.onnx_graph import has_onnx
 from deeppruning.exporting import export_onnx, export_program
 from deeppruning.models import create_model
 from export_runs import TinyNet

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 import deeppruning as dp
 from cli_calls import call
-from deeppruning.conversion.onnx_graph import has_onnx, open_session, run_session
 from deeppruning.data.images import Normalization
+from deeppruning.deploying.onnx_graph import has_onnx, open_session, run_session
 from deeppruning.errors import GraphError, InputError, RunError
 from deeppruning.exporting import FORMATS, Export, Normalized, export_onnx, export_program, read_network
+from deeppruning.jobs.solution import Solution, save_solution
 from deeppruning.models import create_model
 from deeppruning.models.registry import architecture_of
-from deeppruning.pruning.solution import Solution, save_solution
 from export_runs import TinyNet, python_run
 
 needs_onnx = pytest.mark.skipif(not has_onnx(), reason="onnx and onnxruntime are not installed")
@@ -44,7 +44,7 @@ from pathlib import Path
 import torch
 import deeppruning as dp
 from deeppruning.exporting import export_onnx
-from deeppruning.pruning.solution import read_solution
+from deeppruning.jobs.solution import read_solution
 
 torch.set_num_threads(1)
 for file in sorted(Path(sys.argv[1]).glob("*.safetensors")):

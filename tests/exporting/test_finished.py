@@ -8,8 +8,8 @@ import torch
 import deeppruning as dp
 from deeppruning.errors import InputError, RunError
 from deeppruning.exporting import FORMATS
-from deeppruning.pruning.front import Front, ThinNetwork
-from deeppruning.pruning.solution import Solution
+from deeppruning.jobs.front import Front, ThinNetwork
+from deeppruning.jobs.solution import Solution
 from deeppruning.reporting.data import collect
 from deeppruning.runs import RunFolder
 from export_runs import TinyNet, python_run

@@ -11,7 +11,7 @@ from torch import nn
 
 import deeppruning as dp
 from cli_calls import call
-from deeppruning.conversion.onnx_graph import has_onnx, open_session, run_session
+from deeppruning.deploying.onnx_graph import has_onnx, open_session, run_session
 from deeppruning.errors import GraphError, InputError, RunError
 from deeppruning.exporting import Export
 from deeppruning.exporting.bench import int8_warnings, warnings_for

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import deeppruning as dp
-from deeppruning.conversion.onnx_graph import has_onnx
+from deeppruning.deploying.onnx_graph import has_onnx
 from deeppruning.errors import InputError, RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.hollow import Answer, Hollow

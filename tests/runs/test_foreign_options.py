@@ -14,7 +14,7 @@ from deeppruning.cli.options.backend import BackendChoice
 from deeppruning.cli.options.config_file import read_options
 from deeppruning.data.folders import PictureForm
 from deeppruning.errors import DeepPruningError, InputError, RunError
-from deeppruning.pruning.setup import Setup
+from deeppruning.jobs.prepare import Setup
 from deeppruning.runs import RunFolder
 from deeppruning.system.device import available_threads, most_workers
 from deeppruning.system.toml import DEEPEST, LARGEST, parse_toml

@@ -17,11 +17,11 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.outcome import conclude, keep_latencies
 from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError, RunError
+from deeppruning.jobs.prepare import Setup, set_aside, settle_sample
+from deeppruning.jobs.result import Result
 from deeppruning.limits import Limits
-from deeppruning.pruning.aiming import refuse_unreachable
-from deeppruning.pruning.result import Result
-from deeppruning.pruning.setup import Setup, set_aside, settle_sample
 from deeppruning.runs.folder import CONFIG
+from deeppruning.targets.aiming import refuse_unreachable
 from deeppruning.training.evaluate import outputs_on
 
 NO_LIMITS = Limits()

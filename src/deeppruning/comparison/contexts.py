@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from deeppruning.pruning.candidate import Context
-from deeppruning.pruning.evaluations import EVALUATIONS
-from deeppruning.pruning.task import Classification
+from deeppruning.searching.candidate import Context
+from deeppruning.searching.evaluations import EVALUATIONS
+from deeppruning.searching.task import Classification
 
 REFIT = "refit"  # what the methods that vary widths are judged by
 BRIEF = "finetune"  # what those that flip bits are judged by, where the comparison itself refits

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from deeppruning.comparison.results import Row
-from deeppruning.pruning.events import EpochDone, FinetuneDiverged
+from deeppruning.searching.events import EpochDone, FinetuneDiverged
 
 
 @dataclass(frozen=True)

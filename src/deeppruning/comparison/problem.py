@@ -19,13 +19,13 @@ from deeppruning.data.images import ImageSet
 from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.genome import Genome, Population
 from deeppruning.graph import ChannelGraph
-from deeppruning.importance import Evidence
-from deeppruning.pruning.candidate import Context, evaluate_candidate, refit_if_asked, settle
-from deeppruning.pruning.rounds import Round, kind_of_round
-from deeppruning.pruning.runner import refuse_hopeless
-from deeppruning.pruning.task import Classification
+from deeppruning.jobs.rounds import Round, kind_of_round
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Evaluation, Status
+from deeppruning.searching.candidate import Context, evaluate_candidate, refit_if_asked, settle
+from deeppruning.searching.importance import Evidence
+from deeppruning.searching.loop import refuse_hopeless
+from deeppruning.searching.task import Classification
 from deeppruning.system.device import this_or_processor
 
 Argument = TypeVar("Argument")

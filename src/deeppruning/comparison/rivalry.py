@@ -28,16 +28,16 @@ from deeppruning.comparison.proposals import Proposal, file_name, read_proposal,
 from deeppruning.comparison.results import OURS, Comparison, Row, Search, hypervolume, read_comparison
 from deeppruning.config import SearchConfig
 from deeppruning.errors import Diverged, InputError, RunError
-from deeppruning.pruning.candidate import Context
-from deeppruning.pruning.events import ignore
-from deeppruning.pruning.finetuning import Finetuning, Tuned
-from deeppruning.pruning.rounds import Round, RoundDone, run_round
-from deeppruning.pruning.task import Classification
+from deeppruning.jobs.finetuning import Finetuning, Tuned
+from deeppruning.jobs.rounds import Round, RoundDone, run_round
 from deeppruning.roles import candidate_name
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Evaluation
+from deeppruning.searching.candidate import Context
+from deeppruning.searching.events import ignore
+from deeppruning.searching.task import Classification
 from deeppruning.system.atomic import write_atomically
 from deeppruning.system.links import folder_within
 from deeppruning.system.threads import torch_threads

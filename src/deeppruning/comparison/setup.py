@@ -17,17 +17,17 @@ from deeppruning.data.sample import balanced_sample
 from deeppruning.data.stream import Images
 from deeppruning.errors import InputError, RunError
 from deeppruning.graph import ChannelGraph
+from deeppruning.jobs.identity import check_options
+from deeppruning.jobs.job import check_same_network
+from deeppruning.jobs.prepare import Setup
 from deeppruning.objectives import OBJECTIVES
-from deeppruning.pruning.evaluations import EVALUATIONS
-from deeppruning.pruning.identity import check_options
-from deeppruning.pruning.job import check_same_network
-from deeppruning.pruning.setup import Setup
-from deeppruning.pruning.task import Classification
 from deeppruning.roles import ROLES
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
 from deeppruning.runs.records import Evaluation
+from deeppruning.searching.evaluations import EVALUATIONS
+from deeppruning.searching.task import Classification
 from deeppruning.system.commands import command
 from deeppruning.system.links import refuse_linked_folder
 

@@ -15,7 +15,7 @@ from deeppruning.display.progress import (
     started_line,
     target_line,
 )
-from deeppruning.pruning.events import (
+from deeppruning.searching.events import (
     CandidateDone,
     CandidateRefused,
     Event,

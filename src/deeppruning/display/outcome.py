@@ -12,10 +12,10 @@ from deeppruning.display.archive import sources_line
 from deeppruning.display.next_steps import next_lines
 from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError
+from deeppruning.jobs.network_table import NetworkRow, NetworkTable
+from deeppruning.jobs.result import Result
 from deeppruning.latency import Conditions
 from deeppruning.latency.plan import measure_both_forms, measure_networks
-from deeppruning.pruning.network_table import NetworkRow, NetworkTable
-from deeppruning.pruning.result import Result
 from deeppruning.reporting import write_report
 from deeppruning.reporting.recommendation import Recommendation, recommend
 from deeppruning.roles import KNEE, ORIGINAL, ROLES, in_order

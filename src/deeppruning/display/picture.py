@@ -20,7 +20,8 @@ from deeppruning.display.progress import (
     started_line,
 )
 from deeppruning.display.scatter import scatter
-from deeppruning.pruning.events import (
+from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS, TARGET
+from deeppruning.searching.events import (
     CandidateDone,
     EpochDone,
     Event,
@@ -29,7 +30,6 @@ from deeppruning.pruning.events import (
     SolutionSaved,
     Started,
 )
-from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS, TARGET
 
 _PLOT_COLUMNS, _PLOT_ROWS = 60, 12
 _ROWS_BESIDE_PLOT = 15  # progress, nodes, archive, picks, axis and the shell's prompt

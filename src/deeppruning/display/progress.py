@@ -3,7 +3,7 @@
 With --json every line on the output is one object with the key `event`; errors are shares (0..1):
 `training`, `trained` (only without --weights), `started`, `remark`, `scanned`, `candidate`, `generation`,
 `epoch`, `diverged`, `solution`, `target`, `finished`. A candidate that diverged or failed has null for its
-error and cost. The keys are the fields of the events in deeppruning.pruning.events, those of a candidate, a
+error and cost. The keys are the fields of the events in deeppruning.searching.events, those of a candidate, a
 solution or an epoch report beside them; `finished` has `networks`, the rows of the final table, and `report`.
 """
 
@@ -20,7 +20,9 @@ from rich.console import Console
 from deeppruning.amounts import amount, duration
 from deeppruning.display.records import as_record
 from deeppruning.display.state import SearchState, node_of
-from deeppruning.pruning.events import (
+from deeppruning.runs.facts import told_refused, told_target
+from deeppruning.runs.records import Status
+from deeppruning.searching.events import (
     CandidateDone,
     CandidateRefused,
     EpochDone,
@@ -33,8 +35,6 @@ from deeppruning.pruning.events import (
     Started,
     TargetSettled,
 )
-from deeppruning.runs.facts import told_refused, told_target
-from deeppruning.runs.records import Status
 
 
 class SearchProgress:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from deeppruning.pruning.events import (
+from deeppruning.searching.events import (
     CandidateDone,
     CandidateRefused,
     EpochDone,

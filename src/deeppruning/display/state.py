@@ -6,7 +6,10 @@ from statistics import median
 from deeppruning.amounts import percent
 from deeppruning.display.archive import growth_line, range_of
 from deeppruning.display.scatter import Point
-from deeppruning.pruning.events import (
+from deeppruning.roles import MARKS, ROLES
+from deeppruning.runs.archive_replay import CostRange
+from deeppruning.runs.records import Candidate, Status
+from deeppruning.searching.events import (
     CandidateDone,
     EpochDone,
     Event,
@@ -15,9 +18,6 @@ from deeppruning.pruning.events import (
     LayersScanned,
     Started,
 )
-from deeppruning.roles import MARKS, ROLES
-from deeppruning.runs.archive_replay import CostRange
-from deeppruning.runs.records import Candidate, Status
 
 
 @dataclass

@@ -10,8 +10,8 @@ from deeppruning.comparison.events import MethodDone, RivalEvent, RivalObserver
 from deeppruning.comparison.words import method_line
 from deeppruning.display.notebook import NotebookProgress, in_notebook
 from deeppruning.display.progress import SearchProgress, diverged_line, make_progress
-from deeppruning.pruning.events import Event, FinetuneDiverged, Remark
-from deeppruning.pruning.job import Job
+from deeppruning.jobs.job import Job
+from deeppruning.searching.events import Event, FinetuneDiverged, Remark
 
 
 def is_shown(progress: bool | None) -> bool:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from deeppruning.conversion.onnx_graph import has_onnx, require, run_session
 from deeppruning.deploying import deployed
+from deeppruning.deploying.onnx_graph import has_onnx, require, run_session
 from deeppruning.errors import GraphError, InputError, RunError
 from deeppruning.exporting.bench_table import BenchFigures, float_kind
 from deeppruning.exporting.calibration import Material, MaterialSource
@@ -22,7 +22,7 @@ from deeppruning.exporting.memory import peak_memory
 from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
 from deeppruning.exporting.run_file import FOLDER
 from deeppruning.exporting.sessions import FLOAT, INT8, Sessions, open_sessions
-from deeppruning.pruning.front import Front
+from deeppruning.jobs.front import Front
 from deeppruning.roles import ORIGINAL, ROLES, in_order
 from deeppruning.runs.facts import AS_LOADED, BENCH, ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.facts import INT8 as INT8_FIGURES

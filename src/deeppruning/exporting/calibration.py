@@ -20,9 +20,9 @@ from deeppruning.data.source import Pass
 from deeppruning.data.splits import DataSplits
 from deeppruning.data.stream import Images, ImageStream
 from deeppruning.errors import InputError
+from deeppruning.jobs.prepare import set_aside, settle_sample
 from deeppruning.limits import Limits
 from deeppruning.models.resolve import make_importable
-from deeppruning.pruning.setup import set_aside, settle_sample
 from deeppruning.runs.folder import RunFolder
 
 BATCH = 50

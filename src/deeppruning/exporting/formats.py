@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from deeppruning.conversion.onnx_graph import require
 from deeppruning.data.images import Normalization
+from deeppruning.deploying.onnx_graph import require
 from deeppruning.errors import InputError
 from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.registry import Registry

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from deeppruning.errors import InputError, unknown
 from deeppruning.exporting.networks import RunNetwork, read_network
 from deeppruning.graph import ChannelGraph
-from deeppruning.pruning.front import Front, ThinNetwork
-from deeppruning.pruning.identity import original
-from deeppruning.pruning.result import Result
-from deeppruning.pruning.solution import Solution, read_solution
+from deeppruning.jobs.front import Front, ThinNetwork
+from deeppruning.jobs.identity import original
+from deeppruning.jobs.result import Result
+from deeppruning.jobs.solution import Solution, read_solution
 from deeppruning.roles import ORIGINAL, ROLES, candidate_name
 
 Given = Result | Front | Solution | ThinNetwork | nn.Module

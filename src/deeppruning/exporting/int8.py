@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
-from deeppruning.conversion.onnx_graph import INPUT, open_session, require, run_session
 from deeppruning.data.stream import Images
+from deeppruning.deploying.onnx_graph import INPUT, open_session, require, run_session
 from deeppruning.errors import DeepPruningError, GraphError
 from deeppruning.exporting.calibration import Material, labelled
 from deeppruning.exporting.formats import Export

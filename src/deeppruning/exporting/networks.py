@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from deeppruning.data.images import Normalization
 from deeppruning.errors import DAMAGE, DeepPruningError, InputError, RunError, WeightsError, unknown
+from deeppruning.jobs.job import check_same_network
+from deeppruning.jobs.solution import load, read_solution, rebuild
 from deeppruning.models import resolve_model
 from deeppruning.models.resolve import make_importable
-from deeppruning.pruning.job import check_same_network
-from deeppruning.pruning.solution import load, read_solution, rebuild
 from deeppruning.roles import NETWORKS, ORIGINAL, candidate_number, in_order, target_number
 from deeppruning.runs.facts import solution_fact
 from deeppruning.runs.folder import FINETUNE, HISTORY, RunFolder

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from deeppruning.conversion.onnx_graph import (
+from deeppruning.data.images import Normalization
+from deeppruning.deploying import deployed
+from deeppruning.deploying.onnx_graph import (
     OPSET,
     export_by_graph,
     export_by_tracing,
@@ -15,9 +17,7 @@ from deeppruning.conversion.onnx_graph import (
     run_session,
     with_listed_outputs,
 )
-from deeppruning.conversion.simplify import simplified
-from deeppruning.data.images import Normalization
-from deeppruning.deploying import deployed
+from deeppruning.deploying.simplify import simplified
 from deeppruning.errors import DeepPruningError, GraphError
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.normalized import Normalized

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
-from deeppruning.conversion.onnx_graph import with_listed_outputs
 from deeppruning.data.images import Normalization
 from deeppruning.deploying import deployed
+from deeppruning.deploying.onnx_graph import with_listed_outputs
 from deeppruning.errors import GraphError
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.onnx_file import as_exported

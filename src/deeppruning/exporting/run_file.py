@@ -13,7 +13,7 @@ from deeppruning.exporting.given import Given, as_run_network, example_of, named
 from deeppruning.exporting.int8 import SUFFIX, export_int8
 from deeppruning.exporting.networks import RunNetwork, read_network
 from deeppruning.exporting.parity import TOLERANCE
-from deeppruning.pruning.solution import Solution
+from deeppruning.jobs.solution import Solution
 from deeppruning.roles import KNEE
 from deeppruning.runs.facts import INT8, Int8Figures
 from deeppruning.runs.folder import CONFIG, HISTORY, RunFolder

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deeppruning.conversion.onnx_graph import open_session
+from deeppruning.deploying.onnx_graph import open_session
 from deeppruning.errors import GraphError
 from deeppruning.exporting.calibration import Material
 from deeppruning.exporting.int8 import SUFFIX, measure, quantize

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from deeppruning.config import RUNTIMES
-from deeppruning.conversion.onnx_graph import has_onnx
+from deeppruning.deploying.onnx_graph import has_onnx
 from deeppruning.latency.cache import LayerTimes
 from deeppruning.latency.conditions import Conditions
 from deeppruning.latency.layers import LayerShape

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._pytree import tree_map
 
-from deeppruning.conversion.onnx_graph import (
+from deeppruning.deploying import deployed
+from deeppruning.deploying.onnx_graph import (
     INPUT,
     OPSET,
     export_by_graph,
@@ -21,8 +22,7 @@ from deeppruning.conversion.onnx_graph import (
     open_session,
     require,
 )
-from deeppruning.conversion.simplify import simplified
-from deeppruning.deploying import deployed
+from deeppruning.deploying.simplify import simplified
 from deeppruning.errors import InputError
 from deeppruning.latency.conditions import Conditions
 from deeppruning.latency.layers import LayerShape

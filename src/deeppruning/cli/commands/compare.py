@@ -29,11 +29,11 @@ from deeppruning.comparison.words import method_line
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.progress import diverged_line
 from deeppruning.errors import InputError
-from deeppruning.pruning.events import EpochDone, FinetuneDiverged
-from deeppruning.pruning.setup import settle_sample
+from deeppruning.jobs.prepare import settle_sample
 from deeppruning.reporting import write_report
 from deeppruning.reporting.comparison_plot import write_rivals_plot
 from deeppruning.runs.folder import RunFolder
+from deeppruning.searching.events import EpochDone, FinetuneDiverged
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 

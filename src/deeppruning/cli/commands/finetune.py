@@ -16,7 +16,7 @@ from deeppruning.cli.running import resumable
 from deeppruning.config import FinetuneConfig
 from deeppruning.display.outcome import read_rows, untuned_notes, write_report_or_say
 from deeppruning.display.progress import make_progress
-from deeppruning.pruning.network_table import NetworkTable
+from deeppruning.jobs.network_table import NetworkTable
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import choose_device

@@ -18,8 +18,8 @@ from deeppruning.cli.running import resumable
 from deeppruning.display.outcome import conclude, keep_latencies
 from deeppruning.display.progress import SearchProgress, make_progress
 from deeppruning.errors import DeepPruningError, RunError
-from deeppruning.pruning.identity import changed_options
-from deeppruning.pruning.solution import read_solution
+from deeppruning.jobs.identity import changed_options
+from deeppruning.jobs.solution import read_solution
 from deeppruning.roles import ROLES, TARGET, candidate_number
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder, is_begun

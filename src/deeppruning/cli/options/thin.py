@@ -11,8 +11,8 @@ from deeppruning.cli.options.model import build_model
 from deeppruning.data.stream import Images
 from deeppruning.errors import DAMAGE, WeightsError
 from deeppruning.exporting.networks import read_image_shape
+from deeppruning.jobs.solution import load, read_solution, rebuild
 from deeppruning.models.registry import architecture_of, list_models
-from deeppruning.pruning.solution import load, read_solution, rebuild
 
 
 def build_thin(path: Path, data: Images, spec: str | None, options: Mapping[str, Any]) -> nn.Module:

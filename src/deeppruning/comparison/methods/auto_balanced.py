@@ -13,11 +13,11 @@ from deeppruning.errors import Diverged
 from deeppruning.genome import Genome, candidate_seed
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.cutting import cut
-from deeppruning.importance.budget import meet_flops
-from deeppruning.importance.criteria import L1Norm
-from deeppruning.importance.orders import Scores, prunable, uniform_order
-from deeppruning.pruning.candidate import Context
-from deeppruning.pruning.task import Classification
+from deeppruning.searching.candidate import Context
+from deeppruning.searching.importance.budget import meet_flops
+from deeppruning.searching.importance.criteria import L1Norm
+from deeppruning.searching.importance.orders import Scores, prunable, uniform_order
+from deeppruning.searching.task import Classification
 from deeppruning.training.loop import fit
 
 STRENGTH = 0.05

@@ -9,7 +9,7 @@ from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import RunError
 from deeppruning.genome import Genome, Population
-from deeppruning.importance.budget import meet_flops
+from deeppruning.searching.importance.budget import meet_flops
 
 
 @register_method

@@ -11,7 +11,7 @@ from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.methods.searching import Searching
 from deeppruning.comparison.problem import Problem
 from deeppruning.genome import Genome
-from deeppruning.pruning.strategies import paper_strategy
+from deeppruning.searching.strategies import paper_strategy
 
 
 @register_method

@@ -10,11 +10,11 @@ from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import Diverged
 from deeppruning.genome import Genome
-from deeppruning.importance.budget import meet_flops, order_by
-from deeppruning.importance.criteria import Criterion, L1Norm
-from deeppruning.importance.orders import prunable, rank_shares
-from deeppruning.pruning.candidate import Context
 from deeppruning.registry import CRITERIA, METHODS
+from deeppruning.searching.candidate import Context
+from deeppruning.searching.importance.budget import meet_flops, order_by
+from deeppruning.searching.importance.criteria import Criterion, L1Norm
+from deeppruning.searching.importance.orders import prunable, rank_shares
 
 ALL_WRONG = 1.0  # the share of wrong answers of a layer that is gone
 

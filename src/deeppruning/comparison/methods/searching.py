@@ -11,9 +11,9 @@ from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import RunError
 from deeppruning.genome import Genome
-from deeppruning.importance.budget import TOLERANCE, meet_flops
-from deeppruning.pruning.strategies import paper_strategy
 from deeppruning.registry import METHODS
+from deeppruning.searching.importance.budget import TOLERANCE, meet_flops
+from deeppruning.searching.strategies import paper_strategy
 
 
 class Searching(Method):

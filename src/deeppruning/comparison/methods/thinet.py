@@ -15,8 +15,8 @@ from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.data.batches import Batches
 from deeppruning.genome import Genome
-from deeppruning.importance.budget import meet_flops
-from deeppruning.importance.orders import prunable, uniform_order
+from deeppruning.searching.importance.budget import meet_flops
+from deeppruning.searching.importance.orders import prunable, uniform_order
 from deeppruning.system.device import precision_of
 from deeppruning.training.evaluate import mode
 

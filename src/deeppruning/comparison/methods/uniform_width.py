@@ -7,9 +7,9 @@ import numpy as np
 from deeppruning.comparison.methods.registry import register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.genome import candidate_seed
-from deeppruning.importance.budget import meet_flops
-from deeppruning.importance.orders import uniform_order
-from deeppruning.pruning.task import redraw_weights
+from deeppruning.searching.importance.budget import meet_flops
+from deeppruning.searching.importance.orders import uniform_order
+from deeppruning.searching.task import redraw_weights
 
 
 @register_method

@@ -16,13 +16,13 @@ from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.config import SearchConfig
 from deeppruning.evolution.space import Space
 from deeppruning.genome import Genome, Population
-from deeppruning.importance.budget import TOLERANCE, meet_flops
-from deeppruning.importance.orders import uniform_order
 from deeppruning.objectives import as_objective
-from deeppruning.pruning.guide import Guide
-from deeppruning.pruning.scan import loss_of
-from deeppruning.pruning.strategies import guided_strategy, known_guide
 from deeppruning.refitting.reference import FEWEST
+from deeppruning.searching.guide import Guide
+from deeppruning.searching.importance.budget import TOLERANCE, meet_flops
+from deeppruning.searching.importance.orders import uniform_order
+from deeppruning.searching.scan import loss_of
+from deeppruning.searching.strategies import guided_strategy, known_guide
 
 NARROWEST = 0.1  # share of a group that a random width keeps at least
 MOST_GONE = 0.6  # the largest chance of a unit to be gone in a random candidate

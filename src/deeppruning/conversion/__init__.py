@@ -1,1 +1,0 @@
-"""Networks in forms that other programs run."""

@@ -1,0 +1,1 @@
+"""One job from preparation to its result: search, fine-tuning, saved solutions."""

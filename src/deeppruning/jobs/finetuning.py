@@ -1,0 +1,300 @@
+"""Fine-tuning on the whole training set, a round at a time on any backend, each round kept on disk.
+
+Workers hold nothing between rounds: an item carries the state of its candidate in, the outcome carries
+it out, and only the process that owns the run folder writes there. Round 0 cuts and refits a candidate and
+measures it; its weights are where training starts. If they err less than the trained ones on data set aside,
+they are the ones that are kept. A candidate that diverges starts again at a tenth of the learning rate, then
+at a hundredth; after that it has failed. The run keeps the reasons, so that one that goes on neither repeats
+a training that diverged nor mixes two.
+"""
+
+import json
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from safetensors.torch import load
+from torch import Tensor
+
+from deeppruning.backends.base import Backend, Session
+from deeppruning.errors import DAMAGE, Diverged, RunError
+from deeppruning.genome import Genome
+from deeppruning.jobs.rounds import TESTED, VALIDATED, Round, RoundDone, kind_of_round, run_round
+from deeppruning.jobs.states import read_state, write_state
+from deeppruning.roles import ORIGINAL, candidate_name
+from deeppruning.runs.facts import TUNING, diverged_fact
+from deeppruning.runs.folder import FINETUNE, RunFolder
+from deeppruning.runs.records import EpochRow
+from deeppruning.searching.candidate import Context
+from deeppruning.searching.events import EpochDone, FinetuneDiverged
+from deeppruning.system.atomic import write_atomically
+from deeppruning.system.links import folder_within
+from deeppruning.training.tensors import read_tensors, tensor_bytes
+
+_TEACHER = "teacher.round-"
+ORIGINAL_ID = -1  # the number of the original network among the candidates
+LR_FACTORS = (1.0, 0.1, 0.01)  # of the learning rate, attempt by attempt
+BEFORE = "validation_error_before"  # in the metadata of a network: on data set aside, before training
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """A finished network: its weights and its error on the test set, where there is one."""
+
+    weights: dict[str, Tensor]
+    test_error: float | None
+    lr_factor: float = 1.0  # of the learning rate it was trained with in the end
+    before: float | None = None  # error on the data set aside before training, where that was measured
+    after: float | None = None  # and after it; None also where training diverged at every rate
+
+    @property
+    def refitted(self) -> bool:
+        """Whether training did not help, so that the weights are those it started from."""
+        return self.before is not None and (self.after is None or self.before < self.after)
+
+
+# What a fine-tuning comes to: one that diverged at every rate is lost for good, one whose workers failed is
+# tried again when the run goes on.
+Finished = Tuned | Diverged | RunError
+
+
+@dataclass(frozen=True, eq=False)
+class Finetuning:
+    """The fine-tuning of some candidates of a run; what is on disk already is not done again."""
+
+    run: RunFolder
+    context: Context
+    observer: Callable[[EpochDone | FinetuneDiverged], None]
+    seed: int
+    variant: str = ""  # names a second training of a candidate by other options, kept apart from the first
+
+    def finish(
+        self, backend: Backend, genomes: Mapping[int, Genome], roles: Mapping[int, tuple[str, ...]]
+    ) -> dict[int, Finished]:
+        """Train every candidate to the end, side by side, in a session of its own."""
+        for id_ in genomes:
+            self._forget_damaged(id_)
+        if all(self._is_settled(id_) for id_ in genomes):
+            return {id_: self._read(id_) for id_ in genomes}
+        with backend.open(run_round, self.context, kind=kind_of_round) as session:
+            return self.train(session, genomes, roles)
+
+    def done(self, ids: Iterable[int]) -> dict[int, Finished]:
+        """Those of these candidates that are trained to the end."""
+        return {id_: self._read(id_) for id_ in ids if self._final(id_).exists()}
+
+    def train(
+        self,
+        session: Session[Round, RoundDone],
+        genomes: Mapping[int, Genome],
+        roles: Mapping[int, tuple[str, ...]],
+        starts: Mapping[int, bytes] = MappingProxyType({}),
+    ) -> dict[int, Finished]:
+        """Train every candidate to the end, side by side; the costliest starts each round.
+
+        The original is only tested. `starts` are the weights of those that do not begin as cut. One that
+        comes to nothing does not keep the others from their end.
+        """
+        if not self.variant:
+            known = self.run.history.get_fact(TUNING, [])
+            self.run.history.set_fact(TUNING, sorted({*known, *genomes} - {ORIGINAL_ID}))
+        order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
+        broken: dict[int, RunError] = {}
+        while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:
+            # Made as workers become free: what the first has heard of the teacher, the next need not ask.
+            items = ((id_, self._next(genomes[id_], id_, starts.get(id_))) for id_ in waiting)
+            for outcome in session.map(items):
+                id_ = outcome.key
+                if outcome.value is None:
+                    broken[id_] = RunError(outcome.failure or "")
+                elif outcome.value.diverged:
+                    self._start_again(id_, outcome.value.diverged, roles[id_])
+                else:
+                    self._keep(id_, outcome.value, roles[id_])
+        return {id_: broken.get(id_) or self._read(id_) for id_ in order}
+
+    def _next(self, genome: Genome, id_: int, start: bytes | None) -> Round:
+        done = self._rounds_done(id_)
+        state = read_state(self._state(id_, done)) if done > 0 else None
+        rounds = self._rounds(id_)
+        number = min(done + 1, rounds)
+        if done == 0 and number:
+            start = tensor_bytes(self._read_file(self._start(id_))[0], {})
+        return Round(
+            genome,
+            number=number,
+            state=state,
+            last=number == rounds,
+            seed=self.seed,  # the same batches for all of them
+            start=start,
+            lr_factor=LR_FACTORS[len(self._divergences(id_))],
+            answers=self._answered(number),
+        )
+
+    def _answered(self, number: int) -> bytes | None:
+        """What the teacher has answered in this round; should that be damaged, it is asked again."""
+        try:
+            path = self._answers(number)
+            return read_state(path, marked=True) if path.exists() else None
+        except RunError:
+            self._answers(number).unlink(missing_ok=True)
+            return None
+
+    def forget_answers(self) -> None:
+        """Remove what the teacher has answered, where no further network will be told."""
+        for path in self._folder.glob(f"{_TEACHER}*"):
+            path.unlink(missing_ok=True)
+
+    def _start_again(self, id_: int, reason: str, roles: tuple[str, ...]) -> None:
+        """Keep why an attempt came to nothing, which ends it; a kill before that repeats its last round."""
+        solution, reasons = self._solution(id_), [*self._divergences(id_), reason]
+        left = self._rounds_done(id_)
+        stale = self._state(id_, left)
+        self.run.history.forget_epochs(solution)
+        self.run.history.set_fact(diverged_fact(solution), reasons)
+        stale.unlink(missing_ok=True)
+        factor = None if self._is_lost(id_) else LR_FACTORS[len(reasons)]
+        self.observer(FinetuneDiverged(id_, roles, reason, factor))
+
+    def _divergences(self, id_: int) -> list[str]:
+        """The reason of each attempt that has diverged."""
+        return self.run.history.get_fact(diverged_fact(self._solution(id_))) or []
+
+    def _is_lost(self, id_: int) -> bool:
+        diverged = len(self._divergences(id_))
+        # Nothing is trained without rounds, so a lower rate changes nothing.
+        can_slow = self._rounds(id_) > 0 and self.context.task.slower(LR_FACTORS[1]) is not None
+        return diverged >= (len(LR_FACTORS) if can_slow else 1)
+
+    def _is_settled(self, id_: int) -> bool:
+        return self._final(id_).exists() or self._is_lost(id_)
+
+    def _rounds(self, id_: int) -> int:
+        return 0 if id_ == ORIGINAL_ID else self.context.task.rounds
+
+    def _solution(self, id_: int) -> str:
+        """What the run's history calls this training."""
+        return f"{_name(id_)}{self.variant and '/'}{self.variant}"
+
+    def _keep(self, id_: int, done: RoundDone, roles: tuple[str, ...]) -> None:
+        """Epoch first, state second: a kill in between repeats the round and records the same epoch."""
+        rounds = self._rounds(id_)
+        number = min(self._rounds_done(id_) + 1, rounds)
+        if done.answers is not None and not self._answers(number).exists():
+            write_state(self._answers(number), done.answers)
+        if done.report is not None:
+            report = done.report
+            self.run.history.record_epoch(
+                EpochRow(
+                    solution=self._solution(id_),
+                    epoch=report.epoch,
+                    train_loss=report.train_loss,
+                    train_error=report.train_error,
+                    test_error=report.test_error,
+                    lr=report.lr,
+                    seconds=report.seconds,
+                )
+            )
+            self.observer(EpochDone(id_, roles, self.context.task.rounds, report))
+        if number == rounds and done.weights is not None:
+            write_atomically(self._final(id_), self._better(id_, done.weights))
+            self._start(id_).unlink(missing_ok=True)
+        elif number == 0 and done.weights is not None:
+            write_atomically(self._start(id_), done.weights)
+        else:
+            write_state(self._state(id_, number), done.state or b"")
+        self._state(id_, number - 1).unlink(missing_ok=True)
+
+    def _better(self, id_: int, tuned: bytes) -> bytes:
+        """The trained network, or what it started from if that errs less on the data set aside."""
+        if not self._start(id_).exists():
+            return tuned
+        weights, begun = self._read_file(self._start(id_))
+        facts = json.loads(tuned[8 : 8 + int.from_bytes(tuned[:8], "little")])["__metadata__"]
+        before, after = json.loads(begun[VALIDATED]), json.loads(facts[VALIDATED])
+        if before is None or after is None:
+            return tuned
+        known = {BEFORE: json.dumps(before), **facts}
+        if before < after:
+            return tensor_bytes(weights, {**known, TESTED: begun[TESTED]})
+        return tensor_bytes(load(tuned), known)
+
+    def _forget_damaged(self, id_: int) -> None:
+        """Remove a network that cannot be read any more: its training is repeated, to the same weights."""
+        path = self._kept(id_)
+        try:
+            self._read(id_)
+        except RunError as error:
+            with suppress(OSError):
+                path.unlink()
+            if path.exists():
+                raise
+            warnings.warn(f"{error}: it is trained again", stacklevel=2)
+
+    def _read(self, id_: int) -> Finished:
+        reasons = self._divergences(id_)
+        path = self._kept(id_)
+        lost = path != self._final(id_)
+        if not path.exists():
+            return Diverged("; then ".join(reasons))
+        weights, facts = self._read_file(path)
+        before, after = (json.loads(facts.get(name, "null")) for name in (BEFORE, VALIDATED))
+        if lost and after is None:
+            return Diverged("; then ".join(reasons))
+        if lost:  # what it started from is there, and is known to be worth something
+            before, after = after, None
+        factor = 1.0 if lost else LR_FACTORS[len(reasons)]
+        return Tuned(weights, json.loads(facts[TESTED]), factor, before, after)
+
+    def _read_file(self, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Weights and errors of a network, which the process that wrote them knew as well."""
+        advice = "without it this fine-tuning is repeated"
+        weights, facts = read_tensors(path, error=RunError, advice=advice)
+        for name in (TESTED, VALIDATED, BEFORE):
+            try:
+                error = json.loads(facts[name] if name == TESTED else facts.get(name, "null"))
+            except DAMAGE as damage:
+                raise RunError(f"{path} lacks its test error; {advice}") from damage
+            if error is not None and type(error) not in (int, float):
+                raise RunError(f"{path} has no number for its test error; {advice}")
+        return weights, facts
+
+    def _rounds_done(self, id_: int) -> int:
+        """The last round that is done; -1 where not even what it starts from is known."""
+        stem = f"{self._attempt(id_)}.round-"
+        found = [path.name.removeprefix(stem) for path in self._folder.glob(f"{stem}*")]
+        begun = 0 if self._start(id_).exists() else -1
+        return max((int(number) for number in found if number.isdigit()), default=begun)
+
+    def _state(self, id_: int, number: int) -> Path:
+        return self._folder / f"{self._attempt(id_)}.round-{number}"
+
+    def _answers(self, number: int) -> Path:
+        return self._folder / f"{_TEACHER}{number}"
+
+    def _attempt(self, id_: int) -> str:
+        """How files of the attempt under way begin: the state of one that diverged is never gone on with."""
+        diverged = len(self._divergences(id_))
+        return f"{_name(id_)}.retry-{diverged}" if diverged else _name(id_)
+
+    def _start(self, id_: int) -> Path:
+        """What each attempt starts from."""
+        return self._folder / f"{_name(id_)}.start"
+
+    def _kept(self, id_: int) -> Path:
+        """The finished network, or what it started from where no attempt came to an end."""
+        return self._final(id_) if self._final(id_).exists() else self._start(id_)
+
+    def _final(self, id_: int) -> Path:
+        return self._folder / f"{_name(id_)}.safetensors"
+
+    @property
+    def _folder(self) -> Path:
+        return folder_within(self.run.path, self.run.path / FINETUNE / self.variant)
+
+
+def _name(id_: int) -> str:
+    return ORIGINAL if id_ == ORIGINAL_ID else candidate_name(id_)

@@ -1,0 +1,147 @@
+"""What a run was started with, written down at its start and found the same whenever it goes on.
+
+Half of the candidates judged by other options, another objective or another input would be two
+experiments in one population. What does not decide the result (workers, device, where files lie) may change.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from deeppruning.errors import RunError
+from deeppruning.objectives import Function, as_objective
+from deeppruning.runs import facts
+from deeppruning.runs.folder import RunFolder
+from deeppruning.searching.candidate import Context
+from deeppruning.searching.moving import has_moved
+from deeppruning.system.threads import torch_threads
+
+DECIDING = ("search", "finetune", "target", "model", "data", "objective")  # tables of config.toml
+# Where things lie and how the network is made: what comes of them is checked by itself.
+PLACES = {"model": ("weights", "spec", "options"), "data": ("data_dir", "loading_workers")}
+SPECS = {"data": "data", "objective": "spec"}
+GO_ON = "give the same to go on, or start a new run"
+
+
+def keep_options(run: RunFolder) -> None:
+    """Write down the options of a run that starts; refuse those of one that goes on if they were edited."""
+    check_options(run)
+    run.history.set_fact(facts.OPTIONS, _deciding(run.config))
+
+
+def check_options(run: RunFolder) -> None:
+    """Refuse a config.toml in which options that decide the result were edited since the run began."""
+    if changed := changed_options(run):
+        raise RunError(f"{changed}. Put them back to go on, or start a new run with the others")
+
+
+def changed_options(run: RunFolder) -> str:
+    """Which options that decide the result were edited in config.toml since the run began; empty: none."""
+    now = _deciding(run.config)
+    known = run.history.get_fact(facts.OPTIONS, now)  # a version that did not keep them is taken at its word
+    changed = [
+        f"{name} was {_shown(known.get(name))} and is {_shown(now.get(name))}"
+        for name in sorted(known.keys() | now.keys())
+        if known.get(name) != now.get(name)
+    ]
+    told = f"{run.path}: options in config.toml have changed since the run began: {'; '.join(changed)}"
+    return told if changed else ""
+
+
+def _deciding(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that decide a result by "table.name", in JSON's types."""
+    found = {}
+    for table in DECIDING:
+        for name, value in config.get(table, {}).items():
+            if name in PLACES.get(table, ()):
+                continue
+            # A file of the user's own may be moved; its name stays.
+            plain = PurePath(str(value)).name if name == SPECS.get(table) else value
+            found[f"{table}.{name}"] = json.loads(json.dumps(plain))
+    return found
+
+
+def _shown(value: Any) -> str:
+    return "not given" if value is None else repr(value)
+
+
+def check_inputs(context: Context, run: RunFolder, threads: int) -> None:
+    """Refuse another objective or example input than the run was started with; keep both at the start."""
+    check_example(context, run)
+    given = describe_objective(context, threads)
+    known = run.history.get_fact(facts.OBJECTIVE)
+    if known is None:
+        run.history.set_fact(facts.OBJECTIVE, given)
+        return
+    then, now = known["of_the_original"], given["of_the_original"]
+    near = 1e-3 if has_moved(run.history) else 1e-6
+    same_value = then is None or now is None or math.isclose(then, now, rel_tol=near)
+    if known["name"] != given["name"] or not same_value:
+        raise RunError(
+            f"{run.path} was started with the objective {_objective(known)}, "
+            f"this is {_objective(given)}; {GO_ON}"
+        )
+
+
+def check_example(context: Context, run: RunFolder) -> None:
+    """Refuse an example input of another form: FLOPs would be counted for other sizes."""
+    given = describe_example(context.example_input)
+    known = run.history.get_fact(facts.EXAMPLE_INPUT, given)
+    if known != given:
+        raise RunError(
+            f"{run.path} was started with an example input of {' and '.join(known)}, this is "
+            f"{' and '.join(given)}; {GO_ON}"
+        )
+    run.history.set_fact(facts.EXAMPLE_INPUT, given)
+
+
+def describe_example(example_input: Any) -> list[str]:
+    """Shape and type of everything in an example input; values decide nothing.
+
+    >>> describe_example((torch.zeros(1, 3, 8, 8), 5))
+    ['1x3x8x8 float32', 'int 5']
+    """
+    return [
+        f"{'x'.join(map(str, leaf.shape)) or 'scalar'} {str(leaf.dtype).removeprefix('torch.')}"
+        if isinstance(leaf, Tensor)
+        else f"{type(leaf).__name__} {leaf if isinstance(leaf, (bool, int, float, str)) else ''}".strip()
+        for leaf in tree_leaves(example_input)
+    ]
+
+
+def describe_objective(context: Context, threads: int) -> facts.ObjectiveFigures:
+    """The name of the second objective and, of a function, its value for the original network.
+
+    A function that measures has another value each time: then its name is all there is to go by.
+    """
+    objective = as_objective(context.objective)
+    if not isinstance(objective, Function):
+        return {"name": objective.name, "of_the_original": None}
+    with torch_threads(threads):
+        first, second = (_value(objective, context) for _ in range(2))
+    return {"name": objective.name, "of_the_original": first if first == second else None}
+
+
+def _value(objective: Function, context: Context) -> float | None:
+    try:
+        with torch.random.fork_rng(devices=[]):
+            value = float(objective.function(original(context)))
+    except Exception:  # the user's code; it may need a device that only the workers have
+        return None
+    return value if math.isfinite(value) else None
+
+
+def original(context: Context) -> nn.Module:
+    """The network that is pruned, with all its filters."""
+    return context.graph.prune(context.graph.full_genome())
+
+
+def _objective(described: facts.ObjectiveFigures) -> str:
+    value = described["of_the_original"]
+    return str(described["name"]) + ("" if value is None else f" ({value:g} for the original network)")

@@ -1,0 +1,1 @@
+"""The choice of a candidate within limits, and a search aimed at them."""

@@ -1,0 +1,217 @@
+"""The search by inputs alone: no labels, no training, thin networks for any limit."""
+
+from copy import deepcopy
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import deeppruning as dp
+from deeppruning.data.batches import normalize
+from deeppruning.errors import InputError
+from deeppruning.jobs.solution import read_solution
+from deeppruning.searching.drift import drift
+from deeppruning.searching.gathering import gather_inputs
+from deeppruning.searching.unlabelled import Unlabelled
+from search_helpers import digits
+
+QUICK = dp.SearchConfig(offspring=6, generations=3, low=0.1, high=0.9, bins=6)
+
+
+class Net(nn.Module):
+    """A residual block that can go, and two outputs of different kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(2, 12, 3, padding=1)
+        self.inner = nn.Conv2d(12, 10, 3, padding=1)
+        self.outer = nn.Conv2d(10, 12, 3, padding=1)
+        self.head = nn.Linear(12, 5)
+
+    def forward(self, x: Tensor, gain: Tensor) -> dict[str, Tensor]:
+        x = torch.relu(self.stem(x)) * gain[:, None, None, None]
+        x = x + self.outer(torch.relu(self.inner(x)))
+        return {"map": x.mean(1), "scores": self.head(x.mean((2, 3)))}
+
+
+@pytest.fixture(scope="module")
+def net() -> Net:
+    torch.manual_seed(3)
+    return Net().eval()
+
+
+@pytest.fixture(scope="module")
+def inputs() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    return torch.randn(80, 2, 6, 6, generator=generator), torch.rand(80, generator=generator) + 0.5
+
+
+@pytest.fixture(scope="module")
+def front(net: Net, inputs: tuple[Tensor, Tensor]):
+    return dp.search(net, inputs, search=QUICK, workers=1)
+
+
+def test_the_best_within_a_limit_is_a_refitted_network(
+    front, net: Net, inputs: tuple[Tensor, Tensor]
+) -> None:
+    found = front.at(flops=0.5)
+    assert 0 < found.flops <= 0.5 * front.original_flops
+    graph = dp.ChannelGraph(net, tuple(part[:1] for part in inputs), depth=True)
+    assert graph.flops(found.genome) == found.flops and graph.params(found.genome) == found.params
+    affordable = [one for one in front.candidates if one.flops <= 0.5 * front.original_flops]
+    assert found.candidate.known.judged == min(one.known.judged for one in affordable)
+    with torch.no_grad():
+        wanted, refitted, cut = (model(*inputs) for model in (net, found.model, graph.prune(found.genome)))
+    assert drift(wanted, refitted).score < drift(wanted, cut).score
+    assert refitted["map"].shape == (80, 6, 6) and refitted["scores"].shape == (80, 5)
+
+
+def test_a_network_trained_elsewhere_is_saved_as_a_run_saves_it(
+    front, net: Net, inputs: tuple[Tensor, Tensor], tmp_path
+) -> None:
+    found = front.at(flops=0.5)
+    network = found.model
+    with torch.no_grad():
+        network.head.bias += 1.0  # some training
+    for number, given in enumerate((deepcopy(network), nn.DataParallel(network), nn.Sequential(network))):
+        path = front.save(given, tmp_path / "nets" / f"{number}.safetensors", test_error=0.125)
+        with torch.no_grad():
+            wanted, again = network(*inputs), dp.load(path, Net())(*inputs)
+        assert all(torch.equal(wanted[name], again[name]) for name in wanted)
+    metadata, _ = read_solution(path)
+    assert metadata["candidate"] == str(found.candidate.id) and metadata["test_error"] == "0.125"
+    assert int(metadata["flops"]) == found.flops and "base" in metadata
+    knee = front.save(front.knee, tmp_path / "knee.safetensors")
+    assert read_solution(knee)[0]["role"] == "knee"
+
+
+def test_a_cut_of_ones_own_is_saved_and_another_network_refused(front, net: Net, inputs, tmp_path) -> None:
+    graph = dp.ChannelGraph(net, tuple(part[:1] for part in inputs))
+    genome = graph.full_genome()
+    genome[3:7] = False
+    thin = dp.refit(graph, genome, inputs)
+    path = dp.save(thin, tmp_path / "thin.safetensors", graph, genome)
+    with torch.no_grad():
+        assert torch.equal(dp.load(path, Net())(*inputs)["map"], thin(*inputs)["map"])
+    with pytest.raises(InputError, match=r"not the one that this genome cuts: inner\.bias is \(10,\)"):
+        dp.save(net, path, graph, genome)
+    with pytest.raises(InputError, match=r"name it thin.safetensors"):
+        dp.save(thin, tmp_path / "thin.pt", graph, genome)
+    with pytest.raises(InputError, match="Net is not one network of this search"):
+        front.save(thin, path)
+
+
+def test_limits_may_be_numbers_and_go_together(front) -> None:
+    most = front.knee.flops
+    assert front.at(flops=most).flops <= most
+    both = front.at(flops=0.6, params=0.4)
+    assert both.flops <= 0.6 * front.original_flops and both.params <= 0.4 * front.original_params
+    assert f"candidate {both.candidate.id}" in repr(both)
+
+
+def test_the_three_picks(front) -> None:
+    assert front.light.flops <= front.knee.flops <= front.heavy.flops < front.original_flops
+    assert front.heavy.error <= front.knee.error <= front.light.error
+
+
+def test_the_original_and_the_global_generator_are_left_alone(
+    net: Net, inputs: tuple[Tensor, Tensor]
+) -> None:
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    state = torch.get_rng_state()
+    dp.search(net, inputs, search=dp.SearchConfig(offspring=2, generations=1), workers=1)
+    assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
+    assert torch.equal(state, torch.get_rng_state())
+
+
+class Dressed(Net):
+    """The same network, its outputs in objects."""
+
+    def forward(self, x: Tensor, gain: Tensor) -> SimpleNamespace:  # type: ignore[override]
+        found = super().forward(x, gain)
+        return SimpleNamespace(name="a", map=found["map"], rest=Scored(found["scores"]))
+
+
+@dataclass
+class Scored:
+    scores: Tensor
+
+
+def test_outputs_in_objects_are_judged_as_those_in_a_dict(front, net: Net, inputs) -> None:
+    dressed = Dressed().eval()
+    dressed.load_state_dict(net.state_dict())
+    found = dp.search(dressed, inputs, search=QUICK, workers=1)
+    assert [one.known.judged for one in found.candidates] == [one.known.judged for one in front.candidates]
+    assert found.at(flops=0.5).model(*inputs).rest.scores.shape == (80, 5)
+
+
+@pytest.mark.slow  # test_guided_search.py does the same with a whole run
+def test_two_workers_find_what_one_does(front, net: Net, inputs: tuple[Tensor, Tensor]) -> None:
+    again = dp.search(net, inputs, search=QUICK, workers=2)
+    for one, other in zip(front.candidates, again.candidates, strict=True):
+        assert np.array_equal(one.genome, other.genome)
+        assert one.known.judged == other.known.judged
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({}, "say what the network may cost"),
+        ({"flops": -1}, "target 'flops=-1': that is no number"),
+        ({"flops": 40}, r"40% or 40M\?"),
+        ({"flops": 0.0001}, "search from a lower share"),
+        ({"params": True}, "target params must be a number"),
+    ],
+)
+def test_limits_that_cannot_be_met_are_refused(front, limits: dict, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        front.at(**limits)
+
+
+def test_too_few_inputs_and_evaluations_that_need_labels_are_refused(net: Net) -> None:
+    few = (torch.zeros(20, 2, 6, 6), torch.ones(20))
+    with pytest.raises(InputError, match=r"at least 32 inputs.*got 20"):
+        dp.search(net, few, search=QUICK)
+    with pytest.raises(InputError, match="no labels"):
+        dp.search(net, few, search=dp.SearchConfig.paper())
+
+
+class Pairs(Dataset):
+    """Pictures with labels that nobody needs."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full((2, 3), float(index)), index
+
+
+def test_inputs_are_gathered_from_any_form() -> None:
+    assert gather_inputs(Pairs(), 10)[:, 0, 0].tolist() == [0, 4, 8, 12, 16, 20, 24, 28, 32, 36]
+    assert gather_inputs(TensorDataset(torch.arange(6.0)), 100).tolist() == [0, 1, 2, 3, 4, 5]
+    pairs = DataLoader(TensorDataset(torch.arange(6.0), torch.zeros(6)), batch_size=4)
+    assert gather_inputs(pairs, 5).tolist() == [0, 1, 2, 3, 4]
+    named = [{"x": {"deep": (torch.ones(2), torch.zeros(1))}, "name": "a", "labels": torch.ones(1)}] * 3
+    nested = gather_inputs(DataLoader(named, batch_size=2), 3)
+    assert nested.keys() == {"x"} and [part.shape for part in nested["x"]["deep"]] == [(3, 2), (3, 1)]
+    one, _ = digits(10, 10)
+    assert torch.equal(gather_inputs(one, 5), normalize(one.images[::2], one.normalization))
+    batch = {"x": torch.zeros(4, 2)}
+    assert gather_inputs(batch, 2) is batch
+    with pytest.raises(InputError, match="inputs with a batch"):
+        gather_inputs(3, 2)
+    with pytest.raises(InputError, match="empty"):
+        gather_inputs(TensorDataset(torch.zeros(0, 2)), 2)
+
+
+def test_no_input_is_both_refitted_on_and_judged_by(net: Net) -> None:
+    task = Unlabelled(net, (torch.arange(50.0)[:, None, None, None].expand(50, 2, 6, 6), torch.arange(50.0)))
+    refitted = set(task.refit_inputs()[1].tolist())
+    judged = set(task._part(refitted=False)[0][1].tolist())
+    assert refitted.isdisjoint(judged) and len(refitted | judged) == 50
+    assert len(task.refit_inputs(final=True)[1]) == 50
+    assert task.untrained_error(net) == 0.0
