@@ -52,10 +52,8 @@ LAYERS = {
     ],
     "backends": [{"limits"}, {"base", "parcel"}, {"registry"}, {"inprocess", "pool"}, {"ray", "local"}],
     "comparison": [
-        {"contexts", "words"},
         {"problem"},
-        {"results", "proposals", "methods"},
-        {"events"},
+        {"results", "methods"},
         {"rivalry"},
         {"setup"},
     ],

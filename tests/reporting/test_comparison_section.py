@@ -19,7 +19,7 @@ from deeppruning.reporting.page import render
 from report_runs import make_run, write_comparison
 
 HOSTILE = "</script><b>&"
-NAMES = ("l1", "deeppruninges", "thinet", "nsga2")
+NAMES = ("l1", "deeppruninges", "auto-balanced", "es-plus")
 
 
 def picture(folder):
@@ -41,7 +41,7 @@ def test_methods_are_read_as_means_the_best_at_the_knee_first(tmp_path):
     assert knee["spread"] == pytest.approx(0.02 / 2**0.5)
     assert (knee["share"], knee["select_seconds"], knee["finetune_seconds"]) == (0.418, 2.0, 100.0)
     (search,) = found["searches"]
-    assert (search["label"], search["evaluations"], search["hypervolume"]) == ("nsga2", 15, 0.55)
+    assert (search["label"], search["evaluations"], search["hypervolume"]) == ("es-plus", 15, 0.55)
 
 
 def test_without_a_matched_run_the_same_search_stands_for_ours(tmp_path):
@@ -110,7 +110,7 @@ def test_the_plot_has_a_line_for_each_method(tmp_path, seeds):
     assert {line.get("stroke") for line in curves} < {OURS_COLOR, *KIND_COLORS.values()}
     assert (curves[-1].get("stroke"), curves[-1].get("stroke-width")) == (OURS_COLOR, "3.5")
     words = [element.text for element in root if element.tag.endswith("text")]
-    assert {"DeepPruningES", "l1", "thinet", "nsga2", "original"} <= set(words)
+    assert {"DeepPruningES", "l1", "auto-balanced", "es-plus", "original"} <= set(words)
 
 
 def test_the_plot_is_written_for_a_run_and_for_a_comparison_alone(tmp_path):

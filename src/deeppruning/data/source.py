@@ -5,7 +5,6 @@ processes read, and which of them reads it, makes no difference.
 """
 
 import ctypes
-import hashlib
 import multiprocessing
 import os
 import random
@@ -26,6 +25,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from deeppruning.errors import DataError
+from deeppruning.genome import derived_seed
 
 MOST_READERS = 4  # processes, where nobody says how many
 WORTH_READERS = 200  # images of a pass; fewer are read before a process has started
@@ -127,7 +127,9 @@ class _Reader(Dataset[Any]):
         with _random_state_kept() if self.source.draws else nullcontext():
             for place, index in enumerate(batch):
                 try:
-                    image, label = self.source.read(index, _key(self.this.seed, index), shift=self.this.shift)
+                    image, label = self.source.read(
+                        index, derived_seed(self.this.seed, index), shift=self.this.shift
+                    )
                 except DataError as error:
                     return _Unread(str(error))
                 array = image.numpy()
@@ -165,10 +167,6 @@ def _end_with(parent: int, _number: int) -> None:
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
-
-
-def _key(seed: int, index: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}/{index}".encode()).digest()[:8], "big") >> 1
 
 
 @contextmanager

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
-from deeppruning.comparison.events import MethodDone, RivalEvent, RivalObserver
-from deeppruning.comparison.words import method_line
+from deeppruning.comparison.results import MethodDone, RivalEvent, RivalObserver, method_line
 from deeppruning.display.notebook import NotebookProgress, in_notebook
 from deeppruning.display.progress import SearchProgress, diverged_line, make_progress
 from deeppruning.jobs.job import Job

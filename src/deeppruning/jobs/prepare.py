@@ -110,13 +110,12 @@ class Setup:
             task = replace(task, device=device)
         example_input = self._example(task)
         graph = prunable_graph(self.model, example_input, self.search)
+        self._check_sample(task)
         light = task.for_search() if isinstance(task, Classification) else task
         objective = as_objective(self.search.objective if self.objective is None else self.objective)
         return Job(
             model=self.model,
-            context=Context(
-                graph, light, objective, example_input, self.search.seed, device, refits=self._refits(task)
-            ),
+            context=Context(graph, light, objective, example_input, self.search.seed, device),
             task=task,
             search=self.search,
             finetune=self.tuning,
@@ -192,17 +191,15 @@ class Setup:
                     f"count from 0, or build it with num_classes={data.num_classes}"
                 )
 
-    def _refits(self, task: Task) -> bool:
-        """Whether candidates are refitted; a sample that is too small for it is refused."""
-        if not EVALUATIONS.find(self.search.evaluation).refits:
-            return False
-        if isinstance(task, Classification) and len(task.sample) < 2 * FEWEST:
+    def _check_sample(self, task: Task) -> None:
+        """Refuse a sample that is too small for a refit."""
+        refits = EVALUATIONS.find(self.search.evaluation).refits
+        if refits and isinstance(task, Classification) and len(task.sample) < 2 * FEWEST:
             why = f" ({self.sample_note})" if self.sample_note else ""
             raise InputError(
                 f"a refit needs at least {FEWEST} images to learn from and as many to be judged on, the "
                 f"sample has {len(task.sample)}{why}: give {2 * FEWEST} or more, or choose another evaluation"
             )
-        return True
 
     def _example(self, task: Task) -> Any:
         if self.example_input is not None:

@@ -20,14 +20,14 @@ OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
 STAND_INS = ("guided", "es-plus")  # our searches, of which the first there is stands for a matched run
 LABELS = {OURS: "DeepPruningES"}
 _SCORES = ("l1", "activation", "apoz", "entropy", "span")
-_CRITERIA = (*_SCORES, *(f"{name}-global" for name in _SCORES), "l1-sensitivity")
+_CRITERIA = (*_SCORES, "l1-sensitivity")
 # Kinds, and what was of which kind when a comparison did not write that into its file.
 KINDS = {
     "criteria": _CRITERIA,
     "criteria with refit": tuple(f"{name}+refit" for name in _CRITERIA),
-    "reconstruction, regularisation": ("thinet", "thinet+refit", "auto-balanced"),
-    "searches": ("ga", "kgea", "nsga2", "es-plus", "es-comma", "guided", "nsga2-widths", OURS),
-    "floors": ("random", "random-global", "random-search", "random-widths", "uniform-width"),
+    "regularisation": ("auto-balanced",),
+    "searches": ("es-plus", "es-comma", "guided", OURS),
+    "floors": ("random", "random-search", "random-widths", "uniform-width"),
 }
 OTHER_KIND = "others"
 
@@ -43,8 +43,8 @@ def read_rivals(folder: Path) -> dict[str, Any] | None:
 def kind_of(method: str, written: Any = None) -> str:
     """The kind of a method, as it is written in the file if that is one of the kinds there are.
 
-    >>> kind_of("thinet"), kind_of("one of your own"), kind_of("one of your own", "searches")
-    ('reconstruction, regularisation', 'others', 'searches')
+    >>> kind_of("auto-balanced"), kind_of("one of your own"), kind_of("one of your own", "searches")
+    ('regularisation', 'others', 'searches')
     """
     if isinstance(written, str) and written in KINDS:
         return written

@@ -13,7 +13,7 @@ OURS_COLOR, OURS_BAND, ORIGINAL_COLOR = "#3b4a8f", "#e3e6f3", "#1b2330"
 KIND_COLORS = {
     "criteria": "#2878ab",
     "criteria with refit": "#12908c",
-    "reconstruction, regularisation": "#1d7f61",
+    "regularisation": "#1d7f61",
     "searches": "#b0601a",
     "floors": "#6b7480",
     OTHER_KIND: "#8d3f74",

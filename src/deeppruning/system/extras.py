@@ -13,14 +13,13 @@ from deeppruning.system.commands import pip
 EXTRAS = {
     "onnx": ("onnx>=1.16", "onnxruntime>=1.18", "onnxscript>=0.1"),
     "ray": ("ray[client]>=2.40",),
-    "rivals": ("pymoo>=0.6.1",),
 }
 
 
 def how_to_install(package: str) -> str:
     """The command that brings a package, and with it all that its feature needs, to this interpreter.
 
-    >>> how_to_install("pymoo").endswith("-m pip install 'pymoo>=0.6.1'")
+    >>> how_to_install("ray").endswith("-m pip install 'ray[client]>=2.40'")
     True
     """
     found = [needed for needed in EXTRAS.values() if package in map(_name, needed)]
