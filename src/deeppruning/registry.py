@@ -17,7 +17,7 @@ from deeppruning.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from deeppruning.comparison.problem import Method
-    from deeppruning.objectives.base import Objective
+    from deeppruning.objectives import Objective
     from deeppruning.searching.evaluations.base import EvaluationKind
     from deeppruning.searching.importance.criteria import Criterion
 
@@ -108,7 +108,7 @@ class Registry(Mapping[str, Entry]):
             if self._modules is None:
                 package = importlib.import_module(self.home)
                 first = list(getattr(package, "ORDER", ()))
-                others = [module.name for module in pkgutil.iter_modules(package.__path__)]
+                others = [module.name for module in pkgutil.iter_modules(getattr(package, "__path__", []))]
                 names = [f"{self.home}.{name}" for name in dict.fromkeys([*first, *others])]
                 self._modules = names  # from here on, for what these modules look up themselves
                 try:
