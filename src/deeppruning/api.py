@@ -184,7 +184,7 @@ def resume(
             model=model,
             train=train,
             test=test,
-            search=SearchConfig.of_run(run.config["search"]),
+            search=SearchConfig.from_table(run.config["search"]),
             finetune=None if task else FinetuneConfig.from_table(run.config["finetune"]),
             workers=workers_here(table.get("workers")) if workers is None else workers,
             device=device or table["device"],

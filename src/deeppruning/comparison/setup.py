@@ -20,7 +20,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.jobs.identity import check_options
 from deeppruning.jobs.job import check_same_network
 from deeppruning.jobs.prepare import Setup
-from deeppruning.objectives import OBJECTIVES
+from deeppruning.registry import OBJECTIVES
 from deeppruning.roles import ROLES
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
@@ -70,7 +70,7 @@ class Match:
         with RunFolder.open(path, read_only=True) as run:
             check_same_network(run, model)
             check_options(run)
-            search = SearchConfig.of_run(run.config["search"])
+            search = SearchConfig.from_table(run.config["search"])
             if run.history.get_fact(facts.MULTIPLES) and search.round_to != EVERY_WIDTH:
                 search = replace(search, round_to=None)  # nobody asked for these multiples
             candidates = {candidate.id: candidate for candidate in run.history.candidates()}
