@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import deeppruning as dp
-from deeppruning.jobs import widths
 from deeppruning.jobs.job import Job
 from deeppruning.jobs.prepare import Setup
 from deeppruning.limits import Limits
 from deeppruning.runs import RunFolder, facts
+from deeppruning.targets import widths
 from deeppruning.targets.widths import with_fast_widths
 from search_helpers import digits, quick_finetune, quick_guided, tiny_net
 from width_helpers import keep_times
