@@ -19,6 +19,7 @@ from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.display.watching import Watch, rivals_watched
 from deeppruning.errors import InputError, RunError
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.calls import as_call, part_of
 from deeppruning.jobs.front import Front
 from deeppruning.jobs.identity import hash_network
 from deeppruning.jobs.job import Compute, Job
@@ -28,8 +29,7 @@ from deeppruning.jobs.run import run
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
 from deeppruning.refitting import refit
-from deeppruning.refitting.calls import as_call, part_of
-from deeppruning.reporting.notebook import candidates_svg
+from deeppruning.reporting.plots import candidates_markup
 from deeppruning.reporting.recommendation import recommend
 from deeppruning.runs import RunFolder
 from deeppruning.runs.history import History
@@ -115,8 +115,8 @@ def advised(result: Result) -> Result:
     with RunFolder.open(result.run_dir, read_only=True) as folder:
         advice = recommend(folder.history.facts())
     if advice is None:
-        return replace(result, plot=candidates_svg)
-    return replace(result, plot=candidates_svg, advice=advice.text, advised=advice.role)
+        return replace(result, plot=candidates_markup)
+    return replace(result, plot=candidates_markup, advice=advice.text, advised=advice.role)
 
 
 def _config(job: Job, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -105,7 +105,7 @@ def pick(
     """
     watch, limits = Watch(observer, progress, report=report), Limits.of(target)
     with RunFolder.open(run_dir) as folder:
-        own, search = Limits.of(folder.config.get("target")), SearchConfig.of_run(folder.config["search"])
+        own, search = Limits.of(folder.config.get("target")), SearchConfig.from_table(folder.config["search"])
         # With fewer images the sample of the run's own size may not be possible.
         variant = "set-aside" if limits.bounds_error and not own.bounds_error else ""
         compute = Compute(None, device, backend, candidate_timeout).alone(folder.config["run"])
@@ -154,7 +154,7 @@ def finetune(
     """
     watch = Watch(observer, progress, report=report)
     with RunFolder.open(run_dir) as folder:
-        search = SearchConfig.of_run(folder.config["search"])
+        search = SearchConfig.from_table(folder.config["search"])
         recorded = FinetuneConfig.from_table(folder.config["finetune"])
         options = recorded if finetune is None else checked(FinetuneConfig, finetune)
         cores = threads or search.threads
@@ -204,7 +204,7 @@ def _job(
         model,
         train,
         test,
-        search=search or SearchConfig.of_run(config["search"]),
+        search=search or SearchConfig.from_table(config["search"]),
         finetune=finetune,
         target=Limits.of(config.get("target")) if target is None else target,
         task=task,

@@ -22,8 +22,7 @@ from deeppruning.latency import Conditions, LatencyPlan
 from deeppruning.latency.multiples import find_multiples
 from deeppruning.latency.plan import plan_latency
 from deeppruning.limits import COUNTED, Limits
-from deeppruning.objectives import Objective
-from deeppruning.objectives.latency import Latency
+from deeppruning.objectives import Latency, Objective
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
 
