@@ -20,7 +20,7 @@ from deeppruning.data.source import Pass
 from deeppruning.data.splits import DataSplits
 from deeppruning.data.stream import Images, ImageStream
 from deeppruning.errors import InputError
-from deeppruning.jobs.prepare import set_aside, settle_sample
+from deeppruning.jobs.classification import set_aside
 from deeppruning.limits import Limits
 from deeppruning.models.resolve import make_importable
 from deeppruning.runs.folder import RunFolder
@@ -122,8 +122,7 @@ def _sample(run: RunFolder, train: Images) -> ImageSet:
     """The images that the search judged its candidates on, as far as this data has them."""
     search = SearchConfig.from_table(run.config["search"])
     trained_on, _ = set_aside(train, Limits.of(run.config.get("target")), search.seed)
-    settled, _ = settle_sample(search, trained_on)
-    return _spread(trained_on, min(settled.sample or USUAL_SAMPLE, len(trained_on)), settled.seed)
+    return _spread(trained_on, min(search.sample or USUAL_SAMPLE, len(trained_on)), search.seed)
 
 
 def _spread(data: Images, size: int, seed: int) -> ImageSet:
