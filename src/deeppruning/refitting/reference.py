@@ -187,7 +187,7 @@ class Reference:
         elif rank and x.dim() != rank + 2:
             self.left[name] = "its input has no batch"
         elif not bool(torch.isfinite(y).all()):
-            raise InputError(f"{name} of the original gives values that are not finite; check weights and inputs")
+            raise InputError(f"{name} gives values that are not finite; check weights and inputs")
         else:
             self._sample(name, module, x, y, generator)
 
