@@ -20,8 +20,7 @@ from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.searching.events import Remark
 from deeppruning.searching.task import Classification
-from deeppruning.system.device import this_or_processor
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import device_or_cpu, torch_threads
 from deeppruning.training.evaluate import evaluate
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def _look(job: Job, task: Classification, images: int, wanted: dict[str, Augment
     assert task.train is not None
     generator = torch.Generator().manual_seed(job.search.seed)
     some = task.train.subset(torch.randperm(len(task.train), generator=generator)[:images].sort().values)
-    model, device = original(job.context), this_or_processor(task.device)
+    model, device = original(job.context), device_or_cpu(task.device)
     errors = {}
     with torch_threads(job.search.threads):
         for name, augment in wanted.items():

@@ -20,7 +20,7 @@ from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.moving import has_moved
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 
 DECIDING = ("search", "finetune", "target", "model", "data", "objective")  # tables of config.toml
 # Where things lie and how the network is made: what comes of them is checked by itself.

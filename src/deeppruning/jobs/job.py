@@ -30,7 +30,7 @@ from deeppruning.searching.moving import REMEDY, has_moved, is_near, sketch, tel
 from deeppruning.searching.proving import Proofs
 from deeppruning.searching.task import Classification, Task
 from deeppruning.system.commands import command
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 from deeppruning.system.versions import computed_by
 from deeppruning.targets.planning import keep_plan
 from deeppruning.targets.widths import widths_line
@@ -199,7 +199,7 @@ def _check_same_task(job: Job, run: RunFolder) -> None:
     """Refuse to go on with other data: half of the candidates would have been judged on something else."""
     given = job.task.fingerprint()
     known = run.history.get_fact(facts.TASK, given)
-    sample = job.task.sample.telling() if isinstance(job.task, Classification) else {}
+    sample = job.task.sample.key_tensors() if isinstance(job.task, Classification) else {}
     # What follows the hash is about data that is not in memory.
     same_rest = str(known).partition(" ")[2] == str(given).partition(" ")[2]
     if known != given and not (same_rest and is_near(run, facts.SAMPLE_SKETCH, sample)):
@@ -223,7 +223,7 @@ def _announce(job: Job, run: RunFolder) -> None:
         run.history.set_fact(facts.VERSIONS, computed_by())
         run.history.set_fact(facts.NETWORK_SKETCH, sketch(job.model.state_dict()))
         if isinstance(job.task, Classification):
-            run.history.set_fact(facts.SAMPLE_SKETCH, sketch(job.task.sample.telling()))
+            run.history.set_fact(facts.SAMPLE_SKETCH, sketch(job.task.sample.key_tensors()))
         if job.measured is not None:
             run.history.set_fact(facts.MULTIPLES, dict(job.measured))
         run.history.set_fact(facts.LAYERS, graph.layer_genes())

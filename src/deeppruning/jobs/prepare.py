@@ -16,7 +16,7 @@ from deeppruning.backends.limits import AUTO, Timeout, read_timeout
 from deeppruning.backends.local import local_backend
 from deeppruning.backends.registry import Wanted
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
-from deeppruning.data.dataset_items import as_images_or_stream
+from deeppruning.data.convert import as_images
 from deeppruning.data.sample import (
     SHARE_ASIDE,
     balanced_indices,
@@ -323,7 +323,7 @@ def _has_names(data: Images) -> bool:
 
 def _read(given: Any, name: str) -> Images:
     try:
-        return as_images_or_stream(given)
+        return as_images(given)
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
 

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from deeppruning.system.atomic import write_atomically
-from deeppruning.system.links import folder_within
+from deeppruning.system.files import folder_within, write_atomically
 
 FONT = "Helvetica, Arial, sans-serif"
 SAMPLES = 2  # each pixel of the PNG is the mean of so many squared: smooth edges

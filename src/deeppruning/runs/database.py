@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from deeppruning.errors import DAMAGE, DeepPruningError, RunError
-from deeppruning.system.links import refuse_linked_file
+from deeppruning.system.files import refuse_linked_file
 
 _VERSION_1 = (
     """CREATE TABLE evaluations (
