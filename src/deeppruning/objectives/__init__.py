@@ -1,6 +1,7 @@
 """What is minimised beside the error: one file each, found by itself; none imports torch."""
 
 from deeppruning.objectives.base import (
+    OBJECTIVES,
     Counted,
     Function,
     Measured,
@@ -8,7 +9,6 @@ from deeppruning.objectives.base import (
     as_objective,
     register_objective,
 )
-from deeppruning.registry import OBJECTIVES
 
 ORDER = ("flops", "params", "size", "latency")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deeppruning.errors import InputError
-from deeppruning.registry import OBJECTIVES
+from deeppruning.registry import Registry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -80,6 +80,9 @@ class Function(Measured):
     def measure(self, network: nn.Module, example_input: Any, device: str) -> float:
         """What the function says."""
         return self.function(network)
+
+
+OBJECTIVES: Registry[Objective] = Registry("objective", "deeppruning.objectives")
 
 
 def as_objective(given: Objective | str | Callable[[nn.Module], float]) -> Objective:
