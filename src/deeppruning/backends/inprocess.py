@@ -21,7 +21,7 @@ from deeppruning.backends.base import (
 )
 from deeppruning.backends.limits import Kind, same_kind
 from deeppruning.errors import InputError
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 
 
 class InProcessBackend(Backend):

@@ -21,7 +21,7 @@ from deeppruning.runs.folder import RunFolder
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.moving import REMEDY, has_moved, is_near
 from deeppruning.searching.task import Classification, Task
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 from deeppruning.training.tensors import hash_tensors
 
 DECIDING = ("search", "finetune", "target", "model", "data", "objective")  # tables of config.toml

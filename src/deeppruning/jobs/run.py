@@ -33,7 +33,7 @@ from deeppruning.searching.moving import sketch, tell_of_move
 from deeppruning.searching.proving import Proofs
 from deeppruning.searching.task import Classification
 from deeppruning.system.commands import command
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 from deeppruning.system.versions import computed_by
 from deeppruning.targets.aiming import widths_line, within
 

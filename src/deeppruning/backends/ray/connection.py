@@ -7,8 +7,8 @@ import socket
 from types import ModuleType
 
 from deeppruning.errors import InputError
+from deeppruning.system.commands import how_to_install
 from deeppruning.system.device import available_threads
-from deeppruning.system.extras import how_to_install
 
 _PATIENCE = 10.0  # seconds for a head node to accept a connection, and again to answer
 _users = 0

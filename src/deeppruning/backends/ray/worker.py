@@ -14,7 +14,7 @@ from deeppruning.backends.parcel import unpack_array
 from deeppruning.backends.pool.worker import answer_item
 from deeppruning.backends.ray.watch import announce
 from deeppruning.system.allocator import keep_freed_memory
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 from deeppruning.system.versions import processor
 from deeppruning.version import __version__
 
