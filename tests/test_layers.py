@@ -50,7 +50,13 @@ LAYERS = {
         {"steps"},
         {"deploy"},
     ],
-    "backends": [{"limits"}, {"base", "parcel"}, {"registry"}, {"inprocess", "pool"}, {"ray", "local"}],
+    "backends": [
+        {"limits"},
+        {"base", "parcel"},
+        {"registry", "workers", "pool_process", "ray_node"},
+        {"pool", "ray_cluster"},
+        {"ray", "local"},
+    ],
     "comparison": [
         {"contexts", "words"},
         {"problem"},
