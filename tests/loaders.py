@@ -42,7 +42,7 @@ from deeppruning.jobs.finetuning import Finetuning
 from deeppruning.jobs.states import read_state, write_state
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render
-from deeppruning.reporting.plots import draw
+from deeppruning.reporting.plots import draw_plots
 from deeppruning.runs import RunFolder
 from deeppruning.training.checkpoint import load_checkpoint, save_checkpoint
 from deeppruning.training.folder import TrainFolder
@@ -99,8 +99,7 @@ def _read_config(folder: Path) -> None:
 def _report(folder: Path) -> None:
     data = collect(folder)
     render(data)
-    for drawing in draw(data, folder).values():
-        drawing.svg()
+    draw_plots(data, folder / "plots")
 
 
 def _read_history(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from deeppruning.errors import InputError
-from deeppruning.registry import OBJECTIVES
+from deeppruning.registry import Registry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -78,6 +78,9 @@ class Function(Measured):
     def measure(self, network: nn.Module, example_input: Any, device: str) -> float:
         """The value of the function."""
         return self.function(network)
+
+
+OBJECTIVES: Registry[Objective] = Registry("objective", "deeppruning.objectives")
 
 
 def as_objective(objective: Objective | str | Callable[[nn.Module], float]) -> Objective:

@@ -20,7 +20,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.jobs.identity import check_options
 from deeppruning.jobs.job import check_same_network
 from deeppruning.jobs.prepare import Setup
-from deeppruning.registry import OBJECTIVES
+from deeppruning.objectives import OBJECTIVES
 from deeppruning.roles import ROLES
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors

@@ -30,8 +30,7 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.progress import diverged_line
 from deeppruning.errors import InputError
 from deeppruning.jobs.prepare import settle_sample
-from deeppruning.reporting import write_report
-from deeppruning.reporting.comparison_plot import write_rivals_plot
+from deeppruning.reporting import write_report, write_rivals_plot
 from deeppruning.runs.folder import RunFolder
 from deeppruning.searching.events import EpochDone, FinetuneDiverged
 from deeppruning.system.allocator import keep_freed_memory

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from deeppruning.genome import unpack_genome
-from deeppruning.objectives import Function
-from deeppruning.registry import OBJECTIVES
+from deeppruning.objectives import OBJECTIVES, Function
 from deeppruning.reporting.plots import population
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
 from deeppruning.reporting.sections.layers import layer_genes

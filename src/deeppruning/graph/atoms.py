@@ -12,7 +12,7 @@ True
 """
 
 import copy
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 Atoms = NDArray[np.int64]
 Positions = NDArray[np.int64]  # along a dimension
+Bits = NDArray[np.bool_]  # one genome, or a population of them in rows
+Genes = NDArray[np.int64]  # one gene per position (or atom), -1 for what always stays
 Site = tuple[Hashable, ...]  # a place in the network: an operation of the run, or a dimension of a parameter
 
 
@@ -129,3 +131,41 @@ def components(size: int, first: Atoms, second: Atoms) -> Atoms:
             if np.array_equal(jumped, lowest):
                 break
             lowest = jumped
+
+
+def positions_of(wanted: Iterable[Atoms], among: Atoms) -> list[Positions]:
+    """Where each of the wanted runs of atoms stands among the others, -1 for an atom that is not there.
+
+    An atom may stand at several places, for tied channels may bear one label: a run is first looked
+    for in one piece, behind the one before; else its atoms are taken in the order in which they stand.
+    """
+    found: list[Positions] = []
+    end = 0
+    for atoms in wanted:
+        start = _run_in(atoms, among, end)
+        if start is None:
+            found.append(_one_by_one(atoms, among))
+        else:
+            end = start + len(atoms)
+            found.append(np.arange(start, end))
+    return found
+
+
+def _run_in(atoms: Atoms, among: Atoms, behind: int) -> int | None:
+    if not 0 < len(atoms) <= len(among):
+        return None
+    starts = np.flatnonzero(among[: len(among) - len(atoms) + 1] == atoms[0]).tolist()
+    places = [start for start in starts if np.array_equal(among[start : start + len(atoms)], atoms)]
+    return next((place for place in places if place >= behind), places[0] if places else None)
+
+
+def _one_by_one(atoms: Atoms, among: Atoms) -> Positions:
+    if not len(among):
+        return np.full(len(atoms), -1, dtype=np.int64)
+    order = np.argsort(among, kind="stable")
+    known, first, counts = np.unique(among[order], return_index=True, return_counts=True)
+    place = np.minimum(np.searchsorted(known, atoms), len(known) - 1)
+    turn = np.argsort(np.argsort(atoms, kind="stable"), kind="stable")
+    turn -= np.searchsorted(np.sort(atoms), atoms)  # how often the atom has come before
+    source = order[first[place] + turn % counts[place]]
+    return np.where(known[place] == atoms, source, -1)

@@ -1,4 +1,4 @@
-"""A batch of inputs in whatever form a network is called: a tensor, a tuple of arguments, a dict of them."""
+"""The inputs of a network as arguments of a call: a tensor, a tuple or a dict of keyword arguments."""
 
 from __future__ import annotations
 
@@ -14,15 +14,22 @@ from deeppruning.errors import InputError
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def as_call(inputs: Any) -> Call:
-    """Positional and named arguments."""
+def as_call(inputs: Any, name: str = "inputs") -> Call:
+    """Positional and keyword arguments; `name` is what an error message calls the inputs."""
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, (tuple, list)):
+        return tuple(inputs), {}
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
-    return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})
+    raise InputError(
+        f"{name} must be a tensor, a tuple of arguments or a dict of keyword arguments, "
+        f"got {type(inputs).__name__}"
+    )
 
 
 def batch_size(call: Call) -> int:
-    """How many inputs a call holds: the first extent of its first tensor, however deep it lies.
+    """The number of inputs in a call: the first extent of its first tensor, however deeply nested.
 
     >>> batch_size(as_call({"x": [torch.zeros(3, 2)]}))
     3
@@ -34,7 +41,7 @@ def batch_size(call: Call) -> int:
 
 
 def part_of(call: Call, rows: slice) -> Call:
-    """The same call with some of its inputs; tensors of another first extent belong to all of them."""
+    """The same call with some of its inputs; tensors with another first extent belong to all of them."""
     count = batch_size(call)
 
     def part(value: Any) -> Any:
@@ -45,7 +52,7 @@ def part_of(call: Call, rows: slice) -> Call:
 
 
 def onto(call: Call, device: torch.device | str, precision: torch.dtype | None = None) -> Call:
-    """The same call with its tensors on a device, those of fractions in a precision."""
+    """The same call with its tensors on a device, those of floating point in a precision."""
 
     def moved(value: Any) -> Any:
         if not isinstance(value, Tensor):
@@ -56,10 +63,10 @@ def onto(call: Call, device: torch.device | str, precision: torch.dtype | None =
 
 
 def check_finite(call: Call) -> None:
-    """Refuse inputs that hold NaN or infinity."""
+    """Refuse inputs that contain NaN or infinity."""
     for value in tree_leaves(call):
         if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
-            raise InputError("the inputs hold numbers that are not finite (NaN or infinity): take them out")
+            raise InputError("the inputs contain NaN or infinity: remove these values")
 
 
 def _mapped(change: Callable[[Any], Any], call: Call) -> Call:

@@ -10,19 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from deeppruning.graph.atoms import Atoms, Genes
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.graph.depth.branches import Branches, Emptied
-from deeppruning.graph.depth.find import Depth, find_units
-from deeppruning.graph.depth.flow import FlowRun
-from deeppruning.graph.depth.repair import DepthRepair
+from deeppruning.graph.depth import Branches, Depth, Emptied, find_units
 from deeppruning.graph.groups import make_groups
-from deeppruning.graph.labels.atoms import Atoms
-from deeppruning.graph.plan import Genes, Plan
+from deeppruning.graph.plan import Plan
 from deeppruning.graph.proof.difference import difference, tolerance_for
-from deeppruning.graph.proof.silence import SilentRun, kept_atoms
-from deeppruning.graph.proof.stage import Scene
-from deeppruning.graph.proof.twin import seeded
+from deeppruning.graph.proof.masking import MaskedRun, kept_atoms
+from deeppruning.graph.proof.twin import Scene, seeded
+from deeppruning.graph.repair import DepthRepair, filter_repair
+from deeppruning.graph.trace.flow import FlowRun
 from deeppruning.graph.trace.follow import Follower
 from deeppruning.graph.trace.tracer import Record
 
@@ -80,7 +78,7 @@ class DepthFinder:
         for number in depth.allowed:
             drawn[:, depth.units[number][:1]] = True  # not gone by chance
         drawn[:, depth.genes(gone)] = False
-        genome = DepthRepair(plan.repair(), depth)(drawn)[0]
+        genome = DepthRepair(filter_repair(plan), depth)(drawn)[0]
         recipe = plan.recipe(genome)
         try:
             # Training mode has only to run: its random masks depend on sizes.
@@ -89,7 +87,7 @@ class DepthFinder:
             return False  # some function does not take a tensor without channels
         scene, records = self.scenes["eval"]
         full = scene.copy()
-        silenced = SilentRun(
+        silenced = MaskedRun(
             full, self.detached, records, kept_atoms(self.classes, self.gene_of_class, genome)
         )
         with seeded():

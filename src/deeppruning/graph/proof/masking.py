@@ -9,16 +9,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeppruning.errors import GraphError
-from deeppruning.graph.labels.atoms import Atoms
-from deeppruning.graph.labels.payloads import Channels, Payload, Statistic
-from deeppruning.graph.plan import Bits, Genes
+from deeppruning.graph.atoms import Atoms, Bits, Genes
+from deeppruning.graph.payloads import Channels, Payload, Statistic
 from deeppruning.graph.rules.layers import whole_groups_go
-from deeppruning.graph.trace.follow import Follower, tensors_in
-from deeppruning.graph.trace.operation import by_name, execute, operation_name
+from deeppruning.graph.trace.follow import Follower, by_name, execute, operation_name, tensors_in
 from deeppruning.graph.trace.tracer import Record
 
 
-class SilentRun(Follower):
+class MaskedRun(Follower):
     """Runs the full network with the channels of removed atoms held at zero after every operation.
 
     `records` are those of the run on labels, `kept` says for each atom whether it stays. A norm that
@@ -47,7 +45,7 @@ class SilentRun(Follower):
         if record.normed and isinstance(record.payloads[0], Statistic):
             self._statistic_of_kept(func, by_name(func, args, kwargs), record.payloads[0], outputs)
         if not func.is_view:  # a view of silenced data is silent already
-            self._silence(record, outputs)
+            self._mask(record, outputs)
         self.done(record, outputs)
         return result
 
@@ -55,7 +53,7 @@ class SilentRun(Follower):
         """Silence what a detached module hands out, in a copy: it may hand back its very input."""
         record = self._due("module")
         fresh = output.clone()
-        self._silence(record, [fresh])
+        self._mask(record, [fresh])
         self.done(record, [fresh])
         return fresh
 
@@ -71,7 +69,7 @@ class SilentRun(Follower):
         self.position += 1
         return self.records[self.position - 1]
 
-    def _silence(self, record: Record, outputs: list[Tensor]) -> None:
+    def _mask(self, record: Record, outputs: list[Tensor]) -> None:
         for tensor, payload in zip(outputs, record.payloads, strict=True):
             if isinstance(payload, Channels):
                 self._note_precision(tensor.dtype)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deeppruning.graph.labels.atoms import Atoms, AtomTable, Positions, Site, components
+from deeppruning.graph.atoms import Atoms, AtomTable, Positions, Site, components
 
 
 @dataclass(frozen=True)
