@@ -31,7 +31,7 @@ from deeppruning.limits import Limits
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.searching.task import Classification
-from deeppruning.system.device import precision_of, this_or_processor, torch_threads
+from deeppruning.system.device import device_or_cpu, precision_of, torch_threads
 from deeppruning.training.evaluate import check_outputs, evaluate
 
 AUGMENTATION_IMAGES = 500  # evaluated at most: a small part of an epoch
@@ -227,7 +227,7 @@ def _augmented_errors(
     assert task.train is not None
     generator = torch.Generator().manual_seed(task.search.seed)
     chosen = torch.randperm(len(task.train), generator=generator)[:images].sort().values
-    data, device = task.train.subset(chosen), this_or_processor(task.device)
+    data, device = task.train.subset(chosen), device_or_cpu(task.device)
     errors = {}
     with torch_threads(task.search.threads):
         for name, augment in augmentations.items():

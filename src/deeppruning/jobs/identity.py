@@ -99,7 +99,7 @@ def check_same_task(task: Task, run: RunFolder) -> None:
     """Refuse other data than the run was started with; record it at the start."""
     given = task.fingerprint()
     recorded = run.history.get_fact(facts.TASK, given)
-    sample = task.sample.telling() if isinstance(task, Classification) else {}
+    sample = task.sample.key_tensors() if isinstance(task, Classification) else {}
     # What follows the hash is about data that is not in memory.
     same_rest = str(recorded).partition(" ")[2] == str(given).partition(" ")[2]
     if recorded != given and not (same_rest and is_near(run, facts.SAMPLE_SKETCH, sample)):

@@ -213,7 +213,7 @@ def _record_original(job: Job, history: History) -> facts.OriginalFigures:
     history.set_fact(facts.VERSIONS, computed_by())
     history.set_fact(facts.NETWORK_SKETCH, sketch(job.model.state_dict()))
     if isinstance(job.task, Classification):
-        history.set_fact(facts.SAMPLE_SKETCH, sketch(job.task.sample.telling()))
+        history.set_fact(facts.SAMPLE_SKETCH, sketch(job.task.sample.key_tensors()))
     if job.multiples is not None:
         history.set_fact(facts.MULTIPLES, dict(job.multiples))
     history.set_fact(facts.LAYERS, graph.layer_genes())
