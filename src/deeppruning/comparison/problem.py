@@ -27,7 +27,7 @@ from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.importance import Evidence
 from deeppruning.searching.loop import evaluate_genomes
 from deeppruning.searching.task import Classification
-from deeppruning.system.device import this_or_processor
+from deeppruning.system.device import device_or_cpu
 
 REFIT = "refit"  # the evaluation of methods that vary widths
 BRIEF = "finetune"  # the evaluation of methods that flip bits, if that of the comparison refits
@@ -191,7 +191,7 @@ class Problem:
     @cached_property
     def evidence(self) -> Evidence:
         """What criteria may look at: the network and the sample, on a device that this process has."""
-        device = str(this_or_processor(self.task.device))
+        device = str(device_or_cpu(self.task.device))
         return Evidence(self.graph, self.model, self.sample, device, self.seed)
 
     def map(self, function: Callable[[Context, Argument], Value], items: Iterable[Argument]) -> list[Value]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deeppruning.amounts import duration
 from deeppruning.comparison.problem import Target
 from deeppruning.errors import DAMAGE, RunError
-from deeppruning.searching.events import EpochDone, FinetuneDiverged
+from deeppruning.searching.events import EpochDone, FinetuneDiverged, Remark
 
 OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
 
@@ -77,7 +77,7 @@ class MethodDone:
     rows: tuple[Row, ...]
 
 
-RivalEvent = MethodDone | EpochDone | FinetuneDiverged
+RivalEvent = MethodDone | EpochDone | FinetuneDiverged | Remark
 RivalObserver = Callable[[RivalEvent], None]
 
 

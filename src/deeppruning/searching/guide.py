@@ -23,10 +23,10 @@ from deeppruning.evolution.seeds import LEVELS
 from deeppruning.evolution.space import Space
 from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.graph.groups import Group
 from deeppruning.objectives import Counted, Objective
 from deeppruning.refitting import Reference, refit_in_place
-from deeppruning.refitting.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.refitting.reference import FEWEST as NEEDED
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
@@ -35,8 +35,7 @@ from deeppruning.searching.events import LayersScanned, Observer
 from deeppruning.searching.importance import CRITERIA, Evidence
 from deeppruning.searching.task import Classification
 from deeppruning.searching.unlabelled import drift
-from deeppruning.system.device import this_or_processor
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import device_or_cpu, torch_threads
 
 FIRST = ("span", "l1")  # the best orders after a refit, as measured; mixtures of depth and width use these
 NO_ORDER = ("random",)
@@ -239,7 +238,7 @@ class Scanner:
     @classmethod
     def in_(cls, context: Context) -> Scanner:
         """The scanner of a search, made once per process."""
-        device = str(this_or_processor(context.device))
+        device = str(device_or_cpu(context.device))
         return context.once("scanner", lambda: cls.of(context.graph, context.task.refit_inputs(), device))
 
     def loss(self, genome: Genome) -> float:

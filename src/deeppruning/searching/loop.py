@@ -16,7 +16,6 @@ from deeppruning.errors import RunError
 from deeppruning.evolution.generations import Generations
 from deeppruning.evolution.selection import Picks
 from deeppruning.genome import Genome, Population
-from deeppruning.limits import Limits
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Candidate, Evaluation, Status
 from deeppruning.searching.candidate import Context, evaluate_candidate, settle
@@ -24,7 +23,7 @@ from deeppruning.searching.events import CandidateDone, GenerationDone, Observer
 from deeppruning.searching.guide import FAILURE_SHOWN, ScanCut, losses_by_workers, scan_loss
 from deeppruning.searching.moving import has_moved
 from deeppruning.searching.proving import Proofs
-from deeppruning.searching.strategies import make_strategy
+from deeppruning.searching.strategies import Price, make_strategy
 
 Submit = Callable[[Iterable[tuple[int, Genome]]], Iterable[Outcome[int, Evaluation]]]
 
@@ -36,15 +35,18 @@ def search(
     backend: Backend,
     observer: Observer,
     proofs: Proofs,
-    limits: Limits | None = None,
+    within: Price | None = None,
 ) -> Picks[Candidate]:
-    """Run the strategy to its end and return knee, heavy and light, their cuts proven."""
+    """Run the strategy to its end and return knee, heavy and light, their cuts proven.
+
+    `within` is the share of its limits that a genome uses, for a search aimed at limits.
+    """
     original_flops = context.graph.flops(context.graph.full_genome())
     candidates: dict[int, Candidate] = {}
     session: Session[Any, Any] = backend.open(work, context, kind=type)
     with session:
         look = partial(losses_by_workers, session, history, observer)
-        strategy = make_strategy(context, config, history, look, limits)
+        strategy = make_strategy(context, config, history, look, within)
         forgetful = config.strategy == "paper" and config.selection == "comma"
 
         def evaluate(genomes: Population) -> list[Evaluation]:

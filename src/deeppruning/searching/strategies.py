@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
 from deeppruning.config import SearchConfig
 from deeppruning.evolution.generations import Generations
 from deeppruning.evolution.guided import GuidedStrategy
 from deeppruning.evolution.strategy import EvolutionStrategy
-from deeppruning.limits import Limits
+from deeppruning.genome import Population
 from deeppruning.objectives import as_objective
 from deeppruning.runs.history import History
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.guide import Guide, Look, load_or_make_guide
-from deeppruning.targets.aiming import limited
+
+Price = Callable[[Population], NDArray[np.float64]]
 
 
 def make_strategy(
-    context: Context, config: SearchConfig, history: History, look: Look, limits: Limits | None = None
+    context: Context, config: SearchConfig, history: History, look: Look, within: Price | None = None
 ) -> Generations:
-    """The strategy for a network's genomes; its guide, if it has one, is recorded in the history."""
+    """The strategy for a network's genomes; its guide, if it has one, is recorded in the history.
+
+    `within` is the share of its limits that a genome uses, for a search aimed at limits.
+    """
     if config.strategy == "paper":
         return paper_strategy(context, config)
     guide = load_or_make_guide(context, history, look, config.threads)
-    return guided_strategy(context, config, guide, limits or Limits())
+    return guided_strategy(context, config, guide, within)
 
 
 def paper_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
@@ -39,7 +48,7 @@ def paper_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
 
 
 def guided_strategy(
-    context: Context, config: SearchConfig, guide: Guide, limits: Limits | None = None
+    context: Context, config: SearchConfig, guide: Guide, within: Price | None = None
 ) -> GuidedStrategy:
     """The guided strategy, on widths and orders."""
     objective = as_objective(context.objective)
@@ -53,6 +62,6 @@ def guided_strategy(
         bins=config.bins,
         losses=guide.losses,
         focus=config.focus,
-        limits=None if limits is None else limited(space, context, limits),
+        limits=None if within is None else space.priced(within),
         seed=config.seed,
     )

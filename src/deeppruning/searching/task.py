@@ -24,7 +24,7 @@ from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import split_balanced
 from deeppruning.data.stream import Images
 from deeppruning.searching.evaluations import EVALUATIONS, EvaluationKind, Trial
-from deeppruning.system.device import this_or_processor
+from deeppruning.system.device import device_or_cpu
 from deeppruning.training.evaluate import evaluate, outputs_on
 from deeppruning.training.guessing import guessing_note
 from deeppruning.training.loop import fit
@@ -212,7 +212,7 @@ class Classification(Task):
 
         It is computed in the main process, which may lack the GPU of the workers.
         """
-        return evaluate(model, self.parts[1], device=this_or_processor(self.device)).error
+        return evaluate(model, self.parts[1], device=device_or_cpu(self.device)).error
 
     def doubt(self, error: float, *, tested: bool = False) -> str:
         """A network hardly better than guessing has wrong weights or wrongly prepared inputs."""
@@ -222,7 +222,7 @@ class Classification(Task):
 
     def fingerprint(self) -> str:
         """A hash of the sample, with the identity of data that is not in memory."""
-        digest = hash_tensors(self.sample.telling())
+        digest = hash_tensors(self.sample.key_tensors())
         return f"{digest} {self.identity}" if self.identity else digest
 
     @property
@@ -271,7 +271,7 @@ class Classification(Task):
         """The error on the held-out images, computed in the main process."""
         if self.validation is None:
             return None
-        return evaluate(model, self.validation, device=this_or_processor(self.device)).error
+        return evaluate(model, self.validation, device=device_or_cpu(self.device)).error
 
     @property
     def keeps_best(self) -> bool:

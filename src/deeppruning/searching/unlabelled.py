@@ -21,8 +21,8 @@ from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.data.stream import ImageStream
 from deeppruning.errors import Diverged, InputError
+from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.refitting.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.refitting.reference import FEWEST
 from deeppruning.searching.task import REFITTED_ON, Judgement, Task
 from deeppruning.training.evaluate import mode
