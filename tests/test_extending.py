@@ -17,8 +17,8 @@ from deeppruning.errors import InputError
 from deeppruning.objectives import Counted, register_objective
 from deeppruning.objectives.params import Params
 from deeppruning.registry import CRITERIA, EVALUATIONS, METHODS, OBJECTIVES, Registry
-from deeppruning.reporting.comparison import read_rivals
 from deeppruning.reporting.data import collect
+from deeppruning.reporting.sections.rivals import read_rivals
 from deeppruning.searching.importance import Evidence, genome_by
 from deeppruning.training.evaluate import evaluate
 from search_helpers import digits, tiny_net

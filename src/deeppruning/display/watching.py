@@ -1,4 +1,4 @@
-"""Who looks on while a call from Python works: somebody at a terminal or a notebook, or nobody."""
+"""Whether and how a call from Python shows its progress: on a terminal, in a notebook, or not at all."""
 
 import sys
 import warnings
@@ -8,16 +8,17 @@ from dataclasses import replace
 
 from deeppruning.comparison.events import MethodDone, RivalEvent, RivalObserver
 from deeppruning.comparison.words import method_line
+from deeppruning.display.lines import diverged_line
 from deeppruning.display.notebook import NotebookProgress, in_notebook
-from deeppruning.display.progress import SearchProgress, diverged_line, make_progress
+from deeppruning.display.progress import SearchProgress, make_progress
 from deeppruning.jobs.job import Job
 from deeppruning.searching.events import Event, FinetuneDiverged, Remark
 
 
 def is_shown(progress: bool | None) -> bool:
-    """Whether progress is shown: asked for, refused, or (None) shown where a person looks on.
+    """Whether progress is shown: as asked, or with None on a terminal and in a notebook.
 
-    A pipe, a log file and a test get lines if they ask for them, and nothing otherwise.
+    A pipe, a log file and a test get lines only if they ask for them.
     """
     if progress is not None:
         return progress
@@ -25,14 +26,14 @@ def is_shown(progress: bool | None) -> bool:
 
 
 def display_for(progress: bool | None) -> SearchProgress | None:
-    """What shows the progress of a search, if that is shown."""
+    """The display of a search's progress, if it is shown."""
     if not is_shown(progress):
         return None
     return NotebookProgress() if in_notebook() else make_progress(quiet=False, as_json=False)
 
 
 def rivals_watched(observer: RivalObserver, progress: bool | None) -> RivalObserver:
-    """The observer of a comparison that also writes a line when a method is done, if progress is shown."""
+    """The observer of a comparison, which also prints a line per finished method if progress is shown."""
     if not is_shown(progress):
         return observer
 
@@ -48,9 +49,9 @@ def rivals_watched(observer: RivalObserver, progress: bool | None) -> RivalObser
 
 @contextmanager
 def watched(job: Job, progress: bool | None) -> Iterator[Job]:
-    """The job with its progress shown, beside what its own observer does; for its backend's `with` block."""
+    """The job with its progress shown, in addition to its own observer; for its backend's `with` block."""
     display = display_for(progress)
-    if display is None and isinstance(job.observer, SearchProgress):  # the command line says it all itself
+    if display is None and isinstance(job.observer, SearchProgress):  # the command line shows it itself
         yield job
         return
     if display is not None:
