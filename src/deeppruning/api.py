@@ -20,13 +20,13 @@ from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.display.watching import rivals_watched, watched
 from deeppruning.errors import InputError
+from deeppruning.graph.calls import as_call, part_of
 from deeppruning.jobs.front import Front
 from deeppruning.jobs.job import Job, check_same_network, execute, hash_network
 from deeppruning.jobs.prepare import Setup
 from deeppruning.jobs.result import Result
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
-from deeppruning.refitting.calls import as_call, part_of
 from deeppruning.reporting import write_report_or_warn
 from deeppruning.reporting.plots import candidates_markup
 from deeppruning.reporting.recommendation import recommend
@@ -184,7 +184,7 @@ def resume(
             model=model,
             train=train,
             test=test,
-            search=SearchConfig.of_run(run.config["search"]),
+            search=SearchConfig.from_table(run.config["search"]),
             finetune=None if task else FinetuneConfig.from_table(run.config["finetune"]),
             workers=workers_here(table.get("workers")) if workers is None else workers,
             device=device or table["device"],

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from deeppruning.errors import RunError
 from deeppruning.graph import ChannelGraph
-from deeppruning.jobs import scan as scan_module
+from deeppruning.searching import scan as scan_module
 from deeppruning.jobs.prepare import Setup
 from deeppruning.objectives import as_objective
 from deeppruning.runs import facts

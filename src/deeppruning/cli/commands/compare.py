@@ -159,7 +159,7 @@ def _options(match: Path | None, settings: dict[str, Any]) -> tuple[SearchConfig
         raise InputError("with --match the options of the search are those of the run: leave them out")
     with RunFolder.open(match, read_only=True) as run:
         kept = FinetuneConfig.from_table(run.config["finetune"])
-        return SearchConfig.of_run(run.config["search"]), replace(kept, **changes)
+        return SearchConfig.from_table(run.config["search"]), replace(kept, **changes)
 
 
 def _shares(text: str | None) -> tuple[float, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deeppruning.objectives.latency import Latency
+from deeppruning.objectives import Latency
 from deeppruning.reporting.evidence import measured, with_evidence
 from deeppruning.reporting.plots import finetuning
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
