@@ -21,7 +21,6 @@ from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.refitting.patches import answers_at
 from deeppruning.refitting.reference import LayerRecord, Reference, statistics
 from deeppruning.refitting.solve import Fit
-from deeppruning.system.arguments import check_arguments
 
 RIDGE = 0.1  # smaller ones fit a little better and bear training much worse
 ROUNDING = 1e-5  # of the distance between outputs
@@ -35,7 +34,6 @@ class Refitted:
     left: dict[str, str] = field(default_factory=dict)
 
 
-@check_arguments
 def refit(graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float = RIDGE) -> nn.Module:
     """Cut, then refit in closed form on a batch of inputs: no labels, no training, no randomness.
 
@@ -49,12 +47,12 @@ def refit(graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float = RIDGE
     if batch_size((reference.args, dict(reference.kwargs))) < reference.needed:
         warnings.warn(
             f"some layers have fewer equations than unknowns: give {reference.needed} inputs",
-            stacklevel=3,
+            stacklevel=2,
         )
     done = refit_with(reference, graph, genome, ridge=ridge)
     if done.left:
         listed = "; ".join(f"{name}: {reason}" for name, reason in done.left.items())
-        warnings.warn(f"left as cut, not refitted: {listed}", stacklevel=3)
+        warnings.warn(f"left as cut, not refitted: {listed}", stacklevel=2)
     return done.model
 
 
