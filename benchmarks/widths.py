@@ -26,7 +26,7 @@ from deeppruning.latency.plan import measure_networks
 from deeppruning.latency.runtimes import Forward
 from deeppruning.latency.timing import in_turns
 from deeppruning.models import create_model
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 
 EXAMPLE = torch.zeros(1, 3, 32, 32)
 

@@ -33,9 +33,9 @@ from deeppruning.comparison.setup import Match, open_comparison
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.cifar_layouts import read_python, read_sheets
 from deeppruning.data.folders import load_folder
-from deeppruning.data.idx import read_idx
-from deeppruning.data.named_files import archive_reader, folder_reader
 from deeppruning.data.npz import load_npz
+from deeppruning.data.sets.mnist import read_idx
+from deeppruning.data.unpacking import archive_reader, folder_reader
 from deeppruning.display.outcome import read_rows
 from deeppruning.exporting import read_network
 from deeppruning.jobs.finetuning import Finetuning

@@ -18,7 +18,7 @@ from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import embed, render
 from deeppruning.reporting.plots import candidates_markup, draw, finetuning, png, svg
 from deeppruning.runs import RunFolder
-from deeppruning.system.extras import how_to_install
+from deeppruning.system.commands import how_to_install
 from report_runs import LAYERS, make_run, write_comparison
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'@@data@@\u2028"

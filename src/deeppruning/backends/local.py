@@ -23,8 +23,7 @@ from deeppruning.backends.limits import AUTO, OFF, Kind, same_kind
 from deeppruning.backends.pool import PoolBackend
 from deeppruning.backends.registry import BACKENDS, LOCAL, BackendKind, Wanted
 from deeppruning.errors import InputError
-from deeppruning.system.device import default_workers
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import default_workers, torch_threads
 
 
 class InProcessBackend(Backend):

@@ -12,8 +12,8 @@ from typing import Any
 
 from deeppruning.backends.ray_node import make_probe, versions
 from deeppruning.errors import InputError
+from deeppruning.system.commands import how_to_install
 from deeppruning.system.device import available_threads
-from deeppruning.system.extras import how_to_install
 
 _TIME_TO_ANSWER = 10.0  # seconds for a head node to accept a connection
 _TIME_TO_PROBE = 180.0  # seconds for all nodes to start a process and import torch

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deeppruning.backends.base import answer_item
 from deeppruning.backends.parcel import unpack_array
 from deeppruning.system.allocator import keep_freed_memory
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 from deeppruning.system.versions import processor
 from deeppruning.version import __version__
 

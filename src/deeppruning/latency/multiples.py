@@ -19,7 +19,7 @@ from deeppruning.deploying.onnx_graph import has_onnx
 from deeppruning.latency.layers import LayerShape
 from deeppruning.latency.runtimes import Conditions, Runtime, runtime_for
 from deeppruning.latency.timing import LayerTimes, in_turns
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 
 BATCH = 8  # with one input, the overhead of the call would dominate
 TURNS = 5

@@ -21,7 +21,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.latency.layers import Layer, find_layers
 from deeppruning.latency.runtimes import Conditions, Runtime, TorchRuntime, runtime_for
 from deeppruning.latency.timing import LayerTimes, in_turns, quickest
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 
 Widths = NDArray[np.float64]
 

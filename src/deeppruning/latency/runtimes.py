@@ -30,7 +30,7 @@ from deeppruning.errors import InputError
 from deeppruning.graph.calls import as_call
 from deeppruning.latency.layers import LayerShape
 from deeppruning.runs.leftovers import scratch_folder
-from deeppruning.system.device import this_or_processor
+from deeppruning.system.device import device_or_cpu
 
 Forward = Callable[[], object]
 
@@ -99,7 +99,7 @@ class TorchRuntime(Runtime):
         return f"torch {torch.__version__}"
 
     def layer(self, shape: LayerShape, extents: tuple[int, int]) -> Forward:
-        device = this_or_processor(self.conditions.device)
+        device = device_or_cpu(self.conditions.device)
         weight = torch.randn(*extents, *shape.kernel, device=device)
         inside, outside, groups = shape.channels(extents)
         bias = torch.zeros(outside, device=device)
@@ -122,7 +122,7 @@ class TorchRuntime(Runtime):
 
     def as_loaded(self, network: nn.Module, example_input: Any) -> Forward:
         """A call of a whole network as it is, with its batch norms, on a batch of the example input."""
-        device = this_or_processor(self.conditions.device)
+        device = device_or_cpu(self.conditions.device)
         network = network.to(device).eval()
         args, kwargs = as_call(_repeated(example_input, self.conditions.batch, device))
         return _synchronised(lambda: network(*args, **kwargs), device)

@@ -17,8 +17,7 @@ from typing import Any
 from deeppruning.errors import DAMAGE, RunError
 from deeppruning.latency.layers import LayerShape
 from deeppruning.latency.runtimes import Forward, Runtime
-from deeppruning.system.atomic import write_atomically
-from deeppruning.system.places import cache_folder
+from deeppruning.system.files import cache_folder, write_atomically
 from deeppruning.system.versions import processor
 
 RUNS = 4  # per turn

@@ -19,9 +19,8 @@ from deeppruning.reporting.section import SECTIONS
 from deeppruning.roles import COLORS, ORIGINAL, TARGET, in_order, kind_of
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY
-from deeppruning.system.atomic import write_atomically
-from deeppruning.system.extras import has_extra, how_to_install
-from deeppruning.system.links import folder_within
+from deeppruning.system.commands import has_extra, how_to_install
+from deeppruning.system.files import folder_within, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
