@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from deeppruning.jobs.solution import Solution
 from deeppruning.runs.records import Candidate
-from deeppruning.training.reports import EpochReport
+from deeppruning.training.checkpoint import EpochReport
 
 
 @dataclass(frozen=True)
