@@ -199,11 +199,6 @@ class SearchConfig(_Checked):
         """What `ChannelGraph` is told to round widths to."""
         return 1 if self.round_to is None and self.strategy == "paper" else self.round_to
 
-    @classmethod
-    def of_run(cls, table: Mapping[str, Any]) -> "SearchConfig":
-        """The options that a run wrote down; one that names no strategy knew of none but the paper's."""
-        return cls.from_table(table if "strategy" in table else {**_PAPER_SEARCH, **table})
-
     def __post_init__(self) -> None:
         _one_of("strategy", self.strategy, STRATEGIES)
         _whole("offspring", self.offspring, 1, 100_000)  # all of a generation are held at once

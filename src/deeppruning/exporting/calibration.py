@@ -19,7 +19,7 @@ from deeppruning.data.sample import balanced_sample, has_balanced
 from deeppruning.data.splits import DataSplits
 from deeppruning.data.stream import Images, ImageStream, Pass
 from deeppruning.errors import InputError
-from deeppruning.jobs.prepare import set_aside, settle_sample
+from deeppruning.jobs.classification import set_aside
 from deeppruning.limits import Limits
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.user_code import make_importable
@@ -119,10 +119,9 @@ def labelled(data: Images, *, pixels: bool) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _sample(run: RunFolder, train: Images) -> ImageSet:
     """The images that the search judged its candidates on, as far as this data has them."""
-    search = SearchConfig.of_run(run.config["search"])
+    search = SearchConfig.from_table(run.config["search"])
     trained_on, _ = set_aside(train, Limits.of(run.config.get("target")), search.seed)
-    settled, _ = settle_sample(search, trained_on)
-    return _spread(trained_on, min(settled.sample or USUAL_SAMPLE, len(trained_on)), settled.seed)
+    return _spread(trained_on, min(search.sample or USUAL_SAMPLE, len(trained_on)), search.seed)
 
 
 def _spread(data: Images, size: int, seed: int) -> ImageSet:

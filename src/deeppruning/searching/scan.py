@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from deeppruning.errors import Diverged
-from deeppruning.evolution.balance import LEVELS
+from deeppruning.evolution.seeds import LEVELS
 from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of

@@ -1,11 +1,11 @@
-"""Prices that lead to costs: exact where both are the same, learnt where they are not."""
+"""What is learnt from evaluations: prices that lead to costs, and options that succeed more often."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeppruning.evolution.steering import FLATTEST, STEEPEST, Steering
+from deeppruning.evolution.learning import EVEN, FLATTEST, STEEPEST, Chances, Steering
 
 shares = st.floats(0.01, 1.0)
 
@@ -55,3 +55,20 @@ def test_what_says_nothing_or_nonsense_does_no_harm():
     flat.learn(price=0.1, cost=0.999)
     steep.learn(price=0.999, cost=0.1)
     assert (flat.exponent, steep.exponent) == (FLATTEST, STEEPEST)
+
+
+def test_all_begin_alike_and_add_up_to_one() -> None:
+    chances = Chances(("a", "b", "c", "d"))
+    assert [chances.of(name) for name in chances.names] == [0.25] * 4
+
+
+def test_what_never_succeeds_keeps_its_part_of_what_is_shared_evenly() -> None:
+    chances = Chances(("a", "b"))
+    for _ in range(1000):
+        chances.learn("a", success=True)
+        chances.learn("b", success=False)
+    assert EVEN / 2 < chances.of("b") < EVEN / 2 + 0.01
+    rng = np.random.default_rng(0)
+    drawn = [chances.draw(rng) for _ in range(1000)]
+    assert 100 < drawn.count("b") < 200
+    assert chances.tried["a"] == 1000 and chances.successes["b"] == 0
