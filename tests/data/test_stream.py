@@ -22,7 +22,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from deeppruning.backends.pool.backend import PoolBackend
+from deeppruning.backends import PoolBackend
 from deeppruning.config import TrainConfig
 from deeppruning.data.batches import Augment, Batches
 from deeppruning.data.convert import as_images
