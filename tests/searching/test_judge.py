@@ -10,8 +10,8 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.jobs.prepare import prepare
 from deeppruning.searching.candidate import Context, evaluate_candidate, refit_if_asked
 from deeppruning.searching.task import REFITTED_ON, Classification
+from deeppruning.training.distillation import distillation_loss
 from deeppruning.training.evaluate import evaluate, outputs_on
-from deeppruning.training.losses import distillation_loss
 from search_helpers import EXAMPLE, digits, quick_guided, quick_search, tiny_net
 
 
@@ -122,7 +122,7 @@ def test_the_original_itself_is_never_refitted():
 @pytest.mark.parametrize("size", [20, 30])
 def test_a_sample_too_small_for_a_refit_is_refused(tmp_path, size):
     train, test = digits()
-    with pytest.raises(InputError, match=rf"at least 16 images to learn from .* has {size}: give 32 or more"):
+    with pytest.raises(InputError, match=rf"at least 16 .* has {size}: give 32 or more"):
         dp.prune(
             tiny_net(), train, test, run_dir=tmp_path / "run", search=quick_guided(sample=size), workers=1
         )

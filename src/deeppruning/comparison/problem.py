@@ -248,7 +248,7 @@ class Method(ABC):
     """A pruning method. Its docstring says what the source does and where a choice had to be made."""
 
     name: str
-    kind: str = "others"  # where the report shows it: one of reporting.comparison.KINDS, or others
+    kind: str = "others"  # where the report shows it: a key of reporting.plots.KIND_COLORS
     least_sample: int = 1  # images that it needs
     judges_by_refit: bool = False  # whether it evaluates candidates with `Problem.by_refit`
     refittable: bool = False  # whether a second method, with +refit, refits its networks

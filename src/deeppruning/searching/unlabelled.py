@@ -25,8 +25,8 @@ from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.refitting.reference import FEWEST
 from deeppruning.searching.task import REFITTED_ON, Judgement, Task
+from deeppruning.training.distillation import distillation_loss
 from deeppruning.training.evaluate import mode
-from deeppruning.training.losses import distillation_loss
 from deeppruning.training.tensors import hash_tensors
 
 CHUNK = 128  # inputs that go through the network at once

@@ -26,7 +26,7 @@ from deeppruning.cli.running import resumable
 from deeppruning.comparison import METHODS, USUAL, Comparison, choose_methods
 from deeppruning.comparison.results import RivalEvent, method_line
 from deeppruning.config import FinetuneConfig, SearchConfig
-from deeppruning.display.progress import diverged_line
+from deeppruning.display.lines import diverged_line
 from deeppruning.errors import InputError
 from deeppruning.reporting import write_report, write_rivals_plot
 from deeppruning.runs.folder import RunFolder
