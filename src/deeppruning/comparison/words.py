@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deeppruning.amounts import duration
+from deeppruning.amounts import duration, percent
 
 if TYPE_CHECKING:
     from deeppruning.comparison.events import MethodDone
@@ -24,11 +24,11 @@ def method_line(event: MethodDone) -> str:
 def comparison_text(comparison: Comparison) -> str:
     """All methods at every target as a table, the most accurate first, and the searches below."""
     wide = max([18, *(len(row.method) for row in comparison.rows)])
-    lines = [f"original: {100 * comparison.original_error:.2f} % test error"]
+    lines = [f"original: {percent(comparison.original_error)} test error"]
     means = comparison.means()
     for target in comparison.targets:
         share = target.flops / comparison.original_flops
-        lines += ["", f"{target.name}: {100 * share:.1f} % of the FLOPs asked for"]
+        lines += ["", f"{target.name}: {percent(share, 1)} of the FLOPs asked for"]
         lines.append(
             f"{'method':{wide}} {'cut only':>9} {'fine-tuned':>16} {'FLOPs':>8} {'parameters':>11} "
             f"{'time':>9}  kind"

@@ -117,7 +117,7 @@ class LiveProgress(PlainProgress):
                 _mark(role),
                 Text(role),
                 Text(f"error {percent(pick.train_error)}"),
-                Text(f"FLOPs -{100 * self.state.saved(pick):.1f} %"),
+                Text(f"FLOPs -{percent(self.state.saved(pick), 1)}"),
             ]
             for roles, epoch in self.state.epochs.items():
                 if role in roles:
@@ -143,5 +143,5 @@ def _mark(role: str) -> Text:
 def _tuned(epoch: EpochDone) -> list[Text]:
     """How far a fine-tuning is, as cells of the table."""
     test = epoch.report.test_error
-    shown = "" if test is None else f"test error {100 * test:.2f} %"
+    shown = "" if test is None else f"test error {percent(test)}"
     return [Text(f"epoch {epoch.report.epoch}/{epoch.epochs}"), Text(shown)]

@@ -17,7 +17,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from deeppruning.amounts import amount, duration
+from deeppruning.amounts import amount, duration, percent
 from deeppruning.display.records import as_record
 from deeppruning.display.state import SearchState, node_of
 from deeppruning.runs.facts import told_refused, told_target
@@ -125,7 +125,7 @@ class PlainProgress(SearchProgress):
         error = " " * 8 if found.error is None else f"{100 * found.error:6.2f} %"
         line = (
             f"candidate {self.state.done:>{width}}/{self.state.total}  error {error}  "
-            f"FLOPs -{100 * saved:.1f} %  {found.seconds:.1f} s"
+            f"FLOPs -{percent(saved, 1)}  {found.seconds:.1f} s"
         )
         where = f"  on {node_of(found.worker)}" if self.state.by_node() else ""
         return f"{line}{where}{_trouble(event)}"
@@ -189,7 +189,7 @@ def make_progress(*, quiet: bool, as_json: bool) -> SearchProgress:
 def started_line(event: Started) -> str:
     """What is about to be searched, and how good the original is on the search's sample."""
     original = event.original_error
-    error = "" if original is None else f", error of the original on the sample {100 * original:.2f} %"
+    error = "" if original is None else f", error of the original on the sample {percent(original)}"
     begun = f"; {event.known} of {event.evaluations} candidates are known" if event.known else ""
     begun += f"; {event.widths}" if event.widths else ""
     return (
@@ -208,8 +208,8 @@ def scanned_line(event: LayersScanned) -> str:
 def epoch_line(event: EpochDone) -> str:
     """One epoch of fine-tuning as one line."""
     report = event.report
-    train = "" if report.train_error is None else f"  train error {100 * report.train_error:.2f} %"
-    test = "" if report.test_error is None else f"  test error {100 * report.test_error:.2f} %"
+    train = "" if report.train_error is None else f"  train error {percent(report.train_error)}"
+    test = "" if report.test_error is None else f"  test error {percent(report.test_error)}"
     before = "" if report.epoch else " (before training)"
     return (
         f"fine-tuning {'+'.join(event.roles)}  epoch {report.epoch}/{event.epochs}{before}{train}{test}  "

@@ -126,7 +126,7 @@ class SearchState:
     def picks_line(self) -> str:
         """The three picks in one line: error and FLOPs saved of each."""
         return " | ".join(
-            f"{role} {percent(pick.train_error)} -{100 * self.saved(pick):.1f} % FLOPs"
+            f"{role} {percent(pick.train_error)} -{percent(self.saved(pick), 1)} FLOPs"
             for role, pick in self.picks.items()
         )
 

@@ -6,6 +6,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from deeppruning.amounts import percent
 from deeppruning.training.checkpoint import BatchReport, EpochReport
 
 
@@ -69,7 +70,7 @@ class TrainingProgress:
             self._task,
             completed=(report.epoch - 1) * report.batches + report.batch,
             description=f"epoch {report.epoch}/{self._epochs}",
-            state=f"error {100 * report.train_error:.2f} %  rate {report.lr:.3g}  "
+            state=f"error {percent(report.train_error)}  rate {report.lr:.3g}  "
             f"{report.images_per_second:.0f} images/s",
         )
 

@@ -10,6 +10,7 @@ import click
 import torch
 from torch import nn
 
+from deeppruning.amounts import percent
 from deeppruning.cli.main import exit_code
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.data import data_options, load_from_options
@@ -178,7 +179,7 @@ def _run(
 def _outcome(history: list[EpochReport], folder: TrainFolder) -> str:
     if not history or history[-1].test_error is None:
         return f"untrained network in {folder.model}"
-    return f"test error {100 * history[-1].test_error:.2f} %, network in {folder.model}"
+    return f"test error {percent(history[-1].test_error)}, network in {folder.model}"
 
 
 def _plain(text: str) -> str:
