@@ -2,7 +2,6 @@
 
 import importlib
 import re
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,9 @@ import pytest
 import deeppruning as dp
 from deeppruning.cli.main import COMMANDS
 from deeppruning.system.commands import EXTRAS
+from deeppruning.system.toml import read_toml
 from search_helpers import tiny_net
 from test_layers import LAYERS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -40,7 +35,7 @@ def test_every_option_is_listed(name: str) -> None:
 
 
 def test_what_is_said_of_installing_is_true() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = read_toml(ROOT / "pyproject.toml")["project"]
     extras = {name: tuple(needed) for name, needed in project["optional-dependencies"].items()}
     ours = {"dev": (), "docs": (), "examples": ()}  # for working on it, not for using it
     assert {**extras, **ours} == {**EXTRAS, **ours}

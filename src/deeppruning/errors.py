@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-LONGEST_MESSAGE = 20_000  # characters: room for a table of layers, not for a file that is repeated
+LONGEST_MESSAGE = 20_000  # characters: enough for a table of layers
 
 
 class DeepPruningError(Exception):
     """Base of every error raised on purpose; the command line prints it without a traceback."""
 
     def __str__(self) -> str:
-        """The message; what a file made vast is left out of its middle."""
+        """The message, shortened in the middle if it quotes a huge file."""
         text = super().__str__()
         half = LONGEST_MESSAGE // 2
         return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} ... {text[-half:]}"
@@ -40,20 +40,11 @@ class RunError(DeepPruningError):
 
 
 class Diverged(DeepPruningError):
-    """Weights, outputs, a loss or an error that are infinite or not a number: of no use any more."""
+    """Weights, outputs, a loss or an error that are infinite or not a number."""
 
 
-# What a value of the wrong kind, shape or depth makes plain code raise: to a reader of files, damage.
-DAMAGE = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    MemoryError,
-)
-
+# What values of the wrong type, shape or depth raise: for a reader of files, damage.
+DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 
 _LONGEST_NAME = 80
 _PACKAGES = {"site-packages", "dist-packages"}  # of other environments too, which this one may look into
@@ -64,14 +55,14 @@ _NOT_THE_USERS = (
 
 
 def describe_raised(error: BaseException) -> str:
-    """An error that a user's own code raised: its kind, its message, and the file and line of that code."""
+    """An error raised by the user's code: its type, its message, and the file and line of that code."""
     place = f" ({where})" if (where := users_line(error)) else ""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{type(error).__name__}: {text}{place}"
 
 
 def users_line(error: BaseException) -> str:
-    """The innermost line that is in a file of the user's: neither in this package nor installed."""
+    """The innermost line in a file of the user: neither in this package nor installed."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -83,15 +74,14 @@ def users_line(error: BaseException) -> str:
 
 
 def unknown(kind: str, given: str, known: Iterable[str]) -> InputError:
-    """The error for a misspelt name, offering the nearest known ones.
+    """The error for an unknown name, with the most similar known ones.
 
     >>> str(unknown("model", "resnet57", ["resnet56", "vgg16"]))
     "unknown model 'resnet57'; did you mean resnet56? Known: resnet56, vgg16"
     """
     names = sorted(known)
-    given = (
-        given if len(given) <= _LONGEST_NAME else f"{given[:_LONGEST_NAME]}..."
-    )  # matching takes its square
+    if len(given) > _LONGEST_NAME:  # the time of matching is quadratic
+        given = f"{given[:_LONGEST_NAME]}..."
     near = get_close_matches(given, names, n=3, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     return InputError(f"unknown {kind} {given!r}{hint} Known: {', '.join(names)}")

@@ -1,4 +1,4 @@
-"""A small sample with every class equally present, the same for the same seed.
+"""Samples and parts of a data set with balanced classes, the same for the same seed.
 
 >>> data = ImageSet(torch.zeros(6, 1, 2, 2), torch.tensor([0, 0, 0, 1, 1, 1]), ("a", "b"))
 >>> balanced_sample(data, 4, seed=0).labels.bincount().tolist()
@@ -11,26 +11,26 @@ from deeppruning.data.images import ImageSet
 from deeppruning.data.stream import Images
 from deeppruning.errors import InputError
 
-SHARE_ASIDE = 0.1  # of the training images, kept from training to judge by
-MOST_ASIDE = 1000  # more of them would only make training poorer
-FEWEST_ASIDE = 20  # fewer of them tell nothing
+SHARE_ASIDE = 0.1  # of the training images, held out for evaluation
+MOST_ASIDE = 1000  # holding out more would only make training worse
+FEWEST_ASIDE = 20  # fewer cannot tell two networks apart
 
 
 def balanced_sample(data: Images, size: int, seed: int) -> ImageSet:
     """`size` images without repetition, the same number for each class.
 
-    Where the classes do not divide `size`, some classes give one image more; the seed decides which.
-    Images come in the order in which they stand in `data`; of a stream only these are read.
+    If `size` is not divisible by the number of classes, some classes, chosen by the seed, give one image
+    more. Images are in the order of `data`; of a stream only these are read.
     """
     return data.subset(balanced_indices(data, size, seed)).in_memory()
 
 
 def balanced_indices(data: Images, size: int, seed: int) -> torch.Tensor:
-    """Where the images of `balanced_sample` stand in `data`, in order."""
+    """The indices in `data` of the images of `balanced_sample`, in order."""
     if size < 1:
         raise InputError(f"a sample must hold at least 1 image, got {size}")
     generator = torch.Generator().manual_seed(seed)
-    wanted, available = _wanted(data, size, generator), _available(data)
+    wanted, available = _class_sizes(data, size, generator), _available(data)
     for index in (wanted > available).nonzero().flatten().tolist():
         most = most_balanced(data)
         raise InputError(
@@ -47,13 +47,13 @@ def balanced_indices(data: Images, size: int, seed: int) -> torch.Tensor:
 
 
 def has_balanced(data: Images, size: int, seed: int) -> bool:
-    """Whether `balanced_sample` finds enough images of every class."""
-    wanted = _wanted(data, size, torch.Generator().manual_seed(seed))
+    """Whether there are enough images of every class for `balanced_sample`."""
+    wanted = _class_sizes(data, size, torch.Generator().manual_seed(seed))
     return bool((wanted <= _available(data)).all())
 
 
 def most_balanced(data: Images) -> int:
-    """How many images there are when every class gives as many as the smallest has.
+    """The size of the largest sample with the same number of images of every class.
 
     >>> most_balanced(ImageSet(torch.zeros(5, 1, 2, 2), torch.tensor([0, 0, 0, 1, 1]), ("a", "b")))
     4
@@ -66,8 +66,8 @@ def smallest_class(data: Images) -> str:
     return data.classes[int(_available(data).argmin())]
 
 
-def _wanted(data: Images, size: int, generator: torch.Generator) -> torch.Tensor:
-    """How many images each class gives to a balanced sample; the generator says which give one more."""
+def _class_sizes(data: Images, size: int, generator: torch.Generator) -> torch.Tensor:
+    """The images of each class in a balanced sample; the generator chooses the classes that give one more."""
     base, extra = divmod(size, data.num_classes)
     wanted = torch.full((data.num_classes,), base)
     wanted[torch.randperm(data.num_classes, generator=generator)[:extra]] += 1
@@ -79,7 +79,7 @@ def _available(data: Images) -> torch.Tensor:
 
 
 def hold_out(data: Images, share: float, seed: int) -> tuple[Images, Images]:
-    """What stays, and a share of every class that is set aside, at least one image of each; by chance.
+    """Split off a random share of every class, at least one image of each: the rest, and that share.
 
     >>> data = ImageSet(torch.zeros(6, 1, 2, 2), torch.tensor([0, 0, 0, 1, 1, 1]), ("a", "b"))
     >>> [part.labels.tolist() for part in hold_out(data, 0.1, seed=0)]
@@ -91,8 +91,8 @@ def hold_out(data: Images, share: float, seed: int) -> tuple[Images, Images]:
         members = (data.labels == index).nonzero().flatten()
         if len(members) < 2:
             raise InputError(
-                f"an error limit is checked on images that are set aside, at least one of each class; class "
-                f"{data.classes[index]!r} has {len(members)}: give every class at least two"
+                f"an error limit is checked on held-out images, at least one of each class, but class "
+                f"{data.classes[index]!r} has {len(members)}; give every class at least two"
             )
         count = max(1, round(share * len(members)))
         aside[members[torch.randperm(len(members), generator=generator)[:count]]] = True
@@ -100,9 +100,9 @@ def hold_out(data: Images, share: float, seed: int) -> tuple[Images, Images]:
 
 
 def indices_aside(data: Images, sampled: torch.Tensor, seed: int) -> torch.Tensor:
-    """Images to keep from training, a tenth of every class but not many more than a thousand; by chance.
+    """Random images to hold out from training: a tenth of every class, about a thousand at most.
 
-    Those outside of the sample at the indices `sampled` come first. None where they would be too few to tell
+    Images outside the sample at the indices `sampled` are preferred. Empty if there would be too few to tell
     two networks apart.
 
     >>> data = ImageSet(torch.zeros(400, 1, 2, 2), torch.arange(400) % 2, ("a", "b"))
@@ -121,12 +121,12 @@ def indices_aside(data: Images, sampled: torch.Tensor, seed: int) -> torch.Tenso
         members = members[in_sample[members].to(torch.int8).argsort(stable=True)]
         count = max(round(share * len(members)), int(SHARE_ASIDE * len(members) >= 1))
         chosen.append(members[:count])
-    found = torch.cat(chosen).sort().values
-    return found if len(found) >= FEWEST_ASIDE else found[:0]
+    indices = torch.cat(chosen).sort().values
+    return indices if len(indices) >= FEWEST_ASIDE else indices[:0]
 
 
 def split_balanced(data: ImageSet, first: int) -> tuple[ImageSet, ImageSet]:
-    """Two parts without an image in common, the first of `first` images, with the classes spread over both.
+    """Two disjoint parts, the first with `first` images, with the classes spread over both.
 
     >>> data = ImageSet(torch.zeros(6, 1, 2, 2), torch.tensor([0, 0, 0, 1, 1, 1]), ("a", "b"))
     >>> [part.labels.tolist() for part in split_balanced(data, 2)]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from deeppruning.amounts import percent
 from deeppruning.deploying import deployed
 from deeppruning.deploying.onnx_graph import has_onnx, require, run_session
 from deeppruning.errors import GraphError, InputError, RunError
@@ -255,7 +256,7 @@ def warnings_for(networks: Mapping[str, Mapping[str, Any]]) -> list[str]:
             if saved > NOTABLE and gained < saved / 2:
                 slow.append(f"{_change(gained)} ({how})")
         if slow:
-            lines.append(f"{name} has {100 * saved:.0f} % fewer FLOPs, but is {'; '.join(slow)}")
+            lines.append(f"{name} has {percent(saved, 0)} fewer FLOPs, but is {'; '.join(slow)}")
     return lines
 
 
@@ -279,7 +280,7 @@ def is_noisy(networks: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 def _change(gained: float) -> str:
-    return f"only {100 * gained:.0f} % faster" if gained >= 0 else f"{-100 * gained:.0f} % slower"
+    return f"only {percent(gained, 0)} faster" if gained >= 0 else f"{percent(-gained, 0)} slower"
 
 
 def _summary(values: list[float]) -> dict[str, float]:

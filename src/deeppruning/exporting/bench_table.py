@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from deeppruning.amounts import aligned, amount
+from deeppruning.amounts import aligned, amount, percent
 from deeppruning.roles import ORIGINAL
 
 
@@ -62,7 +62,7 @@ def float_kind(how: str) -> str:
 
 
 def _share(error: float | None) -> str:
-    return "–" if error is None else f"{100 * error:.2f} %"
+    return "–" if error is None else percent(error)
 
 
 def _told(timing: Mapping[str, float] | None) -> str:

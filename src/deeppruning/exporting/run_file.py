@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from deeppruning.amounts import percent
 from deeppruning.errors import InputError, RunError
 from deeppruning.exporting.calibration import MaterialSource
 from deeppruning.exporting.formats import FORMATS, Export
@@ -54,7 +55,7 @@ def told_int8(figures: Int8Figures) -> list[str]:
     ]
     if error is not None and before is not None:
         lines.append(
-            f"test error: {100 * before:.2f} % float, {100 * error:.2f} % int8 "
+            f"test error: {percent(before)} float, {percent(error)} int8 "
             f"({figures.get('test_images')} images)"
         )
     else:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from deeppruning.amounts import percent
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig, TrainConfig
 from deeppruning.data.batches import Augment
 from deeppruning.data.convert import as_images
@@ -251,13 +252,13 @@ def _is_worse(plain: float, changed: float, images: int) -> bool:
 def _note(harmful: list[str], left_out: dict[str, Any], errors: dict[str, float], images: int) -> str:
     if not harmful:
         return ""
-    shown = ", ".join(f"{100 * errors[name]:.2f} % with {name}" for name in harmful)
+    shown = ", ".join(f"{percent(errors[name])} with {name}" for name in harmful)
     out = [name for name in harmful if name.partition("=")[0] in left_out]
     stay = [name for name in harmful if name not in out]
     parts = [f"fine-tuning leaves out {' and '.join(out)}"] if out else []
     flags = ", ".join("--no-flip" if name == "flip" else f"--{name.partition('=')[0]} 0" for name in stay)
     parts += [f"{' and '.join(stay)} may make networks worse: {flags} leaves that out"] if stay else []
     return (
-        f"the original's error is {100 * errors[PLAIN]:.2f} % on {images} training images, but {shown}: it "
+        f"the original's error is {percent(errors[PLAIN])} on {images} training images, but {shown}: it "
         f"was not trained with that; {'; '.join(parts)}"
     )

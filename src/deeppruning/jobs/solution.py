@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from deeppruning.amounts import percent
 from deeppruning.errors import DAMAGE, DeepPruningError, WeightsError
 from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
@@ -45,7 +46,7 @@ class Solution:
 
     def __repr__(self) -> str:  # without the network itself, which would fill pages
         error = "" if self.test_error is None else f", test error {self.test_error:.4g}"
-        cost = f"{self.flops:,} FLOPs (-{100 * self.flops_pruned:.1f} %), {self.params:,} parameters"
+        cost = f"{self.flops:,} FLOPs (-{percent(self.flops_pruned, 1)}), {self.params:,} parameters"
         place = "not saved" if self.path is None else repr(str(self.path))
         return f"Solution({self.role}, candidate {self.id}{error}, {cost}, {place})"
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from deeppruning.amounts import percent
 from deeppruning.errors import InputError, RunError, WeightsError
 from deeppruning.jobs.finetuning import Finished, Tuned
 from deeppruning.jobs.finishing import finetuning_of, keep_failed, save
@@ -186,7 +187,7 @@ class Targeting:
         told = describe(self.limits, figures, self.yardstick.whole)
         if "error" not in figures:
             return told
-        return f"{told}, which is {100 * self.most_error:.2f} %, on data set aside"
+        return f"{told}, which is {percent(self.most_error)}, on data set aside"
 
     def _note(self, id_: int | None, note: str, *, met: bool) -> None:
         figures: facts.TargetFigures = {"asked": str(self.limits), "id": id_, "met": met, "note": note}

@@ -1,4 +1,4 @@
-"""What the networks of the zoo share: small building blocks and how fresh weights are drawn."""
+"""Building blocks and weight initialisation shared by the networks of the zoo."""
 
 from torch import Tensor, nn
 
@@ -6,7 +6,7 @@ from deeppruning.errors import InputError
 
 
 class FeatureMap:
-    """The side of the feature map while a network is built; a step that would make it vanish is left out.
+    """The side of the feature map while a network is built; strides are left out once it is 1.
 
     >>> side = FeatureMap(3)
     >>> side.stride(), side.stride(), side.stride()
@@ -17,14 +17,14 @@ class FeatureMap:
         self.side = side
 
     def stride(self) -> int:
-        """2 while the map can still be halved (odd sides rounded up), 1 from then on."""
+        """2 as long as the map can be halved (odd sides are rounded up), then 1."""
         if self.side < 2:
             return 1
         self.side = (self.side + 1) // 2
         return 2
 
     def halving(self, pool: nn.Module) -> nn.Module:
-        """The pool while the map can still be halved, then nothing, so that later layers keep their names."""
+        """The pool as long as the map can be halved, then an identity: later layers keep their names."""
         return pool if self.stride() == 2 else nn.Identity()
 
 
@@ -50,25 +50,25 @@ class ConvNorm(nn.Sequential):
 
 
 class GlobalMean(nn.Module):
-    """The mean of each channel's map: (N, C, H, W) to (N, C), for any H and W."""
+    """Global average pooling: (N, C, H, W) to (N, C)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.mean((2, 3))
 
 
 def check_dropout(dropout: float) -> float:
-    """The share of features dropped in training, refused outside 0..1."""
+    """The dropout probability; raises InputError outside [0, 1)."""
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
         raise InputError(f"dropout must lie in [0, 1), got {dropout!r}")
     return float(dropout)
 
 
 def draw_weights(model: nn.Module) -> None:
-    """Draw every weight afresh, in place; batch norm starts as the identity.
+    """Initialise all weights in place; batch norm starts as the identity.
 
-    Convolutions follow He's normal distribution by fan-in, which alone is right for depthwise ones too.
-    Linear layers, and convolutions with a bias, have no batch norm behind them to tame their output:
-    they get torch's own smaller draw, so that the first loss is that of guessing (He's puts VGG16 above).
+    Convolutions use He's normal initialisation by fan-in, which is right for depthwise ones too. Linear
+    layers and convolutions with a bias are not followed by batch norm: they use torch's default, which is
+    smaller, so that the first loss is that of guessing.
     """
     for module in model.modules():
         if isinstance(module, nn.Conv2d) and module.bias is None:

@@ -24,6 +24,7 @@ from typing import (
     is_typeddict,
 )
 
+from deeppruning.amounts import percent
 from deeppruning.roles import in_order, target_number
 
 Kept = TypeVar("Kept")
@@ -290,7 +291,7 @@ def told_unhelped(figures: Mapping[str, Any]) -> str:
     before, after, images = figures["not_helped"]
 
     def figure(error: float) -> str:
-        return f"{error:.4g}" if images is None else f"{100 * error:.2f} %"
+        return f"{error:.4g}" if images is None else percent(error)
 
     where = " on validation data" if images is None else f" of {images:,} validation images were wrong"
     then = "it diverged" if after is None else f"{figure(after)} after"

@@ -10,6 +10,7 @@ b'text'
 import errno
 import fcntl
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable
@@ -31,6 +32,15 @@ def cache_folder() -> Path:
     """The folder for files that can be made again: in XDG_CACHE_HOME, by default ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "deeppruning"
+
+
+def plain_name(text: str) -> str:
+    """A file name without special characters, made of names that may be paths.
+
+    >>> plain_name("resnet20-data/flowers:load")
+    'resnet20-data-flowers-load'
+    """
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.")
 
 
 def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from deeppruning.amounts import percent
 from deeppruning.errors import RunError
 from deeppruning.latency import Conditions
 from deeppruning.latency.plan import measure_networks
@@ -147,7 +148,7 @@ def _shown(name: str, limit: float | None, figure: float, whole: Mapping[str, in
     if name == "latency":
         return f"{1000 * figure:.2f} ms"
     if name == "error":
-        return f"{100 * figure:.2f} %"
+        return percent(figure)
     if limit is not None and limit <= 1:
         return f"{100 * figure / whole[name]:.1f} %"
     return f"{figure:,.0f}{' bytes' if name == 'size' else ''}"

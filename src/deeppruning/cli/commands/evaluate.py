@@ -8,6 +8,7 @@ from typing import Any
 import click
 import torch
 
+from deeppruning.amounts import percent
 from deeppruning.cli.options.data import data_options, load_from_options
 from deeppruning.cli.options.headings import MACHINE, NETWORK, OUTPUT, GroupedCommand, under
 from deeppruning.cli.options.model import build_model, model_option, weights_option
@@ -85,7 +86,7 @@ def evaluate(
     values = f": mean {_numbers(used.mean)}, std {_numbers(used.std)}" if used is not None else ""
     click.echo(f"normalisation: {source}{values}")
     click.echo(
-        f"test error {100 * result.error:.2f} %  loss {result.loss:.4f}  "
+        f"test error {percent(result.error)}  loss {result.loss:.4f}  "
         f"{result.images_per_second:.0f} images/s  ({result.count} images)"
     )
     if note:

@@ -1,7 +1,6 @@
 """`deeppruning prune`: search for thin versions of a network and fine-tune the three picks, in a folder."""
 
 import contextlib
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from deeppruning.limits import Limits
 from deeppruning.runs.folder import refuse_occupied
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
+from deeppruning.system.files import plain_name
 from deeppruning.training.folder import TrainFolder
 
 USUAL = (
@@ -109,7 +109,7 @@ def prune(
             "(--preset paper is the search that has them)"
         )
     data, options = settings["data"], settings["model_options"]
-    out = out or Path("runs") / _plain(f"{model}-{data}-pruned")
+    out = out or Path("runs") / plain_name(f"{model}-{data}-pruned")
     refuse_occupied(out)
     given = {key: settings[key] for key in LOADING}
     again = command("resume", out)
@@ -144,8 +144,3 @@ def train_first(
         context.invoke(train, out=folder.path, quiet=quiet, **job)
     progress.tell("trained", weights=str(folder.model))
     return folder.model
-
-
-def _plain(text: str) -> str:
-    """A folder's name made of a model's and a data set's, which may be paths."""
-    return re.sub(r"[^\w.-]+", "-", text).strip("-.")

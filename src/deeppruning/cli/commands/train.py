@@ -1,6 +1,5 @@
 """`deeppruning train`: train a network and leave its weights, history and options in a folder."""
 
-import re
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -10,6 +9,7 @@ import click
 import torch
 from torch import nn
 
+from deeppruning.amounts import percent
 from deeppruning.cli.main import exit_code
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.data import data_options, load_from_options
@@ -24,6 +24,7 @@ from deeppruning.runs.leftovers import remove_leftovers
 from deeppruning.runs.lock import RunLock
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import available_threads, choose_device
+from deeppruning.system.files import plain_name
 from deeppruning.training.checkpoint import EpochReport, read_history
 from deeppruning.training.folder import TrainFolder, save_model
 from deeppruning.training.loop import fit
@@ -116,7 +117,7 @@ def train(
     options |= {"weights": str(weights)} if weights is not None else {}
     if splits.train.normalization is not None:
         options |= {key: list(values) for key, values in asdict(splits.train.normalization).items()}
-    folder = TrainFolder(out or Path("runs") / _plain(f"{model}-{data}"))
+    folder = TrainFolder(out or Path("runs") / plain_name(f"{model}-{data}"))
     folder.create()
     lock = RunLock(folder.path / "lock")
     try:
@@ -178,13 +179,4 @@ def _run(
 def _outcome(history: list[EpochReport], folder: TrainFolder) -> str:
     if not history or history[-1].test_error is None:
         return f"untrained network in {folder.model}"
-    return f"test error {100 * history[-1].test_error:.2f} %, network in {folder.model}"
-
-
-def _plain(text: str) -> str:
-    """A folder's name made of a model's and a data set's, which may be paths.
-
-    >>> _plain("resnet20-data/flowers:load")
-    'resnet20-data-flowers-load'
-    """
-    return re.sub(r"[^\w.-]+", "-", text).strip("-.")
+    return f"test error {percent(history[-1].test_error)}, network in {folder.model}"
