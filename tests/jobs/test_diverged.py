@@ -13,9 +13,9 @@ from torch import nn
 
 import deeppruning as dp
 from deeppruning.cli.main import cli
+from deeppruning.display.lines import as_record
 from deeppruning.display.outcome import read_rows
 from deeppruning.display.progress import JsonProgress, PlainProgress
-from deeppruning.display.records import as_record
 from deeppruning.errors import Diverged, RunError
 from deeppruning.exporting import read_network
 from deeppruning.jobs.network_table import NetworkTable

@@ -55,7 +55,7 @@ class TestData:
         assert sum(int(row[2]) for row in shown["rows"]) == len(data["archive"]["entered"])
         assert sum(int(row[4]) for row in shown["rows"]) == len(data["archive"]["fronts"][-1]["ids"])
         for _, tried, entered, share, _ in shown["rows"]:
-            assert share == f"{100 * int(entered) / int(tried):.0f}\u00a0%"
+            assert share == f"{100 * int(entered) / int(tried):.0f} %"
 
     def test_the_original_is_never_shown_as_a_pick(self, made, tmp_path):
         path = shutil.copytree(made[0], tmp_path / "run")
@@ -154,8 +154,8 @@ class TestBrowser:
                     for id_ in one["parents"]}  # fmt: skip
             assert page.locator(".parent").count() == len(bred)
             words = page.locator("#population").inner_text()
-            assert f"{len(ids)} of {RANGE['bins']} bins of cost are filled" in words
-        assert "best of each bin of cost" in page.locator("#legend").inner_text()
+            assert f"{len(ids)} of {RANGE['bins']} cost ranges" in words
+        assert "cost range" in page.locator("#legend").inner_text()
         assert page.problems == []
         page.close()
 
@@ -210,6 +210,6 @@ class TestBrowser:
         assert page.locator("#space .front.archive").count() == 0
         assert "best trade-offs" in page.locator("#legend").inner_text()
         details = page.locator("#details").inner_text()
-        assert "Comes from" not in details and "archive" not in details
+        assert "Origin" not in details and "archive" not in details
         assert page.problems == []
         page.close()

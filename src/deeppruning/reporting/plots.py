@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeppruning.errors import RunError
-from deeppruning.reporting.comparison import OTHER_KIND, read_rivals
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.section import SECTIONS
 from deeppruning.roles import COLORS, ORIGINAL, TARGET, in_order, kind_of
@@ -31,7 +30,8 @@ RAMP = ("#aecbdb", "#7fa5d0", "#7b74bd", "#79429b", "#46115c")  # generations, f
 OURS = "#3b4a8f"
 INK, MUTED, TRACK = "#1b2330", "#59636f", "#dde0e4"
 MARKERS = {"heavy": "s", "knee": "D", "light": "^", TARGET: "v"}
-KIND_COLORS = {
+OTHER_KIND = "others"
+KIND_COLORS = {  # of the methods of a comparison
     "criteria": "#2878ab",
     "criteria with refit": "#12908c",
     "reconstruction, regularisation": "#1d7f61",
@@ -65,9 +65,14 @@ STYLE: dict[Any, Any] = {
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return has_extra("plots")
+
+
 def missing_plots_line() -> str:
     """What to say where no plots can be drawn; empty where they can."""
-    if has_extra("plots"):
+    if can_draw():
         return ""
     return f"no plots were written: they need matplotlib, installed by {how_to_install('matplotlib')}"
 
@@ -79,10 +84,10 @@ def write_plots(run_dir: Path | str) -> list[Path]:
 
 def draw_plots(data: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write every plot that `data` has something for; none without matplotlib."""
-    if not has_extra("plots"):
+    if not can_draw():
         return []
     with readable_errors(folder.parent / HISTORY):  # numbers that no axis reaches
-        return [path for name, figure in draw(data).items() for path in _save(figure, folder, name)]
+        return [path for name, figure in draw(data).items() for path in save_plot(figure, folder, name)]
 
 
 def draw(data: Mapping[str, Any]) -> dict[str, "Figure"]:
@@ -92,17 +97,9 @@ def draw(data: Mapping[str, Any]) -> dict[str, "Figure"]:
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def write_rivals_plot(folder: Path) -> Path | None:
-    """Write plots/rivals.svg and .png in the folder of a comparison; the path of the SVG, if there is one."""
-    if not has_extra("plots"):
-        return None
-    figure = rivals({"rivals": read_rivals(folder)})
-    return None if figure is None else _save(figure, folder / "plots", "rivals")[0]
-
-
 def candidates_markup(run_dir: Path) -> str:
     """The plot of all candidates for a notebook; without matplotlib, a line that says how to get it."""
-    if not has_extra("plots"):
+    if not can_draw():
         command = html.escape(how_to_install("matplotlib"))
         return f"<p>The plot of all candidates needs matplotlib: <code>{command}</code></p>"
     try:
@@ -139,7 +136,8 @@ def png(figure: "Figure") -> bytes:
     return content.getvalue()
 
 
-def _save(figure: "Figure", folder: Path, name: str) -> list[Path]:
+def save_plot(figure: "Figure", folder: Path, name: str) -> list[Path]:
+    """Write a plot as NAME.svg and NAME.png, and return both paths."""
     folder_within(folder.parent, folder)
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]
     for path, content in zip(paths, (svg(figure).encode(), png(figure)), strict=True):

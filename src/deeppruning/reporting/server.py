@@ -19,10 +19,10 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from deeppruning.errors import DeepPruningError, InputError
-from deeppruning.reporting.comparison import FOLDER, RESULTS
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import embed, policy, render
-from deeppruning.reporting.words import in_use
+from deeppruning.reporting.sections.rivals import FOLDER, RESULTS
+from deeppruning.reporting.standing import in_use
 from deeppruning.runs.folder import CONFIG, HISTORY, LOCK
 
 MOST_CONNECTIONS = 2048
