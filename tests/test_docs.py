@@ -12,7 +12,7 @@ import pytest
 
 import deeppruning as dp
 from deeppruning.cli.main import COMMANDS
-from deeppruning.system.extras import EXTRAS
+from deeppruning.system.commands import EXTRAS
 from search_helpers import tiny_net
 from test_layers import LAYERS
 
@@ -51,7 +51,7 @@ def test_what_is_said_of_installing_is_true() -> None:
     # The package is in no index: by its name alone, pip finds nothing.
     sources = [*PAGES, *(ROOT / "src").rglob("*.py"), ROOT / "examples" / "tutorial.ipynb"]
     assert [path.name for path in sources if re.search(r"pip install '?deeppruning", path.read_text())] == [
-        "extras.py"  # says so
+        "commands.py"  # says so
     ]
 
 

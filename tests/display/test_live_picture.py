@@ -6,7 +6,7 @@ from rich.console import Console
 
 from deeppruning.display.picture import LiveProgress
 from deeppruning.searching.events import EpochDone
-from deeppruning.training.reports import EpochReport
+from deeppruning.training.checkpoint import EpochReport
 
 
 def test_a_fine_tuning_without_a_search_is_shown() -> None:

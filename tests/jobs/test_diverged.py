@@ -23,7 +23,7 @@ from deeppruning.reporting.data import collect
 from deeppruning.runs import Candidate, Evaluation, RunFolder, Status
 from deeppruning.searching.events import CandidateDone, EpochDone, FinetuneDiverged, Started
 from deeppruning.searching.task import Task
-from deeppruning.training.reports import EpochReport
+from deeppruning.training.checkpoint import EpochReport
 from search_helpers import EXAMPLE, digits, outcome, quick_finetune, quick_search, tiny_net
 
 

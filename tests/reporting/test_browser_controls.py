@@ -43,31 +43,16 @@ def address(tmp_path_factory):
     return save_page(path).as_uri()
 
 
-@pytest.fixture(scope="module")
-def desk(browser):
-    """One page for all tests: each opens the address anew, which is quicker than a new window."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.problems = []
-    page.on("console", lambda message: page.problems.append(message.text))
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    yield page
-    context.close()
-
-
 @pytest.fixture
-def at(desk, address):
+def at(open_page, window, address):
     """The page at a width; whatever is done to it, it keeps to its width and complains of nothing."""
 
     def open_(width, address=address):
-        desk.problems.clear()
-        desk.set_viewport_size({"width": width, "height": 900})
-        desk.goto(address)
-        return desk
+        return open_page(address, width)
 
     yield open_
-    assert desk.evaluate("document.documentElement.scrollWidth") == desk.viewport_size["width"]
-    assert desk.problems == []
+    assert window.evaluate("document.documentElement.scrollWidth") == window.viewport_size["width"]
+    assert window.problems == []
 
 
 def column(page, number):
@@ -318,15 +303,16 @@ def axe() -> Path:
 
 @WIDTHS
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(open_page, address, width, scheme):
+def test_axe_finds_nothing(browser, address, width, scheme):
     script = axe()
-    size = {"width": width, "height": 900}
-    page = open_page(address, viewport=size, color_scheme=scheme, bypass_csp=True)
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
+    page.goto(address)
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
     page.add_script_tag(path=script)
     found = page.evaluate("axe.run()")
     assert [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]] == []
     assert len(found["passes"]) > 30
+    page.close()
 
 
 def test_nothing_hostile_in_the_table(at):

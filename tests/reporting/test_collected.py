@@ -7,8 +7,8 @@ import pytest
 
 from deeppruning.errors import RunError
 from deeppruning.genome import pack_genome
-from deeppruning.reporting import write_report
 from deeppruning.reporting.data import collect
+from deeppruning.reporting.page import render
 from deeppruning.reporting.plots import finetuning, layers, population, svg
 from deeppruning.reporting.sections.candidates import _candidate
 from deeppruning.reporting.standing import in_use
@@ -178,7 +178,7 @@ def test_candidates_without_objectives_are_listed_with_the_reason_and_not_plotte
     without = collect(make_run(tmp_path / "without", 1, finished=False))
     drawn = [len(population(one).axes[0].collections[0].get_offsets()) for one in (data, without)]
     assert drawn[0] == drawn[1] == len(data["candidates"]) - 1
-    assert "no <luck>" not in write_report(path).read_text()
+    assert "no <luck>" not in render(data)
 
 
 def test_layers_of_a_lost_branch_have_no_width():

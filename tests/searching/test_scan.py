@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from deeppruning.backends.inprocess import InProcessBackend
-from deeppruning.backends.pool.backend import PoolBackend
+from deeppruning.backends import InProcessBackend, PoolBackend
 from deeppruning.display.lines import scanned_line
 from deeppruning.display.state import SearchState
 from deeppruning.errors import RunError

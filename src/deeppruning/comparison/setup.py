@@ -28,7 +28,7 @@ from deeppruning.runs.records import Evaluation
 from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.task import Classification
 from deeppruning.system.commands import command
-from deeppruning.system.links import refuse_linked_folder
+from deeppruning.system.files import refuse_linked_folder
 
 FLOPS = OBJECTIVES["flops"]
 EVERY_WIDTH = 1  # what a comparison rounds widths to, unless it is told otherwise

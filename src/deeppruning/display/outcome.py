@@ -23,9 +23,8 @@ from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.records import Candidate
-from deeppruning.system.commands import command
+from deeppruning.system.commands import command, format_to_suggest, how_to_install
 from deeppruning.system.device import precision_of
-from deeppruning.system.extras import format_to_suggest, how_to_install
 from deeppruning.targets.choice import front_of, thin_ones
 
 FORMS = (

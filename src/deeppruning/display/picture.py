@@ -53,7 +53,6 @@ class LiveProgress(PlainProgress):
         self._live.stop()
 
     def say(self, text: str) -> None:
-        """Print the remark above the picture."""
         self._console.print(Text(text))
 
     def show(self, event: Event) -> None:

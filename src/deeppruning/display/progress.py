@@ -57,7 +57,6 @@ class PlainProgress(SearchProgress):
     """A line for each candidate, generation and epoch."""
 
     def say(self, text: str) -> None:
-        """Print the remark."""
         click.echo(text)
 
     def show(self, event: Event) -> None:
@@ -90,20 +89,16 @@ class JsonProgress(SearchProgress):
         self._diverted.__exit__(*exc_info)
 
     def say(self, text: str) -> None:
-        """Print the remark where machines do not read."""
         click.echo(text, err=True)
 
     def tell(self, kind: str, **values: Any) -> None:
-        """Print the event."""
         click.echo(json.dumps({"event": kind, **values}), file=self._output)
 
     def show(self, event: Event) -> None:
-        """Print the event."""
         kind, values = as_record(event)
         self.tell(kind, **values)
 
     def finish(
         self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
     ) -> None:
-        """Print the last event."""
         self.tell("finished", networks=networks, report=report)

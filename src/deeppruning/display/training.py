@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from deeppruning.amounts import percent
-from deeppruning.training.reports import BatchReport, EpochReport
+from deeppruning.training.checkpoint import BatchReport, EpochReport
 
 
 def epoch_line(report: EpochReport, epochs: int) -> str:

@@ -15,12 +15,12 @@ from deeppruning.errors import DAMAGE, DeepPruningError, InputError, RunError, W
 from deeppruning.jobs.identity import check_same_network
 from deeppruning.jobs.solution import load, read_solution, rebuild
 from deeppruning.models import resolve_model
-from deeppruning.models.resolve import make_importable
 from deeppruning.roles import NETWORKS, ORIGINAL, candidate_number, in_order, target_number
 from deeppruning.runs.facts import solution_fact
 from deeppruning.runs.folder import FINETUNE, HISTORY, RunFolder
 from deeppruning.system.commands import command
 from deeppruning.system.device import precision_of
+from deeppruning.system.user_code import make_importable
 from deeppruning.training.weights import load_weights, parse_normalization
 
 LARGEST_IMAGE = 1 << 28  # values; a gigabyte as floats

@@ -14,7 +14,7 @@ from torch import nn
 
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig, TrainConfig
 from deeppruning.data.batches import Augment
-from deeppruning.data.dataset_items import as_images_or_stream
+from deeppruning.data.convert import as_images
 from deeppruning.data.sample import (
     SHARE_ASIDE,
     balanced_indices,
@@ -31,8 +31,7 @@ from deeppruning.limits import Limits
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.searching.task import Classification
-from deeppruning.system.device import precision_of, this_or_processor
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import device_or_cpu, precision_of, torch_threads
 from deeppruning.training.evaluate import check_outputs, evaluate
 
 AUGMENTATION_IMAGES = 500  # evaluated at most: a small part of an epoch
@@ -142,7 +141,7 @@ def _image_sets(train: Any, test: Any) -> tuple[Images, Images | None]:
 
 def _read(data: Any, name: str) -> Images:
     try:
-        return as_images_or_stream(data)
+        return as_images(data)
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
 
@@ -228,7 +227,7 @@ def _augmented_errors(
     assert task.train is not None
     generator = torch.Generator().manual_seed(task.search.seed)
     chosen = torch.randperm(len(task.train), generator=generator)[:images].sort().values
-    data, device = task.train.subset(chosen), this_or_processor(task.device)
+    data, device = task.train.subset(chosen), device_or_cpu(task.device)
     errors = {}
     with torch_threads(task.search.threads):
         for name, augment in augmentations.items():

@@ -21,7 +21,7 @@ from deeppruning.runs.folder import RunFolder
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.moving import REMEDY, has_moved, is_near
 from deeppruning.searching.task import Classification, Task
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 from deeppruning.training.tensors import hash_tensors
 
 DECIDING = ("search", "finetune", "target", "model", "data", "objective")  # tables of config.toml
@@ -99,7 +99,7 @@ def check_same_task(task: Task, run: RunFolder) -> None:
     """Refuse other data than the run was started with; record it at the start."""
     given = task.fingerprint()
     recorded = run.history.get_fact(facts.TASK, given)
-    sample = task.sample.telling() if isinstance(task, Classification) else {}
+    sample = task.sample.key_tensors() if isinstance(task, Classification) else {}
     # What follows the hash is about data that is not in memory.
     same_rest = str(recorded).partition(" ")[2] == str(given).partition(" ")[2]
     if recorded != given and not (same_rest and is_near(run, facts.SAMPLE_SKETCH, sample)):

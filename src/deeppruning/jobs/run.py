@@ -33,7 +33,7 @@ from deeppruning.searching.moving import sketch, tell_of_move
 from deeppruning.searching.proving import Proofs
 from deeppruning.searching.task import Classification
 from deeppruning.system.commands import command
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 from deeppruning.system.versions import computed_by
 from deeppruning.targets.aiming import widths_line, within
 
@@ -213,7 +213,7 @@ def _record_original(job: Job, history: History) -> facts.OriginalFigures:
     history.set_fact(facts.VERSIONS, computed_by())
     history.set_fact(facts.NETWORK_SKETCH, sketch(job.model.state_dict()))
     if isinstance(job.task, Classification):
-        history.set_fact(facts.SAMPLE_SKETCH, sketch(job.task.sample.telling()))
+        history.set_fact(facts.SAMPLE_SKETCH, sketch(job.task.sample.key_tensors()))
     if job.multiples is not None:
         history.set_fact(facts.MULTIPLES, dict(job.multiples))
     history.set_fact(facts.LAYERS, graph.layer_genes())

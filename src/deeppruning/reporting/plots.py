@@ -18,9 +18,8 @@ from deeppruning.reporting.section import SECTIONS
 from deeppruning.roles import COLORS, ORIGINAL, TARGET, in_order, kind_of
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY
-from deeppruning.system.atomic import write_atomically
-from deeppruning.system.extras import has_extra, how_to_install
-from deeppruning.system.links import folder_within
+from deeppruning.system.commands import has_extra, how_to_install
+from deeppruning.system.files import folder_within, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -159,20 +158,14 @@ def population(data: Mapping[str, Any]) -> "Figure | None":
     last = max(row["generation"] for row in rows)
     figure = Figure((6.4, 4.6))
     axes = figure.add_axes((0.11, 0.12, 0.76, 0.82), xlabel=label, ylabel="Error in the search")
-    axes.scatter(
-        [row[key] for row in rows],
-        [row["error"] for row in rows],
-        c=[row["generation"] for row in rows],
-        cmap=LinearSegmentedColormap.from_list("generations", RAMP, N=min(last, 48)),
-        vmin=0.5,
-        vmax=last + 0.5,
-        s=34,
-        edgecolors="white",
-        linewidths=0.8,
-        clip_on=False,
-        zorder=3,
-        gid="candidates",
+    costs, errors, generations = zip(
+        *((row[key], row["error"], row["generation"]) for row in rows), strict=True
     )
+    colors = LinearSegmentedColormap.from_list("generations", RAMP, N=min(last, 48))
+    axes.scatter(
+        costs, errors, c=generations, cmap=colors, vmin=0.5, vmax=last + 0.5, s=34, edgecolors="white",
+        linewidths=0.8, clip_on=False, zorder=3, gid="candidates",
+    )  # fmt: skip
     _format_axes(axes, rows[0][key], share=data["error_is_share"])
     front = _front(data)
     if len(front) > 1:
@@ -363,14 +356,9 @@ def _band(axes: "Axes", method: Mapping[str, Any]) -> None:
     """One standard deviation to either side."""
     points = [point for point in method["points"] if point and point["spread"] is not None]
     points.sort(key=lambda point: float(point["share"]))
-    axes.fill_between(
-        [point["share"] for point in points],
-        [point["after"] - point["spread"] for point in points],
-        [point["after"] + point["spread"] for point in points],
-        color=OURS,
-        alpha=0.15,
-        linewidth=0,
-    )
+    shares, errors, spreads = ([point[key] for point in points] for key in ("share", "after", "spread"))
+    low, high = ([e + sign * s for e, s in zip(errors, spreads, strict=True)] for sign in (-1, 1))
+    axes.fill_between(shares, low, high, color=OURS, alpha=0.15, linewidth=0)
 
 
 def _looks(methods: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

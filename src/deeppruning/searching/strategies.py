@@ -21,7 +21,7 @@ from deeppruning.runs.history import History
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.guide import Guide, find_orders, read_scores, scanned_guide
 from deeppruning.searching.scan import Look
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 
 Price = Callable[[Population], NDArray[np.float64]]
 

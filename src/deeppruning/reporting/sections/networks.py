@@ -11,8 +11,7 @@ from deeppruning.reporting.plots import finetuning
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
 from deeppruning.roles import ORIGINAL, candidate_number, in_order
 from deeppruning.runs import facts
-from deeppruning.system.commands import command_for_page
-from deeppruning.system.extras import format_to_suggest
+from deeppruning.system.commands import command_for_page, format_to_suggest
 
 ORIGINAL_WEIGHTS = f"finetune/{ORIGINAL}.safetensors"
 
