@@ -54,33 +54,7 @@ _HOMES = {
 }
 _HOME_OF = {name: f"deeppruning.{home}" for home, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "ChannelGraph",
-    "FinetuneConfig",
-    "Front",
-    "RayBackend",
-    "Result",
-    "SearchConfig",
-    "Solution",
-    "Task",
-    "TrainConfig",
-    "__version__",
-    "bench",
-    "compare",
-    "create_model",
-    "cut",
-    "deploy",
-    "export",
-    "finetune",
-    "load",
-    "pick",
-    "prune",
-    "refit",
-    "report",
-    "resume",
-    "save",
-    "search",
-]
+__all__ = ["__version__", *_HOME_OF]
 
 
 def __getattr__(name: str) -> Any:

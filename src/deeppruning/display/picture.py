@@ -1,5 +1,6 @@
 """The live picture of a search on a terminal: progress, the three picks, the candidates as a plot."""
 
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from deeppruning.amounts import amount, duration, percent
 from deeppruning.display.lines import line_of
-from deeppruning.display.progress import PlainProgress
+from deeppruning.display.progress import JsonProgress, PlainProgress, SearchProgress
 from deeppruning.display.state import Point
 from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS, TARGET
 from deeppruning.runs.records import Status
@@ -163,3 +164,18 @@ def _range(values: list[float]) -> tuple[float, float]:
 
 def _place(value: float, low: float, high: float, cells: int) -> int:
     return round((value - low) / (high - low) * (cells - 1)) if high > low else 0
+
+
+def make_progress(*, quiet: bool, as_json: bool) -> SearchProgress:
+    """The display for these flags and this output."""
+    if as_json:
+        return JsonProgress()
+    if quiet:
+        return SearchProgress()
+    console = Console()
+    if console.is_terminal and not console.is_dumb_terminal:
+        return LiveProgress(console)
+    # A pipe or a log gets the lines as they come.
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)
+    return PlainProgress()

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from rich.console import Console
 
 from deeppruning.display.lines import as_record, line_of
 from deeppruning.display.state import SearchState
@@ -103,20 +102,3 @@ class JsonProgress(SearchProgress):
         self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
     ) -> None:
         self.tell("finished", networks=networks, report=report)
-
-
-def make_progress(*, quiet: bool, as_json: bool) -> SearchProgress:
-    """The display for these flags and this output."""
-    if as_json:
-        return JsonProgress()
-    if quiet:
-        return SearchProgress()
-    console = Console()
-    if console.is_terminal and not console.is_dumb_terminal:
-        from deeppruning.display.picture import LiveProgress
-
-        return LiveProgress(console)
-    # A pipe or a log gets the lines as they come.
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(line_buffering=True)
-    return PlainProgress()

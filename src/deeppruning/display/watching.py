@@ -10,7 +10,8 @@ from deeppruning.backends import Backend
 from deeppruning.comparison.results import MethodDone, RivalEvent, RivalObserver, method_line
 from deeppruning.display.lines import diverged_line
 from deeppruning.display.notebook import NotebookProgress, in_notebook
-from deeppruning.display.progress import SearchProgress, make_progress
+from deeppruning.display.picture import make_progress
+from deeppruning.display.progress import SearchProgress
 from deeppruning.reporting import write_report_or_warn
 from deeppruning.searching.events import Event, FinetuneDiverged, Observer, Remark, ignore
 
@@ -26,7 +27,7 @@ def is_shown(progress: bool | None) -> bool:
 
 
 def display_for(progress: bool | None) -> SearchProgress | None:
-    """The display of a search's progress, if it is shown."""
+    """What shows the progress of a search, if that is shown."""
     if not is_shown(progress):
         return None
     return NotebookProgress() if in_notebook() else make_progress(quiet=False, as_json=False)

@@ -8,7 +8,7 @@ from deeppruning.cli.commands.prune import train_first
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.running import resumable, start
 from deeppruning.config import FinetuneConfig, SearchConfig
-from deeppruning.display.progress import make_progress
+from deeppruning.display.picture import make_progress
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 from deeppruning.system.device import available_threads

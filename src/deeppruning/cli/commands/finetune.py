@@ -15,7 +15,7 @@ from deeppruning.cli.options.trust import Vouched, trust_options
 from deeppruning.cli.running import resumable
 from deeppruning.config import FinetuneConfig
 from deeppruning.display.outcome import read_rows, untuned_notes, write_report_or_say
-from deeppruning.display.progress import make_progress
+from deeppruning.display.picture import make_progress
 from deeppruning.jobs.network_table import NetworkTable
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory

@@ -15,7 +15,7 @@ from deeppruning.cli.options.target import SuggestsTarget, target_option
 from deeppruning.cli.options.trust import Vouched, trust_options
 from deeppruning.cli.running import resumable
 from deeppruning.display.outcome import choice_notes, read_rows, untuned_notes, write_report_or_say
-from deeppruning.display.progress import make_progress
+from deeppruning.display.picture import make_progress
 from deeppruning.jobs.network_table import NetworkTable
 from deeppruning.limits import Limits
 from deeppruning.runs.folder import RunFolder

@@ -24,7 +24,8 @@ from deeppruning.cli.options.search import (
 from deeppruning.cli.options.target import SuggestsTarget, target_option
 from deeppruning.cli.running import check_untrained, resumable, start
 from deeppruning.config import TrainConfig
-from deeppruning.display.progress import SearchProgress, make_progress
+from deeppruning.display.picture import make_progress
+from deeppruning.display.progress import SearchProgress
 from deeppruning.limits import Limits
 from deeppruning.runs.folder import refuse_occupied
 from deeppruning.system.allocator import keep_freed_memory

@@ -16,7 +16,8 @@ from deeppruning.cli.options.search import output_options, run_argument
 from deeppruning.cli.options.trust import Vouched, trust_options
 from deeppruning.cli.running import resumable
 from deeppruning.display.outcome import conclude, keep_latencies
-from deeppruning.display.progress import SearchProgress, make_progress
+from deeppruning.display.picture import make_progress
+from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError, RunError
 from deeppruning.jobs.identity import changed_options
 from deeppruning.jobs.solution import read_solution
