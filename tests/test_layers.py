@@ -44,9 +44,8 @@ LAYERS = {
     ],
     "deploying": [
         {"onnx_graph"},
-        {"simplify"},
-        {"reading", "report", "guess"},
-        {"norms", "stand_ins"},
+        {"reading"},
+        {"folding"},
         {"steps"},
         {"deploy"},
     ],

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from deeppruning.finished import pick as pick
     from deeppruning.finished import report as report
     from deeppruning.graph import ChannelGraph as ChannelGraph
-    from deeppruning.jobs.saving import save as save
     from deeppruning.jobs.solution import load as load
+    from deeppruning.jobs.solution import save as save
     from deeppruning.refitting import refit as refit
     from deeppruning.searching.task import Task as Task
 
@@ -50,7 +50,7 @@ _HOMES = {
     "refit": "deeppruning.refitting",
     "report": "deeppruning.finished",
     "resume": "deeppruning.api",
-    "save": "deeppruning.jobs.saving",
+    "save": "deeppruning.jobs.solution",
     "search": "deeppruning.api",
 }
 

@@ -20,10 +20,10 @@ from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.display.watching import rivals_watched, watched
 from deeppruning.errors import InputError
-from deeppruning.jobs.front import Front
 from deeppruning.jobs.job import Job, check_same_network, execute, hash_network
 from deeppruning.jobs.prepare import Setup
-from deeppruning.jobs.result import Result
+from deeppruning.jobs.result import Front, Result
+from deeppruning.latency import Conditions
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
 from deeppruning.refitting.calls import as_call, part_of
@@ -43,6 +43,7 @@ from deeppruning.searching.unlabelled import Unlabelled
 from deeppruning.system.arguments import check_arguments
 from deeppruning.system.device import workers_here
 from deeppruning.targets.aiming import aimed, refuse_unreachable, with_objective
+from deeppruning.targets.choice import Yardstick
 from deeppruning.targets.planning import planned
 from deeppruning.targets.widths import widths_line, with_fast_widths
 
@@ -262,7 +263,8 @@ def search(
         proofs = Proofs(job.context, tell=lambda one, why: tell(CandidateRefused(one.id, why)))
         picks = run_search(job.context, options, history, job.backend, tell, proofs)
         candidates = history.candidates()
-    return Front(candidates, picks, job.context, proofs.after_run(), *costs, job.description)
+    meter = Yardstick(job.context, Conditions.of(options, job.context.device), proofs.after_run())
+    return Front.of_search(candidates, dict(picks.items()), meter, job.description)
 
 
 @check_arguments

@@ -19,13 +19,18 @@ from deeppruning.backends import Backend
 from deeppruning.backends.limits import Timeout
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.watching import watched
-from deeppruning.exporting import ExportedFile, MaterialSource, bench_run, export_network
-from deeppruning.exporting.bench import bench_given, keep_figures
-from deeppruning.exporting.bench_table import BenchFigures
-from deeppruning.exporting.given import Given, example_of
-from deeppruning.exporting.networks import read_network
+from deeppruning.exporting import (
+    AtHand,
+    BenchFigures,
+    ExportedFile,
+    MaterialSource,
+    bench_networks,
+    export_network,
+    read_network,
+)
+from deeppruning.exporting.bench import keep_figures
+from deeppruning.exporting.networks import run_of
 from deeppruning.exporting.parity import TOLERANCE
-from deeppruning.exporting.run_file import export_given
 from deeppruning.jobs.job import check_same_network, finetune_one, is_same_network, pick_one
 from deeppruning.jobs.prepare import Setup
 from deeppruning.jobs.result import Result
@@ -52,7 +57,7 @@ def report(run_dir: str | Path) -> Path:
 
 @check_arguments
 def export(
-    run_dir: str | Path | Given,
+    run_dir: str | Path | AtHand,
     solution: str = KNEE,
     *,
     format: str = "onnx",
@@ -77,20 +82,7 @@ def export(
     data, else on `calibration`: a tensor of inputs as the file takes them, or images as `prune` takes them.
     The test error of both is measured on the run's test images, or on `test`.
     """
-    given = calibration is not None or test is not None
-    source = MaterialSource(calibration=calibration, test=test) if given else None
-    if not isinstance(run_dir, (str, os.PathLike)):
-        return export_given(
-            run_dir,
-            solution,
-            format_=format,
-            out=out,
-            normalize=normalize,
-            tolerance=tolerance,
-            example_input=example_input,
-            int8=int8,
-            source=source,
-        )
+    images = calibration is not None or test is not None
     written = export_network(
         run_dir,
         solution,
@@ -98,21 +90,22 @@ def export(
         out=out,
         normalize=normalize,
         tolerance=tolerance,
+        int8=int8,
+        material=MaterialSource(calibration=calibration, test=test) if images else None,
         model=model,
         example_input=example_input,
-        int8=int8,
-        source=source,
     )
     for note in written.notes:
         warnings.warn(note, stacklevel=3)
-    if int8 and not written.notes:
-        write_report_or_warn(run_dir)
+    run = run_of(run_dir)
+    if int8 and run is not None and not written.notes:
+        write_report_or_warn(run)
     return written
 
 
 @check_arguments
 def bench(
-    run_dir: str | Path | Given,
+    run_dir: str | Path | AtHand,
     *,
     batches: Iterable[int] = (1, 32),
     rounds: int | None = None,
@@ -131,24 +124,20 @@ def bench(
     exported into the run are measured without being asked for. In place of a run folder, a result, a front or
     a network itself is taken as in `export`, measured beside the original: that of its search, or `model`.
     """
-    given = calibration is not None or test is not None
-    source = MaterialSource(calibration=calibration, test=test) if given else None
-    if isinstance(run_dir, Result):
-        model, example_input = model or run_dir.network, example_of(run_dir, example_input)
-        run_dir = run_dir.run_dir
-    in_folder = isinstance(run_dir, (str, os.PathLike))
-    measure: Callable[..., BenchFigures] = bench_run if in_folder else bench_given
-    figures = measure(
+    images = calibration is not None or test is not None
+    figures = bench_networks(
         run_dir,
-        batches=dict.fromkeys(batches),
+        batches=batches,
         rounds=rounds,
         threads=threads,
         device=device,
+        int8=int8,
+        material=MaterialSource(calibration=calibration, test=test) if images else None,
         model=model,
         example_input=example_input,
-        int8=int8,
-        source=source,
     )
+    if isinstance(run_dir, Result):
+        run_dir = run_dir.run_dir
     if not isinstance(run_dir, (str, os.PathLike)):
         return figures
     reason = keep_figures(run_dir, figures)

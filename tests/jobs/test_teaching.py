@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import deeppruning as dp
-from deeppruning.jobs import task
 from deeppruning.jobs.result import Result
+from deeppruning.searching import task
 from deeppruning.training.teaching import Teaching
 from search_helpers import digits, outcome, quick_finetune, quick_search, tiny_net
 

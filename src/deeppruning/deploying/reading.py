@@ -1,4 +1,4 @@
-"""Which module reads which, seen in one run: who alone reads a layer, and who is heard at all."""
+"""Which module reads which, seen in one run of the network."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from deeppruning.graph.proof.twin import seeded
 
 
 class SeenRun:
-    """One run of a network in evaluation mode, with what is asked of it."""
+    """One run of a network in evaluation mode: operations are numbers, a call of a module is a range."""
 
     def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         copy = unrun(model, training=False)
         follower = _ShapedRun(copy)
         with seeded():
             self.flow: Flow = follower.follow(copy, args, kwargs)
-        self.shapes = follower.shapes  # module -> the shape of what it gave last
+        self.shapes = follower.shapes  # module -> the shape of its last output
         self.handed_back = frozenset().union(*self.flow.outputs)
         self.readers: list[set[int]] = [set() for _ in self.flow.reads]
         for operation, sources in enumerate(self.flow.reads):
@@ -35,32 +35,32 @@ class SeenRun:
         return range(*spans[0]) if len(spans) == 1 and spans[0][0] < spans[0][1] else None
 
     def read_by(self, span: range) -> set[int]:
-        """What a call reads that others wrote; below 0 are the network's inputs."""
+        """The earlier operations that a call reads; below 0 are the network's inputs."""
         return {source for operation in span for source in self.flow.reads[operation] if source < span.start}
 
     def readers_of(self, span: range) -> set[int]:
-        """Who else reads what a call wrote."""
+        """The operations outside a call that read its results."""
         return {reader for operation in span for reader in self.readers[operation] if reader not in span}
 
     def is_overwritten(self, span: range) -> bool:
-        """Whether someone writes in place into what a call gave."""
+        """Whether another operation writes in place into the results of a call."""
         wrote = set(span)
         return any(wrote & before for reader, before in self.flow.overwrites.items() if reader not in span)
 
     def _heard(self) -> set[int]:
         """The operations that the network's outputs depend on."""
-        found: set[int] = set()
+        reached: set[int] = set()
         stack = [operation for operation in self.handed_back if operation >= 0]
         while stack:
             operation = stack.pop()
-            if operation not in found:
-                found.add(operation)
+            if operation not in reached:
+                reached.add(operation)
                 stack += [source for source in self.flow.reads[operation] if source >= 0]
-        return found
+        return reached
 
 
 class _ShapedRun(FlowRun):
-    """A run that also notes the shape of what each module gives."""
+    """A run that also notes the shape of what each module returns."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model, frozenset())

@@ -13,7 +13,7 @@ from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.jobs.augmentation import with_fitting_augmentation
 from deeppruning.jobs.finetuning import ORIGINAL_ID, Finished, Tuned
-from deeppruning.jobs.finishing import finetuning_of, keep_failed, save
+from deeppruning.jobs.finishing import finetuning_of, finish, keep_failed
 from deeppruning.jobs.identity import check_example, check_inputs, check_options, keep_options, original
 from deeppruning.jobs.result import Original, Result
 from deeppruning.jobs.solution import Solution
@@ -76,7 +76,7 @@ def execute(job: Job, run: RunFolder) -> Result:
     for role, pick in picks.items():
         found = tuned[pick.id]
         if isinstance(found, Tuned):
-            solutions[role] = save(job, run, role, pick, found)
+            solutions[role] = finish(job, run, role, pick, found)
         else:
             failed[role] = str(found)
             keep_failed(job, run, role, pick, str(found))
@@ -95,7 +95,7 @@ def execute(job: Job, run: RunFolder) -> Result:
         failed=failed,
         candidates=[one for one in run.history.candidates() if one.evaluation is not None],
         run_dir=run.path,
-        yardstick=replace(targeting.yardstick, proofs=proofs.after_run()),
+        meter=replace(targeting.yardstick, proofs=proofs.after_run()),
         asked=facts.told_targets(run.history.facts()),
     )
 
@@ -170,7 +170,7 @@ def finetune_one(job: Job, run: RunFolder, id_: int, *, variant: str = "") -> So
         diverged = isinstance(found, Diverged)
         advice = "; try other options, for example a lower learning rate" if diverged else ""
         raise RunError(f"fine-tuning of candidate {id_} failed: {found}{advice}")
-    return save(job, run, role, candidate, found)
+    return finish(job, run, role, candidate, found)
 
 
 def hash_network(model: nn.Module) -> str:
