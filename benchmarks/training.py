@@ -27,7 +27,7 @@ from deeppruning.config import FinetuneConfig, TrainConfig
 from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.graph import ChannelGraph
 from deeppruning.models import create_model
-from deeppruning.models.summary import describe_model
+from deeppruning.models.registry import describe_model
 from deeppruning.searching.importance import Evidence, genome_by
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.training.loop import fit

@@ -25,7 +25,7 @@ from deeppruning.latency.multiples import find_multiples
 from deeppruning.latency.plan import measure_networks
 from deeppruning.latency.stopwatch import Forward, in_turns
 from deeppruning.models import create_model
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 
 EXAMPLE = torch.zeros(1, 3, 32, 32)
 

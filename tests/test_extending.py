@@ -12,14 +12,15 @@ import pytest
 import torch
 
 import deeppruning as dp
+from deeppruning.comparison import METHODS
 from deeppruning.comparison.results import read_comparison
 from deeppruning.errors import InputError
-from deeppruning.objectives import Counted, register_objective
-from deeppruning.objectives.params import Params
-from deeppruning.registry import CRITERIA, EVALUATIONS, METHODS, OBJECTIVES, Registry
+from deeppruning.objectives import OBJECTIVES, Counted, Params, register_objective
+from deeppruning.registry import Registry
 from deeppruning.reporting.comparison import read_rivals
 from deeppruning.reporting.data import collect
-from deeppruning.searching.importance import Evidence, genome_by
+from deeppruning.searching.evaluations import EVALUATIONS
+from deeppruning.searching.importance import CRITERIA, Evidence, genome_by
 from deeppruning.training.evaluate import evaluate
 from search_helpers import digits, tiny_net
 
@@ -111,30 +112,32 @@ def test_a_method_for_compare(example: dict[str, Any]) -> None:
 FILES = {
     "searching.importance": ("A filter criterion", "CRITERIA", "l2"),
     "searching.evaluations": ("An evaluation kind", "EVALUATIONS", "as-cut"),
-    "objectives": ("An objective", "OBJECTIVES", "filters"),
     "comparison.methods": ("A method for compare", "METHODS", "deepest-first"),
 }
 
 
 @pytest.mark.slow
 def test_a_file_in_the_folder_is_all_it_takes(tmp_path: Path) -> None:
-    script = ["import importlib, sys"]
+    (tmp_path / "added_objective.py").write_text(blocks("An objective")[0])
+    script = ["import importlib, sys", f"sys.path.insert(0, {str(tmp_path)!r})", "import added_objective"]
     for package, (heading, _, _) in FILES.items():
         (tmp_path / package).mkdir()
         (tmp_path / package / "added.py").write_text(blocks(heading)[0])
         folder = str(tmp_path / package)
         script.append(f"importlib.import_module('deeppruning.{package}').__path__.append({folder!r})")
     script += [
-        "import deeppruning as dp, deeppruning.registry as registry",
-        "dp.SearchConfig(objective='filters', evaluation='as-cut')",
-        f"for _, name, added in {list(FILES.values())!r}: assert added in getattr(registry, name), added",
+        "from deeppruning.comparison import METHODS",
+        "from deeppruning.objectives import OBJECTIVES",
+        "from deeppruning.searching.evaluations import EVALUATIONS",
+        "from deeppruning.searching.importance import CRITERIA",
+        *(f"assert {added!r} in {registry}" for _, registry, added in FILES.values()),
         "from deeppruning.cli.main import cli",
         "cli(['compare', '--help'], standalone_mode=False)",
     ]
     done = subprocess.run([sys.executable, "-c", "\n".join(script)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     shown = " ".join(done.stdout.split())
-    assert "flops|params|latency|filters|megabytes|FUNCTION" in shown
+    assert "flops|params|size|latency|filters|megabytes|FUNCTION" in shown
     assert "finetune|recalibrate|as-cut" in shown
     assert "after brief SGD, or with only" in shown
     assert "or as it is cut." in shown
@@ -148,7 +151,7 @@ def test_options_are_checked_without_torch() -> None:
 
 
 def test_names_that_cannot_be_entered(example: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="objective named 'flops' is registered already"):
+    with pytest.raises(InputError, match="objective named 'flops' is already registered"):
 
         @register_objective
         class Flops(Counted):
@@ -181,18 +184,20 @@ def test_a_class_defined_anew_takes_its_old_place(example: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("options", [{"objective": "flop"}, {"evaluation": "recalibrat"}])
-def test_misspelt_names_are_refused_as_before(options: dict[str, str]) -> None:
+def test_misspelt_names_are_refused(options: dict[str, str], tmp_path: Path) -> None:
     kind, given = next(iter(options.items()))
     nearest = {"objective": "flops", "evaluation": "recalibrate"}[kind]
     known = {"objective": "flops, latency, params, size", "evaluation": "finetune, recalibrate, refit"}[kind]
     with pytest.raises(InputError) as refused:
-        dp.SearchConfig(**options)
+        dp.prune(tiny_net(), *digits(train=60, test=40), run_dir=tmp_path, search=dp.SearchConfig(**options))
     assert str(refused.value) == f"unknown {kind} {given!r}; did you mean {nearest}? Known: {known}"
 
 
 @pytest.mark.parametrize("table", [{"objective": ["flops"]}, {"evaluation": {"a": 1}}])
 def test_values_of_another_kind_are_refused(table: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"unknown {next(iter(table))}"):
+    with pytest.raises(
+        InputError, match=f"{next(iter(table))}.*{re.escape(repr(next(iter(table.values()))))}"
+    ):
         dp.SearchConfig.from_table(table)
 
 
@@ -210,11 +215,12 @@ def test_flops_that_cannot_be_asked_for() -> None:
 def test_a_file_that_cannot_be_imported_is_an_error_every_time(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("raise RuntimeError('half written')")
     script = f"""
-import deeppruning.objectives as package, deeppruning as dp
+from deeppruning.objectives import OBJECTIVES, Counted, Params, register_objective
+from deeppruning.registry import Registry
 package.__path__.append({str(tmp_path)!r})
 for _ in range(2):
     try:
-        dp.SearchConfig()
+        package.OBJECTIVES['flops']
     except RuntimeError as error:
         print(error)
 """
@@ -222,11 +228,12 @@ for _ in range(2):
     assert done.stdout.splitlines() == ["half written"] * 2, done.stderr
 
 
-@pytest.mark.parametrize("first", ["objectives.latency", "searching.evaluations.recalibrate"])
+@pytest.mark.parametrize("first", ["objectives", "searching.evaluations.recalibrate"])
 def test_the_order_of_names_does_not_depend_on_what_is_imported_first(first: str) -> None:
     script = f"""
 import deeppruning.{first}
-from deeppruning.registry import EVALUATIONS, OBJECTIVES
+from deeppruning.objectives import OBJECTIVES
+from deeppruning.searching.evaluations import EVALUATIONS
 print(*OBJECTIVES, *EVALUATIONS)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

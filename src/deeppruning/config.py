@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from deeppruning.errors import InputError, unknown
-from deeppruning.registry import EVALUATIONS, OBJECTIVES
 
 Config = TypeVar("Config", bound="_Checked")
 
@@ -31,6 +30,11 @@ def _whole(name: str, value: int, low: int, high: int = 2**31 - 1) -> None:
         raise InputError(f"{name} must be a whole number of at least {low}, got {value!r}")
     if value > high:
         raise InputError(f"{name} must be at most {high}, got {value!r}")
+
+
+def _text(name: str, value: str) -> None:
+    if not isinstance(value, str):  # the registry that knows the name is in a package above this one
+        raise InputError(f"{name} must be a text, got {value!r}")
 
 
 def _one_of(name: str, value: str, allowed: Iterable[str]) -> None:
@@ -195,11 +199,6 @@ class SearchConfig(_Checked):
         """What `ChannelGraph` is told to round widths to."""
         return 1 if self.round_to is None and self.strategy == "paper" else self.round_to
 
-    @classmethod
-    def of_run(cls, table: Mapping[str, Any]) -> "SearchConfig":
-        """The options that a run wrote down; one that names no strategy knew of none but the paper's."""
-        return cls.from_table(table if "strategy" in table else {**_PAPER_SEARCH, **table})
-
     def __post_init__(self) -> None:
         _one_of("strategy", self.strategy, STRATEGIES)
         _whole("offspring", self.offspring, 1, 100_000)  # all of a generation are held at once
@@ -223,14 +222,14 @@ class SearchConfig(_Checked):
             raise InputError(f"parents must be 1, 2 or 3 (there are three to pick from), got {self.parents}")
         if self.sample is not None:
             _whole("sample", self.sample, 1)
-        _one_of("evaluation", self.evaluation, EVALUATIONS)
+        _text("evaluation", self.evaluation)
         _whole("eval_epochs", self.eval_epochs, 0)
         _within("eval_lr", self.eval_lr, 0.0)
         _one_of("eval_schedule", self.eval_schedule, SCHEDULES)
         _whole("eval_batch_size", self.eval_batch_size, 1)
         _within("eval_momentum", self.eval_momentum, 0.0, 1.0)
         _within("eval_weight_decay", self.eval_weight_decay, 0.0)
-        _one_of("objective", self.objective, OBJECTIVES)
+        _text("objective", self.objective)
         _one_of("latency_runtime", self.latency_runtime, RUNTIMES)
         _whole("latency_batch", self.latency_batch, 1, 100_000)
         _whole("latency_threads", self.latency_threads, 1, MOST_THREADS)

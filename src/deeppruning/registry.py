@@ -1,9 +1,8 @@
-"""The extension points: each is a registry of things by name, filled by the files of one package.
+"""A registry holds things by name; its home is the package, or the one module, that defines them.
 
-Whoever looks into a registry has all modules of its package imported first, so a new file there is all it
-takes to add a thing. Things are listed by the place they ask for, then in the order of their modules: that of
-`ORDER` where the package has one, then by the alphabet, then those of other packages. Names of objectives and
-evaluations are options, which are checked without torch: modules import what is heavy where they use it.
+Looking into a registry first imports all modules of its package, so a new file there is all it takes to add a
+thing. Entries are listed by the `place` they ask for, then in the order of their modules: that of `ORDER` if
+the package defines it, then alphabetical, then those of other packages.
 """
 
 import importlib
@@ -11,15 +10,9 @@ import pkgutil
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from deeppruning.errors import InputError, unknown
-
-if TYPE_CHECKING:
-    from deeppruning.comparison.problem import Method
-    from deeppruning.objectives.base import Objective
-    from deeppruning.searching.evaluations.base import EvaluationKind
-    from deeppruning.searching.importance.criteria import Criterion
 
 
 class Named(Protocol):
@@ -27,7 +20,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """The name it is asked for by."""
+        """The name under which it is registered."""
 
 
 Entry = TypeVar("Entry", bound=Named)
@@ -35,7 +28,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_+-]*")  # it becomes part of file names, op
 
 
 class Registry(Mapping[str, Entry]):
-    """Things of one kind by name: those of the package first, then the user's own."""
+    """Things of one kind by name: those of its home first, then the user's own."""
 
     def __init__(self, kind: str, home: str) -> None:
         self.kind = kind
@@ -43,13 +36,13 @@ class Registry(Mapping[str, Entry]):
         self._entries: dict[str, Entry] = {}
         self._places: dict[str, int] = {}
         self._followers: list[Callable[[Entry], object]] = []
-        self._modules: list[str] | None = None  # of the package, in their order, once they are imported
+        self._modules: list[str] | None = None  # of the home, in order, once they are imported
         self._lock = threading.RLock()
 
     def add(self, entry: Entry, *, place: int = 100) -> Entry:
-        """Enter a thing under its name; a class defined anew, as notebooks do, takes its old place."""
+        """Register a thing under its name; a class that is redefined, as in a notebook, keeps its place."""
         if not type(entry).__module__.startswith(self.home):
-            self._load()  # or a name of the package's own would be found taken by the package itself
+            self._load()  # otherwise a name of the home would count as taken when the home is imported
         self._check_name(entry)
         for follower in self._followers:
             follower(entry)
@@ -58,17 +51,17 @@ class Registry(Mapping[str, Entry]):
         return entry
 
     def remove(self, name: str) -> None:
-        """Take a thing out again."""
+        """Remove an entry."""
         del self._entries[name], self._places[name]
 
     def follow(self, follower: Callable[[Entry], object]) -> None:
-        """Call a function with every thing that is here, and with every one that comes later."""
+        """Call a function with every entry, and with every one that is added later."""
         for entry in self.values():
             follower(entry)
         self._followers.append(follower)
 
     def find(self, name: str) -> Entry:
-        """The thing of this name; for a name that is not known, an error that offers the nearest."""
+        """The entry of this name; an unknown name is an error that suggests the nearest one."""
         if name not in self:
             raise unknown(self.kind, str(name), self)
         return self[name]
@@ -79,11 +72,10 @@ class Registry(Mapping[str, Entry]):
 
     def __iter__(self) -> Iterator[str]:
         modules = self._load()
-        last = len(modules)
-        places = {name: place for place, name in enumerate(modules)}
 
         def order(name: str) -> tuple[int, int]:
-            return self._places[name], places.get(type(self._entries[name]).__module__, last)
+            module = type(self._entries[name]).__module__
+            return self._places[name], modules.index(module) if module in modules else len(modules)
 
         return iter(sorted(self._entries, key=order))
 
@@ -92,39 +84,34 @@ class Registry(Mapping[str, Entry]):
         return len(self._entries)
 
     def _check_name(self, entry: Entry) -> None:
-        one, name = f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}", getattr(entry, "name", None)
+        kind = f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}"
+        name = getattr(entry, "name", None)
         if name is None:
-            raise InputError(f'{type(entry).__name__} has no name; give {one} one, for example name = "mine"')
+            raise InputError(f'{type(entry).__name__} has no name; {kind} needs one, such as name = "mine"')
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise InputError(f"the name of {one} is of a-z, 0-9, -, _ and +, got {name!r}")
+            raise InputError(f"the name of {kind} may contain a-z, 0-9, -, _ and +, got {name!r}")
         old = self._entries.get(name)
-        # Things that share one class are told apart by their names alone.
+        # Entries that share a class differ by name only.
         shared = any(type(other) is type(entry) for other in self._entries.values() if other is not old)
         if old is not None and (shared or _origin(old) != _origin(entry)):
-            raise InputError(f"{one} named {name!r} is registered already; give this one another name")
+            raise InputError(f"{kind} named {name!r} is already registered; choose another name")
 
     def _load(self) -> list[str]:
-        with self._lock:  # another thread waits until all are there
+        with self._lock:  # another thread waits until all modules are imported
             if self._modules is None:
-                package = importlib.import_module(self.home)
-                first = list(getattr(package, "ORDER", ()))
-                others = [module.name for module in pkgutil.iter_modules(package.__path__)]
+                home = importlib.import_module(self.home)
+                first = list(getattr(home, "ORDER", ()))
+                others = [module.name for module in pkgutil.iter_modules(getattr(home, "__path__", []))]
                 names = [f"{self.home}.{name}" for name in dict.fromkeys([*first, *others])]
-                self._modules = names  # from here on, for what these modules look up themselves
+                self._modules = names  # set now: these modules may look into the registry themselves
                 try:
                     for name in names:
                         importlib.import_module(name)
                 except BaseException:
-                    self._modules = None  # whoever looks next meets the same error, not half of the things
+                    self._modules = None  # the next lookup raises the same error, not a half-filled registry
                     raise
             return self._modules
 
 
 def _origin(entry: object) -> tuple[str, str]:
     return type(entry).__module__, type(entry).__qualname__
-
-
-CRITERIA: "Registry[Criterion]" = Registry("criterion", "deeppruning.searching.importance")
-OBJECTIVES: "Registry[Objective]" = Registry("objective", "deeppruning.objectives")
-EVALUATIONS: "Registry[EvaluationKind]" = Registry("evaluation", "deeppruning.searching.evaluations")
-METHODS: "Registry[Method]" = Registry("method", "deeppruning.comparison.methods")

@@ -18,9 +18,8 @@ from deeppruning.comparison.rivalry import error_as_proposed
 from deeppruning.data.batches import normalize
 from deeppruning.errors import InputError
 from deeppruning.refitting import refit
-from deeppruning.registry import CRITERIA
 from deeppruning.searching.candidate import FINAL_REFERENCE
-from deeppruning.searching.importance import register_criterion
+from deeppruning.searching.importance import CRITERIA, register_criterion
 from deeppruning.searching.importance.criteria import Criterion
 from deeppruning.training.loop import fit
 from rival_helpers import make_problem

@@ -141,7 +141,7 @@ def test_a_pick_that_always_diverges_has_failed_and_the_others_are_saved(tmp_pat
         read_network(tmp_path / "run", "light", model=tiny_net())
     id_ = collect(tmp_path / "run")["picks"][-1]["light"]
     with pytest.raises(RunError, match=f"fine-tuning of candidate {id_} failed: lost at 1;.*other options"):
-        dp.finetune(tmp_path / "run", id_, tiny_net(), task=task, example_input=EXAMPLE)
+        dp.finetune(tmp_path / "run", tiny_net(), candidate=id_, task=task, example_input=EXAMPLE)
 
 
 def outcome_without_light(run_dir: Path) -> Any:

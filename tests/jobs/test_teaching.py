@@ -79,7 +79,9 @@ def test_answers_are_kept_for_candidates_trained_later_and_asked_for_again_if_da
     train = digits()[0]
 
     def tune(id_):
-        return dp.finetune(tmp_path / "run", id_, Counted(), train, options=options, report=False).model
+        return dp.finetune(
+            tmp_path / "run", Counted(), train, candidate=id_, finetune=options, report=False
+        ).model
 
     tune(ids[0])
     (answers,) = (tmp_path / "run/finetune").glob("*/teacher.round-1")

@@ -25,7 +25,7 @@ from deeppruning.latency.plan import explain, plan_latency, sampled_genomes
 from deeppruning.latency.runtimes import OnnxRuntime, TorchRuntime
 from deeppruning.latency.surface import Surface, aligned_levels, odd_levels
 from deeppruning.models import create_model
-from deeppruning.objectives import OBJECTIVES
+from deeppruning.registry import OBJECTIVES
 from deeppruning.runs import RunFolder, facts
 from search_helpers import EXAMPLE, digits, quick_finetune, quick_guided, tiny_net
 

@@ -242,7 +242,7 @@ def test_too_few_equations_are_said():
     graph = ChannelGraph(model, torch.zeros(1, 4, 1, 1))
     with pytest.raises(InputError, match=r"at least 16 inputs to learn from, got 5.*40 would give every"):
         dp.refit(graph, graph.full_genome(), drawn(5, 4, 1, 1))
-    with pytest.warns(UserWarning, match="40 inputs would do better"):
+    with pytest.warns(UserWarning, match="40 inputs"):
         dp.refit(graph, graph.full_genome(), drawn(20, 4, 1, 1))
     genome = graph.full_genome()
     genome[0] = False
@@ -255,8 +255,8 @@ def test_too_few_equations_are_said():
     [
         (drawn(16, 4, 8, 8), "the network cannot run on these inputs: .*3 channels"),
         (drawn(16, 3), "the network cannot run on these inputs"),
-        (np.zeros((16, 3, 8, 8)), "inputs with a batch are needed"),
-        (torch.full((16, 3, 8, 8), float("nan")), "the inputs hold numbers that are not finite"),
+        (np.zeros((16, 3, 8, 8)), "tensor.*got ndarray"),
+        (torch.full((16, 3, 8, 8), float("nan")), "NaN or infinity"),
         ((drawn(16, 3, 8, 8), drawn(16, 1)), "the network cannot run on these inputs"),
         ({"image": drawn(16, 3, 8, 8)}, "the network cannot run on these inputs"),
         ([], "inputs with a batch are needed"),

@@ -7,13 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from deeppruning.backends.inprocess import InProcessBackend
-from deeppruning.backends.pool.backend import PoolBackend
+from deeppruning.backends import InProcessBackend, PoolBackend
 from deeppruning.display.progress import scanned_line
 from deeppruning.display.state import SearchState
 from deeppruning.errors import RunError
 from deeppruning.graph import ChannelGraph
-from deeppruning.jobs.prepare import Setup
+from deeppruning.jobs.prepare import prepare
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.searching.candidate import Context
@@ -30,7 +29,7 @@ CUTS = 5  # six filters at three widths; eight, which are kept in fours, at one,
 @pytest.fixture(scope="module")
 def context() -> Context:
     train, test = digits()
-    return Setup(model=tiny_net(), train=train, test=test, search=quick_guided(), workers=1).job().context
+    return prepare(tiny_net(), train, test, search=quick_guided(), measure=False).context
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,16 @@
 """Other ways to prune, asked for the same FLOPs and fine-tuned alike, on the user's own model and data."""
 
 from deeppruning.comparison.events import MethodDone
-from deeppruning.comparison.methods.registry import USUAL, choose_methods, register_method, usable_methods
+from deeppruning.comparison.methods.registry import (
+    METHODS,
+    USUAL,
+    choose_methods,
+    register_method,
+    usable_methods,
+)
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.comparison.results import Comparison
 from deeppruning.comparison.rivalry import Rivalry, compare_methods
-from deeppruning.registry import METHODS
 
 __all__ = [
     "METHODS",

@@ -19,7 +19,7 @@ from deeppruning.deploying.folding import find_norms
 from deeppruning.deploying.reading import SeenRun
 from deeppruning.deploying.steps import Fix, FoldNorm, Remove, Step, find_answers, find_no_ops, find_unheard
 from deeppruning.errors import GraphError, InputError, describe_raised
-from deeppruning.graph.channel_graph import as_call
+from deeppruning.graph.calls import as_call
 from deeppruning.graph.cut.duplicate import duplicate, forget_runs, unrun
 from deeppruning.graph.proof.difference import difference, tolerance_for
 from deeppruning.graph.proof.twin import (

@@ -9,8 +9,7 @@ from deeppruning.errors import RunError
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.records import Candidate
-from deeppruning.system.commands import command
-from deeppruning.system.extras import format_to_suggest, how_to_install
+from deeppruning.system.commands import command, format_to_suggest, how_to_install
 from deeppruning.targets.choice import front_of, thin_ones
 
 _USUAL_PERCENT = 40  # of the FLOPs, where the search has come that far

@@ -25,8 +25,7 @@ from deeppruning.runs.facts import AS_LOADED, BENCH, Int8Figures
 from deeppruning.runs.facts import INT8 as INT8_FIGURES
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.leftovers import scratch_folder
-from deeppruning.system.device import choose_device
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import choose_device, torch_threads
 
 FLOAT, INT8 = "onnxruntime", "onnxruntime int8"
 WARM_UP = 3

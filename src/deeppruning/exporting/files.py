@@ -14,7 +14,7 @@ from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.roles import KNEE
 from deeppruning.runs.facts import INT8, Int8Figures
 from deeppruning.runs.folder import CONFIG, FINETUNE, HISTORY, RunFolder
-from deeppruning.system.links import folder_within
+from deeppruning.system.files import folder_within
 
 FOLDER = "export"  # in a run, where files go by default
 

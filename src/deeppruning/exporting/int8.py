@@ -15,25 +15,24 @@ from torch import Tensor
 
 from deeppruning.config import USUAL_SAMPLE, SearchConfig
 from deeppruning.data.batches import normalize
-from deeppruning.data.convert import as_image_set
+from deeppruning.data.convert import as_images
 from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.data.registry import load_data
 from deeppruning.data.sample import balanced_sample, has_balanced
-from deeppruning.data.source import Pass
 from deeppruning.data.splits import DataSplits
-from deeppruning.data.stream import Images, ImageStream
+from deeppruning.data.stream import Images, ImageStream, Pass
 from deeppruning.deploying.onnx_graph import INPUT, open_session, require, run_session
 from deeppruning.errors import DeepPruningError, GraphError, InputError
 from deeppruning.exporting.formats import Export
 from deeppruning.exporting.onnx_file import write_onnx
 from deeppruning.exporting.parity import check_parity
-from deeppruning.jobs.prepare import set_aside, settle_sample
+from deeppruning.jobs.classification import set_aside
 from deeppruning.limits import Limits
-from deeppruning.models.resolve import make_importable
 from deeppruning.runs.facts import Int8Figures
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.leftovers import scratch_folder
-from deeppruning.system.atomic import write_atomically
+from deeppruning.system.files import write_atomically
+from deeppruning.system.user_code import make_importable
 from deeppruning.training.evaluate import check_outputs
 
 SUFFIX = "-int8.onnx"
@@ -82,17 +81,17 @@ class MaterialSource:
             raise InputError(f"test images must be at least 1, got {self.test_images}")
         if self.calibration is not None:
             images = self.calibration
-            inputs = images if isinstance(images, Tensor) else as_image_set(images)
+            inputs = images if isinstance(images, Tensor) else as_images(images).in_memory()
             if len(inputs) == 0:
                 raise InputError("calibration holds no inputs; give at least one, better a few hundred")
-            return Material(inputs, None if self.test is None else self._fewer(as_image_set(self.test)))
+            return Material(inputs, None if self.test is None else self._fewer(as_images(self.test)))
         if run_dir is None:
             raise InputError(
                 "int8 of a network that no run has saved needs calibration: a few hundred inputs of it"
             )
         with RunFolder.open(run_dir, read_only=True) as run:
             splits = self._load(run)
-            test = splits.test if self.test is None else as_image_set(self.test)
+            test = splits.test if self.test is None else as_images(self.test)
             return Material(_search_sample(run, splits.train), self._fewer(test))
 
     def _load(self, run: RunFolder) -> DataSplits:
@@ -240,10 +239,9 @@ def _labelled(data: Images, *, pixels: bool) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _search_sample(run: RunFolder, train: Images) -> ImageSet:
     """The images that the search evaluated its candidates on, as far as this data has them."""
-    search = SearchConfig.of_run(run.config["search"])
+    search = SearchConfig.from_table(run.config["search"])
     trained_on, _ = set_aside(train, Limits.of(run.config.get("target")), search.seed)
-    settled, _ = settle_sample(search, trained_on)
-    return _spread(trained_on, min(settled.sample or USUAL_SAMPLE, len(trained_on)), settled.seed)
+    return _spread(trained_on, min(search.sample or USUAL_SAMPLE, len(trained_on)), search.seed)
 
 
 def _spread(data: Images, size: int, seed: int) -> ImageSet:

@@ -12,16 +12,15 @@ from torch import Tensor, nn
 from deeppruning.data.images import Normalization
 from deeppruning.errors import InputError, RunError, unknown
 from deeppruning.graph import ChannelGraph
-from deeppruning.jobs.identity import original
-from deeppruning.jobs.job import check_same_network
+from deeppruning.jobs.identity import check_same_network, original
 from deeppruning.jobs.result import Front, Networks, Result
 from deeppruning.jobs.solution import Solution, load, read_image_shape, read_solution, rebuild
-from deeppruning.models.resolve import make_importable
 from deeppruning.roles import NETWORKS, ORIGINAL, ROLES, candidate_number, in_order, target_number
 from deeppruning.runs.facts import ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.folder import FINETUNE, HISTORY, RunFolder
 from deeppruning.system.commands import command
 from deeppruning.system.device import precision_of
+from deeppruning.system.user_code import make_importable
 from deeppruning.training.weights import load_weights, parse_normalization
 
 _OF_THE_DATA = ("classes", "image_shape", "normalization", "architecture", "base")  # metadata of all networks
@@ -49,7 +48,7 @@ class RunNetwork:
         if "image_shape" not in self.metadata:
             raise InputError(
                 f"{self.file} does not record the shape of its inputs (its task was your own); "
-                "give one from Python: dp.export(run, name, example_input=x), dp.bench(run, example_input=x)"
+                "give one from Python: dp.export(run, example_input=x), dp.bench(run, example_input=x)"
             )
         shape = read_image_shape(self.file, self.metadata)
         return torch.zeros(batch, *shape, dtype=precision_of(self.model))

@@ -16,7 +16,7 @@ from deeppruning.errors import GraphError
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.parity import TOLERANCE, check_parity, refuse_changing
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.system.atomic import write_atomically
+from deeppruning.system.files import write_atomically
 from deeppruning.training.tensors import write_tensors
 
 

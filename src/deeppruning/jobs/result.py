@@ -110,7 +110,7 @@ class Networks:
             raise RunError(
                 f"no candidate keeps {limits} in the search; the nearest is candidate {nearest.id} with "
                 f"{100 * nearest.known.objectives[0]:.2f} %. Fine-tuning lowers errors: dp.pick(run_dir, "
-                f"{limits.to_table()}, ...) trains candidates until one keeps the limit"
+                f"..., target={limits.to_table()}) trains candidates until one keeps the limit"
             )
         return within
 

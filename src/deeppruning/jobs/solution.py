@@ -25,7 +25,6 @@ from deeppruning.models.registry import architecture_of, create_bounded_model
 from deeppruning.roles import candidate_name
 from deeppruning.runs.records import Candidate
 from deeppruning.searching.candidate import Context, refit_if_asked
-from deeppruning.system.arguments import check_arguments
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.tensors import read_tensors, write_tensors
 from deeppruning.training.weights import check_given
@@ -92,7 +91,6 @@ class Solution:
         return f"Solution({self.role}, candidate {self.id}{error}, {cost}, {place})"
 
 
-@check_arguments
 def save(
     model: nn.Module,
     path: str | Path,
@@ -136,7 +134,6 @@ def save(
     return path
 
 
-@check_arguments
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     """A saved solution as a thin network in evaluation mode.
 
@@ -217,8 +214,8 @@ def rebuild(
             raise
         raise WeightsError(f"{path}: its architecture cannot be rebuilt ({error})") from error
     raise WeightsError(
-        f"{path} was pruned from a network that is not in the zoo; give an instance of its class as model: "
-        "dp.load(path, model), dp.export(run, name, model=model), dp.bench(run, model=model)"
+        f"{path} was pruned from a network that is not in the zoo; give an instance of its class: "
+        "dp.load(path, model), dp.export(run, model), dp.bench(run, model)"
     )
 
 

@@ -15,8 +15,7 @@ from typing import Any
 from deeppruning.errors import DAMAGE, RunError
 from deeppruning.latency.layers import LayerShape
 from deeppruning.latency.runtimes import Runtime
-from deeppruning.system.atomic import write_atomically
-from deeppruning.system.places import cache_folder
+from deeppruning.system.files import cache_folder, write_atomically
 from deeppruning.system.versions import processor
 
 _RESTRICTING = ("ONEDNN_MAX_CPU_ISA",)  # by which PyTorch's convolutions do without some instructions

@@ -21,7 +21,7 @@ from deeppruning.latency.conditions import Conditions
 from deeppruning.latency.layers import LayerShape
 from deeppruning.latency.runtimes import Runtime, runtime_for
 from deeppruning.latency.stopwatch import in_turns
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 
 BATCH = 8  # of one input, calls take longer than what is computed
 TURNS = 5

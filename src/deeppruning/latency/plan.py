@@ -24,7 +24,7 @@ from deeppruning.latency.layers import Layer, find_layers
 from deeppruning.latency.runtimes import Runtime, TorchRuntime, runtime_for
 from deeppruning.latency.stopwatch import in_turns, quickest
 from deeppruning.latency.surface import ALIGNED, Surface, aligned_levels, measure_surface, odd_levels
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 
 WHOLE = 16  # thin networks that are measured whole
 _FIGURES = 5  # what a latency is put together from, see `_figures`

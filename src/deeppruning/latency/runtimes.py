@@ -28,7 +28,7 @@ from deeppruning.latency.conditions import Conditions
 from deeppruning.latency.layers import LayerShape
 from deeppruning.latency.stopwatch import Forward
 from deeppruning.runs.leftovers import scratch_folder
-from deeppruning.system.device import this_or_processor
+from deeppruning.system.device import device_or_cpu
 
 _CONVOLUTIONS = (functional.conv1d, functional.conv2d, functional.conv3d)
 _TRANSPOSED = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)
@@ -66,7 +66,7 @@ class TorchRuntime(Runtime):
         return f"torch {torch.__version__}"
 
     def layer(self, shape: LayerShape, extents: tuple[int, int]) -> Forward:
-        device = this_or_processor(self.conditions.device)
+        device = device_or_cpu(self.conditions.device)
         weight = torch.randn(*extents, *shape.kernel, device=device)
         inside, outside, groups = shape.channels(extents)
         bias = torch.zeros(outside, device=device)
@@ -90,7 +90,7 @@ class TorchRuntime(Runtime):
 
     def as_loaded(self, network: nn.Module, example_input: Any) -> Forward:
         """A whole network as it is, with its batch norms, on a batch made of the example input."""
-        device = this_or_processor(self.conditions.device)
+        device = device_or_cpu(self.conditions.device)
         network = network.to(device).eval()
         batch = _repeated(example_input, self.conditions.batch, device)
         kwargs = batch if isinstance(batch, Mapping) else {}

@@ -14,7 +14,7 @@ from deeppruning.errors import DeepPruningError
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.plots import draw_plots
 from deeppruning.reporting.section import SECTIONS
-from deeppruning.system.atomic import write_atomically
+from deeppruning.system.files import write_atomically
 
 PAGE = "report.html"
 _TEMPLATES = files("deeppruning.reporting").joinpath("template")

@@ -14,7 +14,7 @@ from torch import nn
 
 from deeppruning.data.stream import Images
 from deeppruning.errors import DAMAGE, RunError
-from deeppruning.system.atomic import write_atomically
+from deeppruning.system.files import write_atomically
 from deeppruning.system.toml import read_toml
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.reports import EpochReport

@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from deeppruning.errors import DeepPruningError, WeightsError
-from deeppruning.system.atomic import write_atomically
+from deeppruning.system.files import write_atomically
 
 CHECKSUM = "checksum"  # the key of the metadata under which it is kept
 

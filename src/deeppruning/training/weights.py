@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from deeppruning.data.bounds import check_unpacked
 from deeppruning.data.images import Normalization
+from deeppruning.data.unpacking import check_unpacked
 from deeppruning.errors import DAMAGE, DataError, InputError, WeightsError
 from deeppruning.training.finite import learnt, not_finite
 from deeppruning.training.prefixes import COUNTER, find_network

@@ -29,11 +29,9 @@ from deeppruning.comparison.words import method_line
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.progress import diverged_line
 from deeppruning.errors import InputError
-from deeppruning.jobs.prepare import settle_sample
-from deeppruning.reporting import write_report
-from deeppruning.reporting.comparison_plot import write_rivals_plot
+from deeppruning.reporting import write_report, write_rivals_plot
 from deeppruning.runs.folder import RunFolder
-from deeppruning.searching.events import EpochDone, FinetuneDiverged
+from deeppruning.searching.events import EpochDone, FinetuneDiverged, Remark
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 
@@ -120,9 +118,6 @@ def compare(
     with resumable(folder, "the same command"), entered(choice, backend, search.threads) as workers:
         loaded = Inputs(model, weights, settings["data"], settings["model_options"], **given).load()
         progress.say(loaded.normalization_line)
-        search, note = settle_sample(search, loaded.splits.train)
-        if note:
-            progress.say(note)
         comparison = api.compare(
             loaded.network,
             loaded.splits.train,
@@ -137,7 +132,7 @@ def compare(
             search=None if match else search,
             finetune=finetune,
             workers=workers,
-            device=device,
+            device=device or "auto",
             backend=backend,
             candidate_timeout=choice.local_timeout(),
             observer=progress,
@@ -160,7 +155,7 @@ def _options(match: Path | None, settings: dict[str, Any]) -> tuple[SearchConfig
         raise InputError("with --match the options of the search are those of the run: leave them out")
     with RunFolder.open(match, read_only=True) as run:
         kept = FinetuneConfig.from_table(run.config["finetune"])
-        return SearchConfig.of_run(run.config["search"]), replace(kept, **changes)
+        return SearchConfig.from_table(run.config["search"]), replace(kept, **changes)
 
 
 def _shares(text: str | None) -> tuple[float, ...]:
@@ -183,8 +178,8 @@ class _Progress:
     def __call__(self, event: RivalEvent) -> None:
         if isinstance(event, EpochDone):
             return
-        if isinstance(event, FinetuneDiverged):
-            self.say(diverged_line(event))
+        if isinstance(event, (FinetuneDiverged, Remark)):
+            self.say(event.text if isinstance(event, Remark) else diverged_line(event))
             return
         if self._as_json:
             click.echo(json.dumps({"event": "method", **asdict(event)}))

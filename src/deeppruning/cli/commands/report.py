@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from deeppruning.reporting import write_report
+from deeppruning.reporting import missing_plots_line, write_report
 
 
 @click.command()
@@ -14,10 +14,12 @@ def report(run: Path) -> None:
 
     The page is one file that needs no network: open it, mail it, keep it. It works for a run that is
     still going on, too; to see such a run live, use `deeppruning watch`. The plots (objective space,
-    layers, fine-tuning) are written as SVG and PNG.
+    layers, fine-tuning) are written as SVG and PNG; they need matplotlib.
 
     \b
     Example:
       deeppruning report runs/r56
     """
     click.echo(str(write_report(run)))
+    if line := missing_plots_line():
+        click.echo(line, err=True)

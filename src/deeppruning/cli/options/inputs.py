@@ -11,13 +11,12 @@ from deeppruning.cli.options.data import LOADING, load_from_options
 from deeppruning.cli.options.model import build_model
 from deeppruning.cli.options.normalization import with_right_normalization
 from deeppruning.cli.options.trust import Vouched
-from deeppruning.cli.options.user_function import load_function
-from deeppruning.data.known import KNOWN
-from deeppruning.data.registry import data_folders, data_status
+from deeppruning.data.registry import DATA_SETS, data_folders, data_status
 from deeppruning.data.splits import DataSplits
 from deeppruning.errors import RunError
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.device import workers_here
+from deeppruning.system.user_code import load_function
 
 
 @dataclass(frozen=True)
@@ -144,12 +143,12 @@ def _lasting_spec(spec: str) -> str:
 
 def _lasting_data(spec: str) -> str:
     path = Path(spec)
-    return str(path.absolute()) if spec not in KNOWN and path.exists() else _lasting_spec(spec)
+    return str(path.absolute()) if spec not in DATA_SETS and path.exists() else _lasting_spec(spec)
 
 
 def _lasting_folder(data: str, data_dir: Path | None) -> Path | None:
     """The data folder by its full path, also where it was found without being named."""
-    if data_dir is not None or data not in KNOWN:
+    if data_dir is not None or data not in DATA_SETS:
         return data_dir and data_dir.absolute()
     found = data_status(data).found
     inside = [folder for folder in data_folders() if found is not None and found.is_relative_to(folder)]

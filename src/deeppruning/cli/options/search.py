@@ -18,7 +18,8 @@ from deeppruning.cli.options.headings import (
     under,
 )
 from deeppruning.config import RUNTIMES, STRATEGIES, USUAL_SAMPLE, FinetuneConfig, SearchConfig
-from deeppruning.registry import EVALUATIONS, OBJECTIVES
+from deeppruning.objectives import OBJECTIVES
+from deeppruning.searching.evaluations import EVALUATIONS
 
 # What each preset starts from; options that are given come on top.
 _SEARCHES = {"guided": SearchConfig(), "paper": SearchConfig.paper()}
@@ -160,7 +161,10 @@ def search_config(settings: dict[str, Any]) -> tuple[SearchConfig, str | None]:
     given = {key: value for key, value in settings.items() if key in known and value is not None}
     objective = given.get("objective", "")
     function = given.pop("objective") if ":" in objective else None
-    return replace(_SEARCHES[preset_of(settings)], **given), function
+    search = replace(_SEARCHES[preset_of(settings)], **given)
+    OBJECTIVES.find(search.objective)
+    EVALUATIONS.find(search.evaluation)
+    return search, function
 
 
 def preset_of(settings: dict[str, Any]) -> str:

@@ -9,8 +9,8 @@ import click
 
 from deeppruning.cli.options.headings import FROM_ELSEWHERE, Command, under
 from deeppruning.errors import InputError
-from deeppruning.models.resolve import make_importable
 from deeppruning.runs.folder import RunFolder
+from deeppruning.system.user_code import make_importable
 
 KINDS = {
     "model": "The network's code, package.module:factory or file.py:factory. [as the run names it]",

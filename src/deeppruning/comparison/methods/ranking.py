@@ -6,14 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from deeppruning.comparison.methods.registry import register_method
+from deeppruning.comparison.methods.registry import METHODS, register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import Diverged
 from deeppruning.genome import Genome
-from deeppruning.registry import CRITERIA, METHODS
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.importance.budget import meet_flops, order_by
-from deeppruning.searching.importance.criteria import Criterion, L1Norm
+from deeppruning.searching.importance.criteria import CRITERIA, Criterion, L1Norm
 from deeppruning.searching.importance.orders import prunable, rank_shares
 
 ALL_WRONG = 1.0  # the share of wrong answers of a layer that is gone

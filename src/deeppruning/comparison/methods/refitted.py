@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from deeppruning.comparison.methods.registry import METHODS
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.refitting.reference import FEWEST
-from deeppruning.registry import METHODS
 
 KINDS = {"criteria": "criteria with refit"}  # where the report shows them, if not with the method itself
 

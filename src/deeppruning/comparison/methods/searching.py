@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from deeppruning.comparison.methods.registry import register_method
+from deeppruning.comparison.methods.registry import METHODS, register_method
 from deeppruning.comparison.problem import Method, Network, Problem, Target
 from deeppruning.errors import RunError
 from deeppruning.genome import Genome
-from deeppruning.registry import METHODS
 from deeppruning.searching.importance.budget import TOLERANCE, meet_flops
 from deeppruning.searching.strategies import paper_strategy
 

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deeppruning.objectives.latency import Latency
+from deeppruning.objectives import Latency
 from deeppruning.reporting.measured import with_evidence
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
 from deeppruning.roles import ORIGINAL, in_order
 from deeppruning.runs import facts
-from deeppruning.system.commands import command_for_page
-from deeppruning.system.extras import format_to_suggest
+from deeppruning.system.commands import command_for_page, format_to_suggest
 
 ORIGINAL_WEIGHTS = f"finetune/{ORIGINAL}.safetensors"
 

@@ -1,7 +1,6 @@
 """How a candidate is brought to the state it is judged in: one file each, found by itself."""
 
-from deeppruning.registry import EVALUATIONS
-from deeppruning.searching.evaluations.base import EvaluationKind, Trial, register_evaluation
+from deeppruning.searching.evaluations.base import EVALUATIONS, EvaluationKind, Trial, register_evaluation
 
 ORDER = ("refit", "finetune", "recalibrate")
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from deeppruning.registry import EVALUATIONS
+from deeppruning.registry import Registry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,6 +39,7 @@ class EvaluationKind(ABC):
         """Change the network in place; the error on the images is measured afterwards."""
 
 
+EVALUATIONS: Registry[EvaluationKind] = Registry("evaluation", "deeppruning.searching.evaluations")
 Class = TypeVar("Class", bound=type[EvaluationKind])
 
 

@@ -4,9 +4,8 @@ Read in this order: `evidence` (what a criterion may look at), `activations` (wh
 `criteria` (the scores), `orders` (in which filters go), `budget` (until the FLOPs are met).
 """
 
-from deeppruning.registry import CRITERIA
 from deeppruning.searching.importance.budget import genome_by, meet_flops, order_by
-from deeppruning.searching.importance.criteria import Criterion, register_criterion
+from deeppruning.searching.importance.criteria import CRITERIA, Criterion, register_criterion
 from deeppruning.searching.importance.evidence import Evidence
 from deeppruning.searching.importance.orders import Scores, global_order, uniform_order
 

@@ -7,8 +7,7 @@ import numpy as np
 from deeppruning.errors import InputError
 from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
-from deeppruning.registry import CRITERIA
-from deeppruning.searching.importance.criteria import Criterion
+from deeppruning.searching.importance.criteria import CRITERIA, Criterion
 from deeppruning.searching.importance.evidence import Evidence
 from deeppruning.searching.importance.orders import global_order, uniform_order
 

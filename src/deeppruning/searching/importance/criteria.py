@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 from torch import Tensor
 
-from deeppruning.registry import CRITERIA
+from deeppruning.registry import Registry
 from deeppruning.searching.importance.evidence import Evidence
 from deeppruning.searching.importance.orders import Scores
 
@@ -22,6 +22,7 @@ class Criterion(ABC):
         """A score for each gene; only the order within a layer matters, and the ratios between layers."""
 
 
+CRITERIA: Registry[Criterion] = Registry("criterion", "deeppruning.searching.importance")
 Class = TypeVar("Class", bound=type[Criterion])
 
 
