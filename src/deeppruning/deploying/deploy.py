@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from deeppruning.deploying.folding import find_norms
-from deeppruning.deploying.reading import SeenRun
 from deeppruning.deploying.steps import Fix, FoldNorm, Remove, Step, find_answers, find_no_ops, find_unheard
 from deeppruning.errors import GraphError, InputError, describe_raised
 from deeppruning.graph.calls import as_call
@@ -30,6 +29,7 @@ from deeppruning.graph.proof.twin import (
     randomized_inputs,
     seeded,
 )
+from deeppruning.graph.trace.flow import Flow, FlowRun
 from deeppruning.models.registry import architecture_of
 from deeppruning.system.device import precision_of
 
@@ -79,15 +79,15 @@ def deploy(model: nn.Module, example_input: Any = None) -> nn.Module:
     args, kwargs = as_call(_guess_input(model) if example_input is None else example_input)
     ready = _copy_for_inference(model)
     proof = _Proof(ready, args, kwargs)
-    run = proof.run([])
-    folds, kept = find_norms(ready, run)
+    flow = proof.flow([])
+    folds, kept = find_norms(ready, flow)
     steps = find_no_ops(ready)
     steps += [FoldNorm(norm, layer) for norm, layer in folds.items()]
-    steps += find_answers(ready, run)
+    steps += find_answers(ready, flow)
     done = proof.proven([], steps)
     if any(isinstance(step, Fix) for step in done):
         # Only now can be seen which modules were read by nothing but stand-ins.
-        done = proof.proven(done, find_unheard(proof.applied(ready, done), proof.run(done)))
+        done = proof.proven(done, find_unheard(proof.applied(ready, done), proof.flow(done)))
     copy = proof.applied(ready, done)
     folded = {step.norm: step.layer for step in done if isinstance(step, FoldNorm)}
     copy.__dict__["deployment"] = Deployment(
@@ -150,10 +150,12 @@ class _Proof:
             except Exception:  # random weights or a larger batch do not suit every network
                 continue
 
-    def run(self, done: Sequence[Step]) -> SeenRun:
-        """The network after these steps, watched while it runs."""
+    def flow(self, done: Sequence[Step]) -> Flow:
+        """Which module of the network after these steps reads which."""
         case = self.cases[0]
-        return SeenRun(self.applied(case.model, done), case.args, case.kwargs)
+        copy = unrun(self.applied(case.model, done), training=False)
+        with seeded():
+            return FlowRun(copy, frozenset()).follow(copy, case.args, case.kwargs)
 
     def proven(self, done: list[Step], more: Sequence[Step]) -> list[Step]:
         """The steps done, and those of `more` that can be added without a change of outputs."""

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-from deeppruning.deploying.reading import SeenRun
+from deeppruning.graph.trace.flow import Flow
 
 LAYERS = (
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
@@ -18,7 +18,7 @@ LAYERS = (
 )
 
 
-def find_norms(model: nn.Module, run: SeenRun) -> tuple[dict[str, str], dict[str, str]]:
+def find_norms(model: nn.Module, flow: Flow) -> tuple[dict[str, str], dict[str, str]]:
     """Batch norm -> the layer it can be folded into, and for all other norms the reason why not.
 
     A norm can be folded if it reads one layer only, and nothing else reads that layer.
@@ -26,14 +26,14 @@ def find_norms(model: nn.Module, run: SeenRun) -> tuple[dict[str, str], dict[str
     layers: dict[str, nn.Module] = {
         name: module for name, module in model.named_modules() if isinstance(module, LAYERS)
     }
-    owners = {operation: name for name in layers for operation in run.once(name) or ()}
+    owners = {operation: name for name in layers for operation in flow.once(name) or ()}
     folds: dict[str, str] = {}
     kept: dict[str, str] = {}
     for name, norm in model.named_modules():
         if isinstance(norm, _BatchNorm):
-            reason = _why_unusable(norm) or _why_not_read_once(name, run)
-            layer = "" if reason else _layer_read(name, run, owners)
-            reason = reason or _why_layer_unsuited(layer, layers, run, name)
+            reason = _why_unusable(norm) or _why_not_read_once(name, flow)
+            layer = "" if reason else _layer_read(name, flow, owners)
+            reason = reason or _why_layer_unsuited(layer, layers, flow, name)
             if reason:
                 kept[name] = reason
             else:
@@ -78,34 +78,34 @@ def _why_unusable(norm: _BatchNorm) -> str:
     return "hooks are attached to it" if _has_hooks(norm) else ""
 
 
-def _why_not_read_once(name: str, run: SeenRun) -> str:
-    calls = len(run.flow.calls.get(name, ()))
+def _why_not_read_once(name: str, flow: Flow) -> str:
+    calls = len(flow.calls.get(name, ()))
     if calls != 1:
         return f"it runs {calls} times" if calls else "it does not run"
-    return "" if run.once(name) else "it does nothing"
+    return "" if flow.once(name) else "it does nothing"
 
 
-def _layer_read(name: str, run: SeenRun, owners: dict[int, str]) -> str:
+def _layer_read(name: str, flow: Flow, owners: dict[int, str]) -> str:
     """The layer that a norm reads; empty if it reads anything else as well."""
-    span = run.once(name)
+    span = flow.once(name)
     assert span is not None
-    sources = {owners.get(source, "") for source in run.read_by(span)}
+    sources = {owners.get(source, "") for source in flow.read_by(span)}
     return sources.pop() if len(sources) == 1 else ""
 
 
-def _why_layer_unsuited(layer: str, layers: dict[str, nn.Module], run: SeenRun, norm: str) -> str:
+def _why_layer_unsuited(layer: str, layers: dict[str, nn.Module], flow: Flow, norm: str) -> str:
     if not layer:
         return "it does not read the output of one convolution or linear layer alone"
     module = layers[layer]
-    span, own = run.once(layer), run.once(norm)
+    span, own = flow.once(layer), flow.once(norm)
     assert span is not None
     assert own is not None
-    if not run.readers_of(span) <= set(own) or run.handed_back & set(span):
+    if not flow.readers_of(span) <= set(own) or flow.returned & set(span):
         return f"others read {layer}, too"
     if _has_hooks(module) or hasattr(module, "parametrizations") or not _runs_torch_code(module):
         return f"{layer} computes its weights, or has a forward of its own"
     channels_second = len(module.kernel_size) + 2 if isinstance(module, _ConvNd) else 2
-    if len(run.shapes.get(layer, ())) != channels_second:
+    if len(flow.shapes.get(layer, ())) != channels_second:
         return f"it normalises another dimension than the channels of {layer}"
     return ""
 

@@ -16,8 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from deeppruning.deploying.folding import fold
-from deeppruning.deploying.reading import SeenRun
 from deeppruning.graph.cut.hollow import Answer, Hollow
+from deeppruning.graph.trace.flow import Flow
 
 
 @dataclass(frozen=True)
@@ -91,23 +91,25 @@ def find_no_ops(model: nn.Module) -> list[Step]:
     ]
 
 
-def find_answers(model: nn.Module, run: SeenRun) -> list[Step]:
+def find_answers(model: nn.Module, flow: Flow) -> list[Step]:
     """Stand-ins that answer a constant which nothing overwrites."""
     return [
-        Fix(name, len(run.shapes[name]))
+        Fix(name, len(flow.shapes[name]))
         for name, module in model.named_modules()
         if isinstance(module, Answer)
-        and (span := run.once(name)) is not None
-        and not run.is_overwritten(span)
+        and (span := flow.once(name)) is not None
+        and not flow.is_overwritten(span)
     ]
 
 
-def find_unheard(model: nn.Module, run: SeenRun) -> list[Step]:
+def find_unheard(model: nn.Module, flow: Flow) -> list[Step]:
     """Stand-ins without channels that no output depends on, now that answers ignore their input."""
     return [
-        Fix(name, len(run.shapes[name]))
+        Fix(name, len(flow.shapes[name]))
         for name, module in model.named_modules()
-        if isinstance(module, Hollow) and (span := run.once(name)) is not None and not run.heard & set(span)
+        if isinstance(module, Hollow)
+        and (span := flow.once(name)) is not None
+        and not flow.needed & set(span)
     ]
 
 

@@ -19,7 +19,8 @@ from deeppruning.exporting.int8 import SUFFIX, Material, MaterialSource, measure
 from deeppruning.exporting.memory import peak_memory
 from deeppruning.exporting.networks import AtHand, RunNetwork, RunReader, networks_side_by_side, run_of
 from deeppruning.exporting.onnx_file import export_onnx
-from deeppruning.latency.stopwatch import Forward, time_in_turns
+from deeppruning.latency.runtimes import Forward
+from deeppruning.latency.timing import time_in_turns
 from deeppruning.roles import ORIGINAL
 from deeppruning.runs.facts import AS_LOADED, BENCH, Int8Figures
 from deeppruning.runs.facts import INT8 as INT8_FIGURES

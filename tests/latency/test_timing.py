@@ -2,8 +2,8 @@
 
 import pytest
 
-from deeppruning.latency import stopwatch
-from deeppruning.latency.stopwatch import RUNS, TURNS, in_turns, time_in_turns
+from deeppruning.latency import timing
+from deeppruning.latency.timing import RUNS, TURNS, in_turns, time_in_turns
 
 
 @pytest.mark.parametrize("turns", [1, 3])
@@ -25,9 +25,9 @@ def test_each_call_comes_first_in_turn() -> None:
 
 def test_turns_of_short_calls_go_on_until_a_busy_moment_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(10_000))
-    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: next(clock) / 1000)  # a call takes 1 ms
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock) / 1000)  # a call takes 1 ms
     called: list[int] = []
     in_turns([lambda: called.append(1)])
     turn = (2 * RUNS + 1) / 1000  # each call looks at the clock twice, each turn once
     assert len(called) > RUNS * TURNS
-    assert len(called) == pytest.approx(RUNS * stopwatch.SHORTEST / turn, abs=2 * RUNS)
+    assert len(called) == pytest.approx(RUNS * timing.SHORTEST / turn, abs=2 * RUNS)
