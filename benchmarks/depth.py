@@ -23,7 +23,7 @@ from torch import nn
 
 from deeppruning import ChannelGraph
 from deeppruning.deploying.onnx_graph import open_session, run_session
-from deeppruning.exporting.onnx_file import export_onnx
+from deeppruning.exporting import export_onnx
 from deeppruning.models import create_model
 
 GONE = (0, 4, 8, 12, 16)

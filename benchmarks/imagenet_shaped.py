@@ -61,7 +61,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     with stage(f"search: graph, {options.candidates} candidates, {options.sample} pictures"):
         front = dp.search(model, data.train, search=search, workers=1, progress=False)
     light = front.light
-    with stage(f"refit of the network at {light.flops / front.original_flops:.1%} of the FLOPs"):
+    with stage(f"refit of the network at {light.flops / front.original.flops:.1%} of the FLOPs"):
         thin = light.model
     with stage("save, and load again"):
         thin = dp.load(front.save(thin, folder / "thin.safetensors"), ResNet50(CLASSES))

@@ -26,7 +26,8 @@ from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import balanced_sample
 from deeppruning.genome import pack_genome, unpack_genome
 from deeppruning.graph import ChannelGraph
-from deeppruning.jobs.front import Front, ThinNetwork
+from deeppruning.jobs.result import Front
+from deeppruning.jobs.solution import Solution
 from deeppruning.latency import Conditions
 from deeppruning.latency.plan import measure_networks
 from deeppruning.models import create_model
@@ -39,7 +40,7 @@ TAKEN = 9  # networks of each search
 SHOWN = (0.8, 0.7, 0.6, 0.5, 0.4)  # shares of the original's latency
 
 
-def some_of(front: Front) -> list[ThinNetwork]:
+def some_of(front: Front) -> list[Solution]:
     """Members of the front (nothing cheaper is judged better), evenly along it."""
     usable = sorted((one for one in front.candidates if one.cost is not None), key=lambda one: one.known.cost)
     members = []
@@ -47,7 +48,7 @@ def some_of(front: Front) -> list[ThinNetwork]:
         if not members or one.known.judged < members[-1].known.judged:
             members.append(one)
     places = np.unique(np.linspace(0, len(members) - 1, TAKEN).round().astype(int))
-    return [ThinNetwork(members[place], front.context) for place in places]
+    return [Solution.of_candidate(members[place], front.meter.context) for place in places]
 
 
 def search(

@@ -32,7 +32,8 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import balanced_sample, split_balanced
-from deeppruning.jobs.front import Front, ThinNetwork
+from deeppruning.jobs.result import Front
+from deeppruning.jobs.solution import Solution
 from deeppruning.models import create_model
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.training.evaluate import evaluate
@@ -87,10 +88,11 @@ class Bench:
         return self.known[name]
 
 
-def two_steps(bench: Bench, front: Front, flops: float) -> tuple[ThinNetwork, ThinNetwork]:
+def two_steps(bench: Bench, front: Front, flops: float) -> tuple[Solution, Solution]:
     """The best by score, and the best of the best few after 32 steps."""
     within = [one for one in front.candidates if one.cost is not None and NEAR * flops <= one.flops <= flops]
-    few = [ThinNetwork(one, front.context) for one in sorted(within, key=lambda one: one.known.judged)[:FEW]]
+    best = sorted(within, key=lambda one: one.known.judged)[:FEW]
+    few = [Solution.of_candidate(one, front.meter.context) for one in best]
     steps, judged = split_balanced(balanced_sample(bench.train, STEPS_ON + JUDGED_ON, 1), STEPS_ON)
     errors = [
         bench.note(
@@ -105,10 +107,10 @@ def two_steps(bench: Bench, front: Front, flops: float) -> tuple[ThinNetwork, Th
 def compare(bench: Bench, model: nn.Module, share: float) -> None:
     """All three ways, one after the other."""
     front = bench.front(model, share)
-    flops = share * front.original_flops
+    flops = share * front.original.flops
     first, second = two_steps(bench, front, flops)
     for name, thin in (("one step", first), ("two steps", second)):
-        bench.note(f"{name}, FLOPs", lambda thin=thin: thin.flops / front.original_flops)
+        bench.note(f"{name}, FLOPs", lambda thin=thin: thin.flops / front.original.flops)
         bench.note(f"{name}, untrained", lambda thin=thin: evaluate(thin.model, bench.test).error)
         bench.note(
             f"{name}, {bench.epochs} epochs",
@@ -118,8 +120,8 @@ def compare(bench: Bench, model: nn.Module, share: float) -> None:
     halfway = bench.trained(middle.at(flops=share**0.5).model, 1)
     bench.note("two stages, halfway", lambda: evaluate(halfway, bench.test).error)
     again = bench.front(halfway, share**0.5)
-    last = again.at(flops=flops / again.original_flops)
-    bench.note("two stages, FLOPs", lambda: last.flops / front.original_flops)
+    last = again.at(flops=flops / again.original.flops)
+    bench.note("two stages, FLOPs", lambda: last.flops / front.original.flops)
     bench.note("two stages, untrained", lambda: evaluate(last.model, bench.test).error)
     bench.note(
         f"two stages, 1 + {bench.epochs - 1} epochs",

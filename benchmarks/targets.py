@@ -103,8 +103,8 @@ def measure(model: nn.Module, limit: str, options: argparse.Namespace) -> str:
             most = limits.latency
             has = seconds_of(target.model)
         else:
-            graph = result.yardstick.context.graph
-            ((name, most),) = limits.most(result.yardstick.whole).items()
+            graph = result.meter.context.graph
+            ((name, most),) = limits.most(result.meter.whole).items()
             has = getattr(graph, name)(target.genome)
         return f"{100 * has / most:.1f} %"
 

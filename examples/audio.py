@@ -65,7 +65,7 @@ def main(seed: int = 0) -> None:
     options = dp.SearchConfig(focus=0.5, offspring=10, generations=5, seed=seed)
     front = dp.search(model, unlabelled, search=options, workers=1)
     half = front.at(flops=0.5)
-    thin, share = half.model, half.flops / front.original_flops
+    thin, share = half.model, half.flops / front.original.flops
     print(f"{'half, refitted':24} {share:7.1%} {accuracy(thin, *held_out):9.1%}")
 
     train(thin, *labelled, epochs=3, lr=0.001)

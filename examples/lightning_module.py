@@ -95,7 +95,7 @@ def main(folder: Path, seed: int = 0) -> None:
     options = dp.SearchConfig(focus=0.5, offspring=10, generations=5, sample=300, seed=seed)
     front = dp.search(module, train, search=options, workers=1)
     half = front.at(flops=0.5)
-    thin, share = half.model, half.flops / front.original_flops
+    thin, share = half.model, half.flops / front.original.flops
     assert isinstance(thin, Classifier)  # an ordinary LightningModule again
     print(f"{'half, refitted':24} {share:7.1%} {accuracy(thin):9.1%}")
 

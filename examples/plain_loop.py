@@ -61,7 +61,7 @@ def main(folder: Path, seed: int = 0) -> None:
     options = dp.SearchConfig(focus=0.5, offspring=8, generations=5, seed=seed)
     front = dp.search(model, images[:300], search=options, workers=1)  # inputs alone, no labels
     half = front.at(flops=0.5)  # the best of all candidates within half of the FLOPs
-    thin, share = half.model, half.flops / front.original_flops
+    thin, share = half.model, half.flops / front.original.flops
     print(f"{'half, refitted':24} {share:7.1%} {accuracy(thin, *held_out):9.1%}")
 
     train(thin, images, labels, epochs=3, lr=0.01)

@@ -93,7 +93,7 @@ def main(folder: Path, seed: int = 0) -> None:
     options = dp.SearchConfig(focus=0.5, offspring=10, generations=5, sample=200, seed=seed)
     front = dp.search(original.model, train, search=options, workers=1)
     half = front.at(flops=0.5)
-    share = half.flops / front.original_flops
+    share = half.flops / front.original.flops
     thin = trainer(half.model, folder, train, test, epochs=2, lr=5e-4)
     print(f"{'half, refitted':24} {share:7.1%} {thin.evaluate()['eval_accuracy']:9.1%}")
 

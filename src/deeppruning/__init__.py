@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from deeppruning.config import TrainConfig as TrainConfig
     from deeppruning.deploying import deploy as deploy
     from deeppruning.graph import ChannelGraph as ChannelGraph
-    from deeppruning.jobs.front import Front as Front
+    from deeppruning.jobs.result import Front as Front
     from deeppruning.jobs.result import Result as Result
-    from deeppruning.jobs.saving import save as save
     from deeppruning.jobs.solution import Solution as Solution
     from deeppruning.jobs.solution import load as load
+    from deeppruning.jobs.solution import save as save
     from deeppruning.models import create_model as create_model
     from deeppruning.refitting import refit as refit
     from deeppruning.searching.task import Task as Task
@@ -44,10 +44,8 @@ _HOMES = {
     "config": ("FinetuneConfig", "SearchConfig", "TrainConfig"),
     "deploying": ("deploy",),
     "graph": ("ChannelGraph",),
-    "jobs.front": ("Front",),
-    "jobs.result": ("Result",),
-    "jobs.saving": ("save",),
-    "jobs.solution": ("Solution", "load"),
+    "jobs.result": ("Front", "Result"),
+    "jobs.solution": ("Solution", "load", "save"),
     "models": ("create_model",),
     "refitting": ("refit",),
     "searching.task": ("Task",),

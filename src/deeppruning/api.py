@@ -20,12 +20,12 @@ from deeppruning.display.watching import Watch, rivals_watched
 from deeppruning.errors import InputError, RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import as_call, part_of
-from deeppruning.jobs.front import Front
 from deeppruning.jobs.identity import hash_network
 from deeppruning.jobs.job import Compute, Job
 from deeppruning.jobs.prepare import checked, prepare
-from deeppruning.jobs.result import Result
+from deeppruning.jobs.result import Front, Result
 from deeppruning.jobs.run import run
+from deeppruning.latency import Conditions
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
 from deeppruning.refitting import refit
@@ -43,6 +43,7 @@ from deeppruning.searching.proving import Proofs
 from deeppruning.searching.task import Task
 from deeppruning.searching.unlabelled import Unlabelled, gather_inputs
 from deeppruning.targets.aiming import refuse_unreachable, widths_line, within
+from deeppruning.targets.choice import Yardstick
 
 
 def prune(
@@ -193,7 +194,8 @@ def search(
         near = within(graph, limits, context.plan)
         picks = run_search(context, job.search, history, job.backend, watch, proofs, near)
         candidates = history.candidates()
-    return Front(candidates, picks, context, proofs.after_run(), *costs, job.description)
+    meter = Yardstick(context, Conditions.of(job.search, context.device), proofs.after_run())
+    return Front.of_search(candidates, dict(picks.items()), meter, job.description)
 
 
 def cut(

@@ -6,7 +6,6 @@ run holds them, and a network of the zoo needs none. `example_input` is needed f
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace as changed
@@ -21,13 +20,18 @@ from deeppruning.backends.limits import Timeout
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.watching import Watch
 from deeppruning.errors import InputError
-from deeppruning.exporting import ExportedFile, MaterialSource, bench_run, export_network
-from deeppruning.exporting.bench import bench_given, keep_figures
-from deeppruning.exporting.bench_table import BenchFigures
-from deeppruning.exporting.given import Given, example_of
-from deeppruning.exporting.networks import read_network
+from deeppruning.exporting import (
+    AtHand,
+    BenchFigures,
+    ExportedFile,
+    MaterialSource,
+    bench_networks,
+    export_network,
+    read_network,
+)
+from deeppruning.exporting.bench import keep_figures
+from deeppruning.exporting.networks import run_of
 from deeppruning.exporting.parity import TOLERANCE
-from deeppruning.exporting.run_file import export_given
 from deeppruning.jobs.identity import check_same_network, is_same_network
 from deeppruning.jobs.job import Compute, Job
 from deeppruning.jobs.prepare import checked, prepare
@@ -233,7 +237,7 @@ def report(run_dir: str | Path) -> Path:
 
 
 def export(
-    run_dir: str | Path | Given,
+    run_dir: str | Path | AtHand,
     model: nn.Module | None = None,
     *,
     solution: str = KNEE,
@@ -257,27 +261,28 @@ def export(
     data, else on `calibration`: a tensor of inputs as the file takes them, or images as `prune` takes them.
     The test error of both is measured on the run's test images, or on `test`.
     """
-    options: dict[str, Any] = {
-        "format_": format,
-        "out": out,
-        "normalize": normalize,
-        "tolerance": tolerance,
-        "example_input": example_input,
-        "int8": int8,
-        "source": _material(calibration, test),
-    }
-    if not isinstance(run_dir, (str, os.PathLike)):
-        return export_given(run_dir, solution, **options)
-    written = export_network(run_dir, solution, model=model, **options)
+    written = export_network(
+        run_dir,
+        solution,
+        format_=format,
+        out=out,
+        normalize=normalize,
+        tolerance=tolerance,
+        int8=int8,
+        material=_material(calibration, test),
+        model=model,
+        example_input=example_input,
+    )
     for note in written.notes:
         warnings.warn(note, stacklevel=2)
-    if int8 and not written.notes:
-        Watch().write_report(run_dir)
+    folder = run_of(run_dir)
+    if int8 and folder is not None and not written.notes:
+        Watch().write_report(folder)
     return written
 
 
 def bench(
-    run_dir: str | Path | Given,
+    run_dir: str | Path | AtHand,
     model: nn.Module | None = None,
     *,
     batches: Iterable[int] = (1, 32),
@@ -296,23 +301,20 @@ def bench(
     the run are always measured. Instead of a run folder, a result, a front or a network can be given as in
     `export`; it is measured beside the original: that of its search, or `model`.
     """
-    if isinstance(run_dir, Result):
-        model, example_input = model or run_dir.network, example_of(run_dir, example_input)
-        run_dir = run_dir.run_dir
-    in_folder = isinstance(run_dir, (str, os.PathLike))
-    measure: Callable[..., BenchFigures] = bench_run if in_folder else bench_given
-    figures = measure(
+    figures = bench_networks(
         run_dir,
-        batches=dict.fromkeys(batches),
+        batches=batches,
         rounds=rounds,
         threads=threads,
         device=device,
+        int8=int8,
+        material=_material(calibration, test),
         model=model,
         example_input=example_input,
-        int8=int8,
-        source=_material(calibration, test),
     )
-    if not isinstance(run_dir, (str, os.PathLike)):
+    if isinstance(run_dir, Result):
+        run_dir = run_dir.run_dir
+    if not isinstance(run_dir, (str, Path)):
         return figures
     reason = keep_figures(run_dir, figures)
     if reason:

@@ -12,7 +12,6 @@ import deeppruning as dp
 from cli_calls import call
 from deeppruning.data.registry import load_data
 from deeppruning.errors import DeepPruningError
-from deeppruning.jobs.solution import Solution, save_solution
 from deeppruning.models import create_model
 from deeppruning.runs.facts import solution_fact
 from deeppruning.runs.folder import RunFolder
@@ -30,10 +29,9 @@ def zoo_knee(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     thin = graph.prune(genome).eval()
     error = evaluate(thin, test).error
     path = tmp_path_factory.mktemp("zoo") / "knee.safetensors"
-    knee = Solution("knee", 1, thin, genome, 0.5, error, 1, 0.5, 1, path)
     described = {"architecture": model.architecture, "classes": test.classes, "image_shape": test.image_shape}
-    save_solution(knee, graph, {key: json.dumps(value) for key, value in described.items()})
-    return knee.path, error
+    description = {key: json.dumps(value) for key, value in described.items()}
+    return dp.save(thin, path, graph, genome, test_error=error, description=description), error
 
 
 def measured(*given: object) -> float:

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 import deeppruning as dp
 from deeppruning.deploying import Deployment
-from deeppruning.deploying.stand_ins import Fixed
+from deeppruning.deploying.steps import Fixed
 from deeppruning.errors import GraphError, InputError
 from deeppruning.graph.cut.duplicate import unrun
 from deeppruning.graph.cut.hollow import Answer, Hollow

@@ -10,9 +10,9 @@ from torch import nn
 
 from cli_calls import call
 from deeppruning.deploying.onnx_graph import has_onnx
-from deeppruning.errors import InputError, RunError
-from deeppruning.exporting import bench_run
-from deeppruning.exporting.bench import in_turns, is_noisy, speed_limits, warnings_for
+from deeppruning.errors import InputError, RunError, WeightsError
+from deeppruning.exporting import bench_networks
+from deeppruning.exporting.bench import is_noisy, speed_limits, warnings_for
 from deeppruning.exporting.memory import peak_memory
 from deeppruning.reporting.data import collect
 from deeppruning.runs import RunFolder
@@ -57,7 +57,7 @@ def test_a_candidate_that_holds_two_roles_is_measured_once(own_run: Path, tmp_pa
     shutil.copy(both / "light.safetensors", both / "target.safetensors")
     with RunFolder.open(both) as run:
         run.history.set_fact("solution/target", run.history.get_fact("solution/light"))
-    networks = bench_run(both, batches=[1], rounds=3, trust_run=True)["networks"]
+    networks = bench_networks(both, batches=[1], rounds=3, trust_run=True)["networks"]
     assert networks["light"]["latency_ms"] == networks["target"]["latency_ms"]
     assert networks["light"]["latency_ms"] != networks["original"]["latency_ms"]
 
@@ -72,27 +72,19 @@ def test_a_run_at_work_is_left_alone(own_run: Path) -> None:
 
 def test_a_run_from_python_with_the_class_in_hand(tmp_path: Path) -> None:
     run = python_run(tmp_path)
-    figures = bench_run(run, batches=[1], rounds=1, model=TinyNet())
+    figures = bench_networks(run, batches=[1], rounds=1, model=TinyNet())
     assert list(figures["networks"]) == NETWORKS
-    with pytest.raises(RunError, match="started from Python"):
+    with pytest.raises(WeightsError, match="not in the zoo"):
         command("bench", run)
 
 
 def test_bad_requests_are_refused(own_run: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least 1"):
-        bench_run(own_run, batches=[])
+        bench_networks(own_run, batches=[])
     with pytest.raises(InputError, match="unknown device"):
         command("bench", own_run, "--device", "abacus")
     with pytest.raises(RunError, match="not a run"):
         command("bench", tmp_path)
-
-
-def test_forwards_take_turns_and_each_comes_first() -> None:
-    calls: list[str] = []
-    forwards = {name: (lambda name=name: calls.append(name)) for name in "abc"}
-    timings = in_turns(forwards, rounds=3)
-    assert "".join(calls[9:]) == "abcbcacab"
-    assert [timing["runs"] for timing in timings.values()] == [3, 3, 3]
 
 
 def network(flops: int, median: float) -> dict[str, object]:
@@ -134,7 +126,7 @@ def test_a_speed_is_told_by_ratios_within_rounds() -> None:
 
 def test_limits_of_speed_are_kept_from_six_rounds_on(own_run: Path) -> None:
     for rounds in (5, 6):
-        networks = bench_run(own_run, batches=[1], rounds=rounds, trust_run=True)["networks"]
+        networks = bench_networks(own_run, batches=[1], rounds=rounds, trust_run=True)["networks"]
         assert all("speed_low" not in one for one in networks["original"]["latency_ms"].values())
         for timing in networks["light"]["latency_ms"].values():
             assert ("speed_low" in timing) == (rounds == 6)

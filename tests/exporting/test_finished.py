@@ -6,10 +6,9 @@ import pytest
 import torch
 
 import deeppruning as dp
-from deeppruning.errors import InputError, RunError
+from deeppruning.errors import InputError, WeightsError
 from deeppruning.exporting import FORMATS
-from deeppruning.jobs.front import Front, ThinNetwork
-from deeppruning.jobs.solution import Solution
+from deeppruning.jobs.result import Front
 from deeppruning.reporting.data import collect
 from deeppruning.runs import RunFolder
 from export_runs import TinyNet, python_run
@@ -43,9 +42,9 @@ def test_networks_of_ones_own_class_are_exported(run: Path, format_: str) -> Non
 
 
 def test_a_class_of_ones_own_must_be_in_hand(run: Path) -> None:
-    with pytest.raises(RunError, match=r"dp.export\(run, model\)"):
+    with pytest.raises(WeightsError, match=r"dp.export\(run, model\)"):
         dp.export(run, format="safetensors")
-    with pytest.raises(RunError, match=r"dp.export\(run, model\)"):
+    with pytest.raises(WeightsError, match=r"dp.export\(run, model\)"):
         dp.bench(run)
 
 
@@ -71,7 +70,7 @@ def front() -> Front:
 
 def test_networks_at_hand_are_exported(front: Front, tmp_path: Path) -> None:
     thin = front.at(flops="90%")
-    given = {"front": front, "thin": thin, "module": thin.model, "unsaved": as_solution(thin)}
+    given = {"front": front, "thin": thin, "module": thin.model}
     for name, one in given.items():
         example = EXAMPLE if name == "module" else None
         out = tmp_path / f"{name}.onnx"
@@ -81,7 +80,7 @@ def test_networks_at_hand_are_exported(front: Front, tmp_path: Path) -> None:
         dp.export(thin)
     with pytest.raises(InputError, match="give an input of the network as example_input"):
         dp.export(thin.model, out=tmp_path / "none.onnx")
-    with pytest.raises(InputError, match=r"unknown network of a front 'kneee'; did you mean knee\?"):
+    with pytest.raises(InputError, match=r"unknown solution 'kneee'; did you mean knee\?"):
         dp.export(front, solution="kneee", out=tmp_path / "none.onnx")
 
 
@@ -89,23 +88,15 @@ def test_networks_at_hand_are_measured_beside_the_original(front: Front) -> None
     quick = {"batches": (1,), "rounds": 1}
     networks = dp.bench(front, **quick)["networks"]
     assert list(networks) == ["original", "heavy", "knee", "light"]
-    assert networks["original"]["flops"] == front.original_flops
+    assert networks["original"]["flops"] == front.original.flops
     assert networks["light"]["flops"] == front.light.flops
     alone = dp.bench(front.light.model, model=tiny_net(), example_input=EXAMPLE, **quick)["networks"]
     assert alone["network"]["flops"] == front.light.flops
     assert alone["network"]["params"] == front.light.params
-    unsaved = dp.bench(as_solution(front.light), model=tiny_net(), **quick)["networks"]
-    assert unsaved["candidate"]["file_bytes"] == networks["light"]["file_bytes"]
+    unsaved = dp.bench(front.light, **quick)["networks"]
+    assert unsaved["light"]["file_bytes"] == networks["light"]["file_bytes"]
     with pytest.raises(InputError, match="give the original as model"):
         dp.bench(front.light.model, example_input=EXAMPLE)
-
-
-def as_solution(thin: ThinNetwork) -> Solution:
-    """The network as `result.best` gives one that is not saved."""
-    figures = {"train_error": 0.1, "test_error": None, "flops_pruned": 0.5, "params": thin.params}
-    return Solution(
-        "candidate", 1, thin.model, thin.genome, flops=thin.flops, path=None, example_input=EXAMPLE, **figures
-    )
 
 
 def test_an_input_stands_in_where_a_task_left_no_shape(run: Path) -> None:

@@ -15,8 +15,7 @@ from deeppruning.deploying.onnx_graph import has_onnx, open_session, run_session
 from deeppruning.errors import GraphError, InputError, RunError
 from deeppruning.exporting import Export
 from deeppruning.exporting.bench import int8_warnings, warnings_for
-from deeppruning.exporting.calibration import Material, MaterialSource
-from deeppruning.exporting.int8 import error_of, export_int8
+from deeppruning.exporting.int8 import Material, MaterialSource, error_of, export_int8
 from deeppruning.reporting.data import collect
 from deeppruning.runs import RunFolder
 from deeppruning.runs.facts import INT8
@@ -204,7 +203,5 @@ def test_warns_where_the_processor_gains_nothing() -> None:
         return {"flops": 10, "latency_ms": {how: {"median": value} for how, value in both.items()}}
 
     found = {"original": network(1.0, 0.5), "knee": network(1.0, 1.25)}
-    assert int8_warnings(found) == [
-        "this processor gains nothing from int8 here: knee is 25 % slower (batch 1)"
-    ]
+    assert int8_warnings(found) == ["this CPU gains nothing from int8 here: knee is 25 % slower (batch 1)"]
     assert warnings_for(found) == []

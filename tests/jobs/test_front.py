@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import deeppruning as dp
 from deeppruning.data.batches import normalize
-from deeppruning.errors import InputError
+from deeppruning.errors import InputError, RunError
 from deeppruning.jobs.solution import read_solution
 from deeppruning.searching.unlabelled import Unlabelled, drift, gather_inputs
 from search_helpers import digits
@@ -53,15 +53,19 @@ def front(net: Net, inputs: tuple[Tensor, Tensor]):
     return dp.search(net, inputs, search=QUICK, workers=1)
 
 
+def judged(front, id_: int) -> float:
+    return next(one.known.judged for one in front.candidates if one.id == id_)
+
+
 def test_the_best_within_a_limit_is_a_refitted_network(
     front, net: Net, inputs: tuple[Tensor, Tensor]
 ) -> None:
     found = front.at(flops=0.5)
-    assert 0 < found.flops <= 0.5 * front.original_flops
+    assert 0 < found.flops <= 0.5 * front.original.flops
     graph = dp.ChannelGraph(net, tuple(part[:1] for part in inputs), depth=True)
     assert graph.flops(found.genome) == found.flops and graph.params(found.genome) == found.params
-    affordable = [one for one in front.candidates if one.flops <= 0.5 * front.original_flops]
-    assert found.candidate.known.judged == min(one.known.judged for one in affordable)
+    affordable = [one for one in front.candidates if one.flops <= 0.5 * front.original.flops]
+    assert judged(front, found.id) == min(one.known.judged for one in affordable)
     with torch.no_grad():
         wanted, refitted, cut = (model(*inputs) for model in (net, found.model, graph.prune(found.genome)))
     assert drift(wanted, refitted).score < drift(wanted, cut).score
@@ -81,7 +85,7 @@ def test_a_network_trained_elsewhere_is_saved_as_a_run_saves_it(
             wanted, again = network(*inputs), dp.load(path, Net())(*inputs)
         assert all(torch.equal(wanted[name], again[name]) for name in wanted)
     metadata, _ = read_solution(path)
-    assert metadata["candidate"] == str(found.candidate.id) and metadata["test_error"] == "0.125"
+    assert metadata["candidate"] == str(found.id) and metadata["test_error"] == "0.125"
     assert int(metadata["flops"]) == found.flops and "base" in metadata
     knee = front.save(front.knee, tmp_path / "knee.safetensors")
     assert read_solution(knee)[0]["role"] == "knee"
@@ -107,13 +111,13 @@ def test_limits_may_be_numbers_and_go_together(front) -> None:
     most = front.knee.flops
     assert front.at(flops=most).flops <= most
     both = front.at(flops=0.6, params=0.4)
-    assert both.flops <= 0.6 * front.original_flops and both.params <= 0.4 * front.original_params
-    assert f"candidate {both.candidate.id}" in repr(both)
+    assert both.flops <= 0.6 * front.original.flops and both.params <= 0.4 * front.original.params
+    assert f"candidate {both.id}" in repr(both)
 
 
 def test_the_three_picks(front) -> None:
-    assert front.light.flops <= front.knee.flops <= front.heavy.flops < front.original_flops
-    assert front.heavy.error <= front.knee.error <= front.light.error
+    assert front.light.flops <= front.knee.flops <= front.heavy.flops < front.original.flops
+    assert front.heavy.train_error <= front.knee.train_error <= front.light.train_error
 
 
 def test_the_original_and_the_global_generator_are_left_alone(
@@ -161,13 +165,30 @@ def test_two_workers_find_what_one_does(front, net: Net, inputs: tuple[Tensor, T
         ({}, "say what the network may cost"),
         ({"flops": -1}, "target 'flops=-1': that is no number"),
         ({"flops": 40}, r"40% or 40M\?"),
-        ({"flops": 0.0001}, "search from a lower share"),
         ({"params": True}, "target params must be a number"),
     ],
 )
 def test_limits_that_cannot_be_met_are_refused(front, limits: dict, said: str) -> None:
     with pytest.raises(InputError, match=said):
         front.at(**limits)
+
+
+def test_costs_and_drift_are_limited_as_for_a_result(front) -> None:
+    with pytest.raises(RunError, match=r"keeps flops=0\.01%; the nearest is candidate \d+: .*low="):
+        front.best(flops=0.0001)
+    small = front.best(size="50%", latency="10s")
+    assert (
+        sum(tensor.nbytes for tensor in small.model.state_dict().values()) <= 0.5 * front.meter.whole["size"]
+    )
+    assert (small.test_error, small.path) == (None, None) and 0.0 < small.flops_pruned < 1.0
+    drift = front.knee.train_error
+    within = [one for one in front.candidates if one.train_error <= drift and not one.genome.all()]
+    assert front.best(error=drift).flops == min(one.flops for one in within)
+    assert front.best(error=f"+{100 * drift}%", flops=0.9).train_error <= drift
+    with pytest.raises(RunError, match=r"keeps error=1e-06%.*the nearest is candidate \d+"):
+        front.best(error=1e-8)
+    with pytest.raises(TypeError, match="flop"):
+        front.best(flop=0.5)
 
 
 def test_too_few_inputs_and_evaluations_that_need_labels_are_refused(net: Net) -> None:

@@ -234,10 +234,10 @@ def test_a_search_by_latency_goes_by_the_plan_that_its_run_keeps(tmp_path: Path,
 def test_a_search_by_inputs_alone_plans_in_onnxruntime(own_cache: Path) -> None:
     config = quick_guided(objective="latency", latency_runtime="onnxruntime")
     front = dp.search(tiny_net().eval(), torch.randn(64, *EXAMPLE.shape[1:]), search=config, workers=1)
-    plan = front.context.plan
+    plan = front.meter.context.plan
     assert plan.conditions == Conditions("onnxruntime")
     genomes = np.array([one.genome for one in front.candidates])
-    assert [one.cost for one in front.candidates] == pytest.approx(plan(front.context.graph, genomes))
+    assert [one.cost for one in front.candidates] == pytest.approx(plan(front.meter.context.graph, genomes))
 
 
 def test_what_cannot_be_planned_is_said() -> None:

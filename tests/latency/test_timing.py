@@ -3,16 +3,24 @@
 import pytest
 
 from deeppruning.latency import timing
-from deeppruning.latency.timing import RUNS, TURNS, in_turns
+from deeppruning.latency.timing import RUNS, TURNS, in_turns, time_in_turns
 
 
 @pytest.mark.parametrize("turns", [1, 3])
 def test_calls_take_turns_as_often_as_asked(turns: int) -> None:
     called: list[str] = []
     found = in_turns([lambda: called.append("a"), lambda: called.append("b")], turns)
-    assert called == (["a"] * RUNS + ["b"] * RUNS) * turns
+    first, second = "a" * RUNS + "b" * RUNS, "b" * RUNS + "a" * RUNS
+    assert "".join(called) == (first + second + first)[: 2 * RUNS * turns]
     assert len(found) == 2
     assert all(seconds > 0 for seconds in found)
+
+
+def test_each_call_comes_first_in_turn() -> None:
+    calls: list[str] = []
+    times = time_in_turns([lambda name=name: calls.append(name) for name in "abc"], 3, fewest=3, seconds=9.0)
+    assert "".join(calls) == "abcbcacab"
+    assert [len(each) for each in times] == [3, 3, 3]
 
 
 def test_turns_of_short_calls_go_on_until_a_busy_moment_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:

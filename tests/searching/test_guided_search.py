@@ -165,8 +165,12 @@ def test_by_default_wide_layers_keep_multiples_of_eight(tmp_path: Path) -> None:
         nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 12, 3), nn.ReLU(), nn.Conv2d(12, 4, 3), nn.Flatten()
     )
     front = dp.search(model.eval(), torch.randn(64, 1, 8, 8), search=quick_guided(), workers=1)
-    widths = np.array([front.context.graph.prune(one.genome)[0].out_channels for one in front.candidates])
-    inner = np.array([front.context.graph.prune(one.genome)[2].out_channels for one in front.candidates])
+    widths = np.array(
+        [front.meter.context.graph.prune(one.genome)[0].out_channels for one in front.candidates]
+    )
+    inner = np.array(
+        [front.meter.context.graph.prune(one.genome)[2].out_channels for one in front.candidates]
+    )
     assert set(widths % 8) == {0}
     assert set(inner % 4) == {0}
     assert len(set(widths.tolist())) > 2

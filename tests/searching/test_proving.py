@@ -61,23 +61,24 @@ def front():
 
 
 def test_the_front_hands_out_the_next_best(front) -> None:
-    graph = front.context.graph
-    within = [one for one in front.candidates if one.flops <= 0.5 * front.original_flops]
+    graph = front.meter.context.graph
+    within = [one for one in front.candidates if one.flops <= 0.5 * front.original.flops]
     best = sorted(within, key=lambda one: (one.known.judged, one.known.cost, one.id))
     wrong = widths(graph, best[0])
     graph._model.odd = {wrong}
     found = front.at(flops=0.5)
     graph._model.odd = set()
-    assert found.candidate is next(one for one in best if widths(graph, one) != wrong)
-    assert front.proofs.refused[best[0].id].startswith(REASON)
-    assert front.at(flops=0.5).candidate is found.candidate  # what was refused stays so
+    assert found.id == next(one.id for one in best if widths(graph, one) != wrong)
+    assert front.meter.proofs.refused[best[0].id].startswith(REASON)
+    assert front.at(flops=0.5).id == found.id  # what was refused stays so
 
 
 def test_no_network_is_handed_out_where_none_is_proven(front) -> None:
-    graph = front.context.graph
+    graph = front.meter.context.graph
     graph._model.odd = {(first, second) for first in range(1, 13) for second in range(1, 14)}
-    fresh = replace(front, proofs=Proofs(replace(front.context, _cache={})))  # nothing is proven yet
-    with pytest.raises(RunError, match=r"every candidate that could be chosen was refused .* mul in forward"):
+    proofs = Proofs(replace(front.meter.context, _cache={}))  # nothing is proven yet
+    fresh = replace(front, meter=replace(front.meter, proofs=proofs))
+    with pytest.raises(RunError, match=r"refused.* mul in forward"):
         fresh.at(flops=0.3)
     graph._model.odd = set()
 

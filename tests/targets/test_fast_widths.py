@@ -98,7 +98,7 @@ def test_a_counted_target_is_met_from_below_in_multiples_and_a_run_goes_on_with_
         workers=1,
         observer=told.append,
     )
-    graph = result.yardstick.context.graph
+    graph = result.meter.context.graph
     assert result.target is not None
     assert result.target.flops <= 0.4 * result.original.flops
     assert any(0.36 < one.flops / result.original.flops <= 0.4 for one in result.candidates)

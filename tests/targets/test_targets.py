@@ -139,18 +139,26 @@ def test_best_finds_networks_within_limits_without_a_search(run):
     assert sum(p.numel() for p in small.model.parameters()) == small.params
     assert all(one.path is None or one.path.is_file() for one in (small, run.best(flops=0.7)))
     assert "not saved" in repr(replace(small, path=None))
-    graph = run.yardstick.context.graph
+    graph = run.meter.context.graph
     size = graph.size(graph.full_genome())
     light = run.best(size="50%")
     assert sum(t.nbytes for t in light.model.state_dict().values()) <= 0.5 * size
     assert run.best(latency="10s", flops=0.4).id == best_by_score(run).id
     with pytest.raises(RunError, match=r"keeps params=1%; the nearest is candidate \d+: params .* % \(asked"):
         run.best(params="1%")
-    for wrong in ({}, {"error": "8%"}):
-        with pytest.raises(InputError, match="best chooses by cost"):
-            run.best(**wrong)
-    with pytest.raises(InputError, match="unknown target 'flop'; did you mean flops"):
+    with pytest.raises(InputError, match=r"best\(flops=0\.4\)"):
+        run.best()
+    with pytest.raises(TypeError, match="flop"):
         run.best(flop=0.4)
+
+
+def test_best_limits_the_error_in_the_search(run):
+    errors = {one.id: one.train_error for one in run.candidates if not one.genome.all()}
+    most = sorted(errors.values())[len(errors) // 2]
+    cheapest = run.best(error=most)
+    assert cheapest.train_error <= most
+    assert cheapest.flops == min(one.flops for one in run.candidates if errors.get(one.id, 2.0) <= most)
+    assert run.best(error=most, flops="100%").train_error <= most
 
 
 def test_targets_stand_side_by_side(run, tmp_path):

@@ -1,10 +1,9 @@
-"""Deployment: a network in the form it is used in, without what only training needs.
+"""Deployment: a network in the form used for inference, without what only training needs.
 
-Read in this order: `deploy` (the call, and the proof), `reading` (which module reads which), `norms` and
-`stand_ins` (what can go, found), `steps` (how each goes).
+Read in this order: `deploy` (the call, and the proof), `steps` and `folding` (what can go, and how);
+`onnx_graph` is about ONNX.
 """
 
-from deeppruning.deploying.deploy import deploy, deployed
-from deeppruning.deploying.report import Deployment
+from deeppruning.deploying.deploy import Deployment, deploy, deployed
 
 __all__ = ["Deployment", "deploy", "deployed"]

@@ -1,4 +1,4 @@
-"""`dp.deploy`: a copy of a network with batch norms folded and no-ops gone, proven equal to the original.
+"""`dp.deploy`: a copy of a network with batch norms folded and no-ops removed, proven equal to the original.
 
 >>> net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Dropout())
 >>> [type(part).__name__ for part in deploy(net, torch.zeros(1, 1, 8, 8))]
@@ -8,18 +8,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from deeppruning.deploying.guess import guess_input
-from deeppruning.deploying.norms import find_norms
-from deeppruning.deploying.reading import SeenRun
-from deeppruning.deploying.report import Deployment
-from deeppruning.deploying.stand_ins import find_answers, find_unheard
-from deeppruning.deploying.steps import Fix, FoldNorm, Remove, Step, find_no_ops
+from deeppruning.deploying.folding import find_norms
+from deeppruning.deploying.steps import Fix, FoldNorm, Remove, Step, find_answers, find_no_ops, find_unheard
 from deeppruning.errors import GraphError, InputError, describe_raised
 from deeppruning.graph.calls import as_call
 from deeppruning.graph.cut.duplicate import duplicate, forget_runs, unrun
@@ -32,52 +29,85 @@ from deeppruning.graph.proof.twin import (
     randomized_inputs,
     seeded,
 )
+from deeppruning.graph.trace.flow import Flow, FlowRun
+from deeppruning.models.registry import architecture_of
+from deeppruning.system.device import precision_of
 
 UNPROVEN = "outputs were not the same without it"
+SIDES = (32, 64, 224, 28, 8, 299)  # image sizes that are tried, the usual ones first
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What `dp.deploy` did, found on its result as `network.deployment`.
+
+    >>> print(Deployment({"bn": "conv"}, kept={"head.bn": "it reads no layer"}))
+    1 batch norm folded, 0 no-ops removed, 0 stand-ins made constant
+    batch norm head.bn stays: it reads no layer
+    """
+
+    folded: Mapping[str, str] = field(default_factory=dict)  # batch norm -> the layer it was folded into
+    removed: tuple[str, ...] = ()  # dropout and the like
+    constant: tuple[str, ...] = ()  # stand-ins for removed layers that no longer read their input
+    kept: Mapping[str, str] = field(default_factory=dict)  # batch norm -> why it is still there
+
+    def __str__(self) -> str:
+        plural = "norm" if len(self.folded) == 1 else "norms"
+        lines = [
+            f"{len(self.folded)} batch {plural} folded, {len(self.removed)} no-ops removed, "
+            f"{len(self.constant)} stand-ins made constant",
+            *(f"batch norm {name} stays: {reason}" for name, reason in self.kept.items()),
+        ]
+        return "\n".join(lines)
 
 
 def deploy(model: nn.Module, example_input: Any = None) -> nn.Module:
-    """A copy of a network in the form it is used in: the same outputs in evaluation mode, in fewer steps.
+    """A copy of a network for inference: the same outputs as in evaluation mode, in fewer operations.
 
-    Batch norms are folded into the convolution or linear layer that they alone read, dropout and identities
-    go, and what stands in for lost layers gives its constant at once. It is found by running the network
-    once, whatever its forward does, and every step is proven by comparing outputs: one that changes them
-    is undone. `deployment` of the copy tells what was done and what had to stay. The original stays as it is.
+    Batch norms are folded into the convolution or linear layer before them, dropout and identities are
+    removed, and stand-ins for removed layers return their constant directly. The network is run once to see
+    which module reads which, so its forward may be written in any way. Every step is proven by comparing
+    outputs; a step that changes them is undone. `deployment` of the copy lists what was done and what had to
+    stay. The original is not changed.
 
-    `example_input` is a tensor, a tuple of positional or a dict of keyword arguments; without it, one is made
-    up by the first layer's shape.
+    `example_input` is a tensor, a tuple of positional or a dict of keyword arguments; without it, an input
+    is made up from the shape of the first layer. For example: `dp.deploy(model, torch.zeros(1, 3, 32, 32))`.
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     check_model(model)
-    args, kwargs = as_call(guess_input(model) if example_input is None else example_input)
-    ready = _ready(model)
+    args, kwargs = as_call(_guess_input(model) if example_input is None else example_input)
+    ready = _copy_for_inference(model)
     proof = _Proof(ready, args, kwargs)
-    reading = proof.read([])
-    folds, kept = find_norms(ready, reading)
-    steps: list[Step] = [Remove(name) for name in find_no_ops(ready)]
+    flow = proof.flow([])
+    folds, kept = find_norms(ready, flow)
+    steps = find_no_ops(ready)
     steps += [FoldNorm(norm, layer) for norm, layer in folds.items()]
-    steps += [Fix(name, len(reading.shapes[name])) for name in find_answers(ready, reading)]
+    steps += find_answers(ready, flow)
     done = proof.proven([], steps)
     if any(isinstance(step, Fix) for step in done):
-        # Only now is it seen who was read by nobody but those that look at their input no more.
-        later = proof.read(done)
-        unheard = find_unheard(proof.applied(ready, done), later)
-        done = proof.proven(done, [Fix(name, len(later.shapes[name])) for name in unheard])
-    deployed = proof.applied(ready, done)
-    deployed.__dict__["deployment"] = _report(done, folds, kept)
-    return deployed
+        # Only now can be seen which modules were read by nothing but stand-ins.
+        done = proof.proven(done, find_unheard(proof.applied(ready, done), proof.flow(done)))
+    copy = proof.applied(ready, done)
+    folded = {step.norm: step.layer for step in done if isinstance(step, FoldNorm)}
+    copy.__dict__["deployment"] = Deployment(
+        folded=folded,
+        removed=tuple(step.name for step in done if isinstance(step, Remove)),
+        constant=tuple(step.name for step in done if isinstance(step, Fix)),
+        kept={**kept, **{norm: UNPROVEN for norm in folds if norm not in folded}},
+    )
+    return copy
 
 
 def deployed(network: nn.Module, example_input: Any) -> nn.Module:
-    """The network in its deployment form; as it is where that cannot be had, for it can still be run."""
+    """The deployment form, or the network itself where it cannot be deployed: it can still be run."""
     try:
         return deploy(network, example_input)
     except GraphError:
         return network
 
 
-def _ready(model: nn.Module) -> nn.Module:
+def _copy_for_inference(model: nn.Module) -> nn.Module:
     try:
         copy = duplicate(model, {})
     except Exception as error:
@@ -89,19 +119,9 @@ def _ready(model: nn.Module) -> nn.Module:
     return copy.eval()
 
 
-def _report(done: Sequence[Step], folds: Mapping[str, str], kept: Mapping[str, str]) -> Deployment:
-    folded = {step.norm: step.layer for step in done if isinstance(step, FoldNorm)}
-    return Deployment(
-        folded=folded,
-        removed=tuple(step.name for step in done if isinstance(step, Remove)),
-        constant=tuple(step.name for step in done if isinstance(step, Fix)),
-        kept={**kept, **{norm: UNPROVEN for norm in folds if norm not in folded}},
-    )
-
-
 @dataclass(frozen=True)
 class _Case:
-    """A network, inputs, and what it gives for them."""
+    """A network, inputs, and its outputs for them."""
 
     model: nn.Module
     args: tuple[Any, ...]
@@ -118,20 +138,27 @@ class _Proof:
 
     def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         real = as_double(model, randomized_inputs(args), randomized_inputs(dict(kwargs)))
-        self.cases = [self._case(*real, required=True)]
-        self.cases += [
-            case
-            for made in (probe_copy(model, args, dict(kwargs)), (real[0], *doubled(real[1:])))
-            if (case := self._case(*made, required=False)) is not None
-        ]
+        try:
+            self.cases = [self._case(*real)]
+        except Exception as error:
+            raise GraphError(
+                f"running the network once on the example input failed: {describe_raised(error)}"
+            ) from error
+        for made in (probe_copy(model, args, dict(kwargs)), (real[0], *doubled(real[1:]))):
+            try:
+                self.cases.append(self._case(*made))
+            except Exception:  # random weights or a larger batch do not suit every network
+                continue
 
-    def read(self, done: Sequence[Step]) -> SeenRun:
-        """Who reads whom after these steps."""
+    def flow(self, done: Sequence[Step]) -> Flow:
+        """Which module of the network after these steps reads which."""
         case = self.cases[0]
-        return SeenRun(self.applied(case.model, done), case.args, case.kwargs)
+        copy = unrun(self.applied(case.model, done), training=False)
+        with seeded():
+            return FlowRun(copy, frozenset()).follow(copy, case.args, case.kwargs)
 
     def proven(self, done: list[Step], more: Sequence[Step]) -> list[Step]:
-        """The steps done, and those of more that can be added to them without a change of outputs."""
+        """The steps done, and those of `more` that can be added without a change of outputs."""
         together = [*done, *more]
         if not more or all(self._holds(case, together) for case in self.cases):
             return together
@@ -142,7 +169,7 @@ class _Proof:
 
     @staticmethod
     def applied(model: nn.Module, steps: Sequence[Step]) -> nn.Module:
-        """A copy of a network after these steps; parameters that no step changes are shared."""
+        """A copy of a network after these steps; it shares the parameters that no step changes."""
         copy = duplicate(model, {id(parameter): parameter for parameter in model.parameters()})
         for step in steps:
             step.apply(copy)
@@ -151,23 +178,46 @@ class _Proof:
     def _holds(self, case: _Case, steps: Sequence[Step]) -> bool:
         try:
             with seeded():
-                found = self.applied(case.model, steps)(*case.args, **case.kwargs)
+                outputs = self.applied(case.model, steps)(*case.args, **case.kwargs)
         except Exception:
-            return False  # the forward asks something of a module that is not there any more
-        return difference(found, case.expected)[0] <= case.tolerance
+            return False  # the forward uses a module that has been removed
+        return difference(outputs, case.expected)[0] <= case.tolerance
 
-    def _case(
-        self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, required: bool
-    ) -> Any:
-        try:
-            with seeded():
-                expected = unrun(model, training=False)(*args, **kwargs)
-        except Exception as error:
-            if not required:
-                return None
-            raise GraphError(
-                f"running the network once on the example input failed: {describe_raised(error)}"
-            ) from error
+    @staticmethod
+    def _case(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Case:
+        with seeded():
+            expected = unrun(model, training=False)(*args, **kwargs)
         kinds = {each.dtype for each in model.parameters() if each.is_floating_point()}
         coarsest = max(kinds, key=tolerance_for, default=torch.float32)
         return _Case(model, args, kwargs, expected, tolerance_for(coarsest))
+
+
+def _guess_input(model: nn.Module) -> Tensor:
+    """An input that the network accepts, by its architecture or the shape of its first layer."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    for shape in _likely_shapes(model):
+        example = torch.zeros(shape, dtype=precision_of(model), device=device)
+        try:
+            with seeded():
+                unrun(model, training=False)(example)
+        except Exception:  # any code may run in a forward
+            continue
+        return example
+    raise InputError(
+        f"the input shape of {type(model).__name__} could not be guessed; give an input: "
+        "dp.deploy(model, example_input)"
+    )
+
+
+def _likely_shapes(model: nn.Module) -> list[tuple[int, ...]]:
+    options = architecture_of(model)
+    if options is not None and "image_size" in options and "in_channels" in options:
+        return [(1, options["in_channels"], options["image_size"], options["image_size"])]
+    first = next((each for each in model.modules() if isinstance(each, (_ConvNd, nn.Linear))), None)
+    if isinstance(first, nn.Linear):
+        return [(1, first.in_features)]
+    if first is None:
+        return []
+    weight = first.weight
+    width = weight.shape[0] if isinstance(first, _ConvTransposeNd) else weight.shape[1] * first.groups
+    return [(1, width, *[side] * (weight.dim() - 2)) for side in SIDES]

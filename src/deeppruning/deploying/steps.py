@@ -1,75 +1,88 @@
-"""The steps to a deployed network, each small enough to be undone alone: a plan in names, and its doing.
+"""The steps to a deployed network: each names modules, and is small enough to be undone alone.
 
->>> conv, norm = nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2).eval()
->>> twice = nn.Sequential(conv, norm)
->>> FoldNorm("1", "0").apply(twice)
->>> len(twice)
+>>> pair = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2)).eval()
+>>> FoldNorm("1", "0").apply(pair)
+>>> len(pair)
 1
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvTransposeNd
 from torch.nn.modules.dropout import _DropoutNd
 
-from deeppruning.deploying.stand_ins import fixed
+from deeppruning.deploying.folding import fold
+from deeppruning.graph.cut.hollow import Answer, Hollow
+from deeppruning.graph.trace.flow import Flow
 
 
 @dataclass(frozen=True)
 class FoldNorm:
-    """A batch norm goes into the layer before it; of a norm with more in it, the rest stays."""
+    """Folds a batch norm into the layer before it; submodules of the norm, such as activations, stay."""
 
     norm: str
     layer: str
 
     def apply(self, model: nn.Module) -> None:
-        """Do it, in place."""
+        """Change the model in place."""
         norm, layer = model.get_submodule(self.norm), model.get_submodule(self.layer)
         assert isinstance(norm, _BatchNorm)
         fold(layer, norm)
         rest = [child for child in norm.children() if not _does_nothing(child)]
-        replace(model, norm, nn.Sequential(*rest) if rest else None)
+        _replace(model, norm, nn.Sequential(*rest) if rest else None)
 
 
 @dataclass(frozen=True)
 class Remove:
-    """Something that does nothing in evaluation mode goes."""
+    """Removes a module that does nothing in evaluation mode."""
 
     name: str
 
     def apply(self, model: nn.Module) -> None:
-        """Do it, in place."""
-        replace(model, model.get_submodule(self.name), None)
+        """Change the model in place."""
+        _replace(model, model.get_submodule(self.name), None)
 
 
 @dataclass(frozen=True)
 class Fix:
-    """A stand-in gives its answer without a look at its input."""
+    """Replaces a stand-in by its constant output, which has this many dimensions."""
 
     name: str
     dimensions: int
 
     def apply(self, model: nn.Module) -> None:
-        """Do it, in place."""
+        """Change the model in place."""
         module = model.get_submodule(self.name)
         like = next((tensor for tensor in model.parameters() if tensor.is_floating_point()), torch.zeros(0))
-        replace(model, module, fixed(module, self.dimensions).to(like))
+        _replace(model, module, Fixed(_constant(module, self.dimensions)).to(like))
 
 
 Step = FoldNorm | Remove | Fix
 
 
-def find_no_ops(model: nn.Module) -> list[str]:
-    """Dropout, and identities in a sequence, where they can go; what hooks look at is left alone."""
+class Fixed(nn.Module):
+    """Returns the same tensor for any input."""
+
+    value: Tensor
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("value", value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The tensor."""
+        return self.value
+
+
+def find_no_ops(model: nn.Module) -> list[Step]:
+    """Removals of dropout, and of identities in a sequence; modules with hooks are left alone."""
     items = {id(item) for module in model.modules() if type(module) is nn.Sequential for item in module}
     return [
-        name
+        Remove(name)
         for name, module in model.named_modules()
         if name
         and _does_nothing(module)
@@ -78,10 +91,46 @@ def find_no_ops(model: nn.Module) -> list[str]:
     ]
 
 
-def replace(model: nn.Module, old: nn.Module, new: nn.Module | None) -> None:
-    """Put a module in place of another wherever it is held; without one, an item of a sequence goes.
+def find_answers(model: nn.Module, flow: Flow) -> list[Step]:
+    """Stand-ins that answer a constant which nothing overwrites."""
+    return [
+        Fix(name, len(flow.shapes[name]))
+        for name, module in model.named_modules()
+        if isinstance(module, Answer)
+        and (span := flow.once(name)) is not None
+        and not flow.is_overwritten(span)
+    ]
 
-    Names stay as they are: the items behind it keep their own.
+
+def find_unheard(model: nn.Module, flow: Flow) -> list[Step]:
+    """Stand-ins without channels that no output depends on, now that answers ignore their input."""
+    return [
+        Fix(name, len(flow.shapes[name]))
+        for name, module in model.named_modules()
+        if isinstance(module, Hollow)
+        and (span := flow.once(name)) is not None
+        and not flow.needed & set(span)
+    ]
+
+
+def _constant(module: nn.Module, dimensions: int) -> Tensor:
+    """The output of a stand-in, one value per channel: it is broadcast where it is used."""
+    if isinstance(module, Answer):
+        value = module.bias.detach().clone()
+        if module.channels_last:
+            return value
+        behind = dimensions - 1 if not module.spread else dimensions - 2
+        return value.reshape([len(value)] + [1] * behind)
+    shape = [1] * dimensions
+    shape[-1 if getattr(module, "channels_last", False) else min(1, dimensions - 1)] = 0
+    like = next(module.parameters(), torch.zeros(0))
+    return like.new_zeros(shape)
+
+
+def _replace(model: nn.Module, old: nn.Module, new: nn.Module | None) -> None:
+    """Put a module in place of another wherever it is held; None removes an item of a sequence.
+
+    The names of other items stay as they are.
     """
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
@@ -91,34 +140,6 @@ def replace(model: nn.Module, old: nn.Module, new: nn.Module | None) -> None:
                 del parent._modules[name]
             else:
                 parent._modules[name] = nn.Identity() if new is None else new
-
-
-@torch.no_grad()
-def fold(layer: Any, norm: _BatchNorm) -> None:
-    """Weights and bias of a layer such that it gives what the batch norm behind it gave."""
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    weight: Tensor = layer.weight.detach()
-    scale = 1 / (norm.running_var.double() + norm.eps).sqrt()
-    if norm.weight is not None:
-        scale = scale * norm.weight.double()
-    shift = -norm.running_mean.double()
-    if layer.bias is not None:
-        shift = shift + layer.bias.double()
-    bias = shift * scale
-    if norm.bias is not None:
-        bias = bias + norm.bias.double()
-    if isinstance(layer, _ConvTransposeNd):  # (in, out of each group, ...)
-        groups = layer.groups
-        parts = weight.double().view(groups, -1, *weight.shape[1:])
-        factors = scale.view(groups, 1, -1, *[1] * (weight.dim() - 2))
-        scaled = (parts * factors).flatten(0, 1)
-    else:
-        scaled = weight.double() * scale.view(-1, *[1] * (weight.dim() - 1))
-    trained = layer.weight.requires_grad
-    kept = torch.empty_like(weight).copy_(scaled)  # laid out in memory as it was
-    layer.weight = nn.Parameter(kept, requires_grad=trained)
-    layer.bias = nn.Parameter(bias.to(weight.dtype), requires_grad=trained)
 
 
 def _does_nothing(module: nn.Module) -> bool:

@@ -1,11 +1,10 @@
-"""Whether the thin networks of a run are really faster: all of them measured in turns, side by side."""
+"""Whether thin networks are really faster: all of them measured in turns, side by side."""
 
 import math
-import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,230 +12,216 @@ from torch import Tensor, nn
 
 from deeppruning.amounts import percent
 from deeppruning.deploying import deployed
-from deeppruning.deploying.onnx_graph import has_onnx, require, run_session
+from deeppruning.deploying.onnx_graph import has_onnx, open_session, require, run_session
 from deeppruning.errors import GraphError, InputError, RunError
 from deeppruning.exporting.bench_table import BenchFigures, float_kind
-from deeppruning.exporting.calibration import Material, MaterialSource
-from deeppruning.exporting.given import AtHand, beside_original
-from deeppruning.exporting.int8 import SUFFIX
+from deeppruning.exporting.files import FOLDER, keep_int8
+from deeppruning.exporting.int8 import SUFFIX, Material, MaterialSource, measure, quantize
 from deeppruning.exporting.memory import peak_memory
-from deeppruning.exporting.networks import RunNetwork, failure_of, read_network
-from deeppruning.exporting.run_file import FOLDER
-from deeppruning.exporting.sessions import FLOAT, INT8, Sessions, open_sessions
-from deeppruning.jobs.front import Front
-from deeppruning.roles import ORIGINAL, ROLES, in_order
-from deeppruning.runs.facts import AS_LOADED, BENCH, ORIGINAL_FIGURES, solution_fact
+from deeppruning.exporting.networks import AtHand, RunNetwork, RunReader, networks_side_by_side, run_of
+from deeppruning.exporting.onnx_file import export_onnx
+from deeppruning.latency.runtimes import Forward
+from deeppruning.latency.timing import time_in_turns
+from deeppruning.roles import ORIGINAL
+from deeppruning.runs.facts import AS_LOADED, BENCH, Int8Figures
 from deeppruning.runs.facts import INT8 as INT8_FIGURES
 from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.system.device import choose_device, torch_threads
 
+FLOAT, INT8 = "onnxruntime", "onnxruntime int8"
 WARM_UP = 3
 ROUNDS = 50
 FEWEST_ROUNDS = 7
-SECONDS = 15.0  # after which a measurement of unstated length ends, given its fewest rounds
+SECONDS = 15.0  # after which a measurement without a number of rounds ends, given its fewest
 NOTABLE = 0.2  # the share of FLOPs saved from which a network is expected to be faster
-NOISY = 0.2  # a spread beyond this share of the median says more of the machine than of the network
+NOISY = 0.2  # a spread beyond this share of the median is caused by other work on the machine
 ADVICE = (
     "try a new search without --round-to (widths that are fast on this machine), --objective latency, "
     "or a larger batch: a small network spends its time on calls, not on arithmetic"
 )
 
-Forward = Callable[[], Any]
-Key = TypeVar("Key", bound=Hashable)
 
-
-def bench_run(
-    run_dir: str | Path,
+def bench_networks(
+    source: str | Path | AtHand,
     *,
     batches: Iterable[int] = (1, 32),
     rounds: int | None = None,
     threads: int = 1,
     device: str = "cpu",
+    int8: bool = False,
+    material: MaterialSource | None = None,
     model: nn.Module | None = None,
     example_input: Tensor | None = None,
     spec: str | None = None,
     trust_run: bool = False,
-    int8: bool = False,
-    source: MaterialSource | None = None,
 ) -> BenchFigures:
-    """Size, memory and latency of the original, the picks and the targets, as JSON values.
+    """Size, memory and latency of networks, as JSON values: of a run, or at hand beside the original.
 
-    `rounds` forward passes of each network in turn; by default up to 50, fewer where they are slow.
-    onnxruntime is measured on the processor, where it is installed. `model`, `example_input`,
-    `spec` and `trust_run` as in `read_network`. With `int8` all are quantised, too, by images of the
-    `source`; without, int8 files that were exported into the run are measured beside the rest.
+    `rounds` forward passes of each network in turn; by default up to 50, fewer if they are slow.
+    onnxruntime is measured on the CPU, if it is installed. With `int8` all are quantised as well, with the
+    images of `material`; without, int8 files that were exported into the run are measured. The last four
+    parameters are those of `RunReader`.
     """
-    batches, place = tuple(batches), choose_device(device)
-    _check_options(batches, rounds, threads, place, int8=int8, source=source)
-    with RunFolder.open(run_dir, read_only=True) as run:
-        roles = in_order((*ROLES, *(path.stem for path in run.path.glob("target*.safetensors"))))
-    names = (ORIGINAL, *(role for role in roles if not failure_of(run_dir, role)))
-    networks = {
-        name: read_network(
-            run_dir, name, model=model, example_input=example_input, spec=spec, trust_run=trust_run
-        )
-        for name in names
-    }
-    with RunFolder.open(run_dir, read_only=True) as run:
-        facts = run.history.facts()
-    found = {name: _sizes(network, _recorded(name, facts)) for name, network in networks.items()}
-    # A candidate that holds several roles is one network, and has one speed.
-    candidates = {name: facts.get(solution_fact(name).key, {}).get("id", name) for name in networks}
-    twin = {name: next(one for one in networks if candidates[one] == candidates[name]) for name in networks}
-    material = (source or MaterialSource(trust_run=trust_run)).open(run_dir) if int8 else None
-    files = {name: Path(run_dir) / FOLDER / f"{name}{SUFFIX}" for name in networks}
-    exported = {twin[name]: file for name, file in files.items() if file.is_file()}
-    known = facts.get(INT8_FIGURES.key, {})
-    how = _Measuring(batches, rounds, threads, place)
-    return how.figures(networks, found, twin, exported, material, known)
-
-
-def bench_given(
-    given: Front | AtHand,
-    *,
-    batches: Iterable[int],
-    rounds: int | None,
-    threads: int,
-    device: str,
-    model: nn.Module | None,
-    example_input: Tensor | None,
-    int8: bool,
-    source: MaterialSource | None,
-) -> BenchFigures:
-    """The same for a network that is at hand, or the picks of a front, beside the original."""
-    batches, place = tuple(batches), choose_device(device)
-    _check_options(batches, rounds, threads, place, int8=int8, source=source)
-    networks, flops = beside_original(given, model, example_input)
-    found = {name: _sizes(one, {"flops": flops[name]}) for name, one in networks.items()}
-    if int8 and source is None:
-        raise InputError("int8 of a network that is no run's needs calibration: some hundred inputs of it")
-    material = source.open(Path()) if source is not None else None
-    twin = {name: next(one for one in networks if networks[one] is networks[name]) for name in networks}
-    return _Measuring(batches, rounds, threads, place).figures(networks, found, twin, {}, material, {})
+    bench = _Bench(tuple(dict.fromkeys(batches)), rounds, threads, choose_device(device))
+    bench.check(int8=int8, material=material)
+    networks = networks_side_by_side(source, RunReader(model, example_input, None, spec, trust_run))
+    run = run_of(source)
+    images = (material or MaterialSource(trust_run=trust_run)).open(run) if int8 else None
+    if run is None:
+        return bench.figures(networks, {}, images, {})
+    files = {name: run / FOLDER / f"{name}{SUFFIX}" for name in networks}
+    with RunFolder.open(run, read_only=True) as opened:
+        earlier = opened.history.get_fact(INT8_FIGURES) or {}
+    exported = {name: file for name, file in files.items() if file.is_file()}
+    return bench.figures(networks, exported, images, earlier)
 
 
 @dataclass(frozen=True)
-class _Measuring:
+class _Bench:
     """How networks are measured."""
 
     batches: tuple[int, ...]
     rounds: int | None
     threads: int
-    place: torch.device
+    device: torch.device
+
+    def check(self, *, int8: bool, material: MaterialSource | None) -> None:
+        """Refuse options that cannot be, before any work."""
+        counts = (*self.batches, self.threads, 1 if self.rounds is None else self.rounds)
+        if not self.batches or min(counts) < 1:
+            raise InputError(
+                f"batches, rounds and threads must be at least 1, got {self.batches}, {self.rounds} and "
+                f"{self.threads}"
+            )
+        if int8 and self.device.type != "cpu":
+            raise InputError(f"int8 is measured in onnxruntime on the CPU, got {self.device}; leave out one")
+        if int8:
+            require("onnxruntime")
+        elif material is not None:
+            raise InputError("calibration and test images are for int8 only; ask for it, or leave them out")
 
     def figures(
         self,
         networks: Mapping[str, RunNetwork],
-        found: dict[str, dict[str, Any]],
-        twin: Mapping[str, str],
         exported: Mapping[str, Path],
-        material: Material | None,
-        known: Mapping[str, Any],
+        images: Material | None,
+        earlier: Mapping[str, Int8Figures],
     ) -> BenchFigures:
-        """Latencies beside the sizes in `found`; the networks that are another's `twin` are not run."""
-        different = {name: networks[name] for name in twin.values()}
+        """Sizes and latencies; `exported` are int8 files, `earlier` what was measured of them."""
+        sizes = {name: _sizes(network) for name, network in networks.items()}
+        # A candidate that holds several roles is one network, and has one speed.
+        first: dict[Any, str] = {}
+        twin = {name: first.setdefault(_identity(name, each), name) for name, each in networks.items()}
+        different = {name: networks[name] for name in first.values()}
+        files = {twin[name]: file for name, file in exported.items()}
         with torch_threads(self.threads):
-            wanted = self.place.type == "cpu" and has_onnx()
-            sessions = open_sessions(different, self.threads, exported, material) if wanted else Sessions()
-            if material is not None and not sessions.small:
+            sessions = _Sessions()
+            if self.device.type == "cpu" and has_onnx():
+                sessions = _open_sessions(different, self.threads, files, images)
+            if images is not None and not sessions.small:
                 raise GraphError("; ".join(sessions.troubles) or "no network can be exported to ONNX")
-            for forwards in _measurements(different, sessions, self.batches, self.place):
-                originals = {key: (float_kind(key[0]), ORIGINAL) for key in forwards}
-                for (how, measured), timing in in_turns(forwards, self.rounds, originals).items():
-                    for name in networks:
+            for forwards in self._measurements(different, sessions):
+                timings = self._timings(forwards)
+                for name in networks:
+                    for kind, measured in forwards:
                         if twin[name] == measured:
-                            found[name]["latency_ms"][how] = timing
-        figures = {name: sessions.figures[twin[name]] for name in networks if twin[name] in sessions.figures}
-        known = {**known, **figures}
-        beside = {name: known[name] for name in networks if name in known and twin[name] in sessions.small}
-        warnings = [*warnings_for(found), *int8_warnings(found), *sessions.troubles]
+                            sizes[name]["latency_ms"][kind] = timings[kind, measured]
+        new = {name: sessions.figures[twin[name]] for name in networks if twin[name] in sessions.figures}
+        int8 = {**earlier, **new}
+        warnings = [*warnings_for(sizes), *int8_warnings(sizes), *sessions.troubles]
         return BenchFigures(
             threads=self.threads,
-            device=str(self.place),
-            onnxruntime=any(how.startswith("onnxruntime") for how in found[ORIGINAL]["latency_ms"]),
-            networks=found,
+            device=str(self.device),
+            onnxruntime=any(kind.startswith(FLOAT) for kind in sizes[ORIGINAL]["latency_ms"]),
+            networks=sizes,
             warnings=warnings,
             advice=ADVICE if warnings else None,
-            noisy=is_noisy(found),
-            int8=beside,
+            noisy=is_noisy(sizes),
+            int8={name: int8[name] for name in networks if name in int8 and twin[name] in sessions.small},
         )
 
+    def _measurements(
+        self, networks: Mapping[str, RunNetwork], sessions: "_Sessions"
+    ) -> Iterator[dict[tuple[str, str], Forward]]:
+        """What is measured together, one batch size after the other: kind and network -> a forward of it."""
+        inputs = {batch: torch.randn_like(networks[ORIGINAL].example(batch)) for batch in self.batches}
+        forms = {
+            name: deployed(network.model, network.example()).to(self.device)
+            for name, network in networks.items()
+        }
+        loaded = {name: network.model.to(self.device) for name, network in networks.items()}
+        for batch, images in inputs.items():
+            # As loaded for one batch size only: the tables are wide enough.
+            kinds = {
+                "PyTorch": forms,
+                **({f"PyTorch {AS_LOADED}": loaded} if batch == self.batches[0] else {}),
+            }
+            yield {
+                (f"{kind}, batch {batch}", name): _torch_forward(form, images.to(self.device))
+                for kind, each in kinds.items()
+                for name, form in each.items()
+            }
+        for batch, images in inputs.items() if sessions.plain else ():
+            # Both kinds in one measurement: a busy moment then falls on both.
+            kinds_of_session = ((FLOAT, sessions.plain, images), (INT8, sessions.small, images.float()))
+            yield {
+                (f"{kind}, batch {batch}", name): _session_forward(session, inputs_)
+                for kind, opened, inputs_ in kinds_of_session
+                for name, session in opened.items()
+            }
 
-def _check_options(
-    batches: Sequence[int],
-    rounds: int | None,
-    threads: int,
-    place: torch.device,
-    *,
-    int8: bool,
-    source: MaterialSource | None,
-) -> None:
-    if not batches or min(batches) < 1 or threads < 1 or (rounds is not None and rounds < 1):
-        raise InputError(
-            f"batches, rounds and threads must be at least 1, got {batches}, {rounds} and {threads}"
-        )
-    if int8 and place.type != "cpu":
-        raise InputError(f"int8 is measured in onnxruntime on the processor, got {place}; leave out one")
-    if int8:
-        require("onnxruntime")
-    elif source is not None:
-        raise InputError("calibration and test images are for int8 only; ask for it, or leave them out")
+    def _timings(
+        self, forwards: Mapping[tuple[str, str], Forward]
+    ) -> dict[tuple[str, str], dict[str, float]]:
+        """Milliseconds of each forward, and how many times as fast as the original it is.
+
+        The median, and as spread half the distance between the quartiles.
+        """
+        keys, calls = list(forwards), list(forwards.values())
+        for call in calls:
+            for _ in range(WARM_UP):
+                call()
+        rounds, fewest = (self.rounds, self.rounds) if self.rounds else (ROUNDS, FEWEST_ROUNDS)
+        times = time_in_turns(calls, rounds, fewest=fewest, seconds=SECONDS)
+        milliseconds = {
+            key: [1000 * seconds for seconds in each] for key, each in zip(keys, times, strict=True)
+        }
+        timings = {key: summary(each) for key, each in milliseconds.items()}
+        for key in keys:
+            original = float_kind(key[0]), ORIGINAL
+            limits = None if key == original else speed_limits(milliseconds[original], milliseconds[key])
+            if limits is not None:
+                timings[key] |= dict(zip(("speed_low", "speed_high"), limits, strict=True))
+        return timings
 
 
 def keep_figures(run_dir: str | Path, figures: BenchFigures) -> str:
-    """Put the figures into the run; gives the reason if they cannot be, for a run at work is left alone."""
+    """Put the figures into the run; returns the reason if that is not possible, as for a run at work."""
     try:
-        with RunFolder.open(run_dir) as opened:
-            opened.history.set_fact(BENCH, dict(figures))
-            known = opened.history.get_fact(INT8_FIGURES) or {}
-            if figures.get("int8"):
-                opened.history.set_fact(INT8_FIGURES, {**known, **figures["int8"]})
+        with RunFolder.open(run_dir) as run:
+            run.history.set_fact(BENCH, dict(figures))
     except RunError as error:
         return str(error)
-    return ""
+    return keep_int8(run_dir, figures["int8"]) if figures.get("int8") else ""
 
 
-def in_turns(
-    forwards: Mapping[Key, Forward], rounds: int | None = None, beside: Mapping[Key, Key] | None = None
-) -> dict[Key, dict[str, float]]:
-    """Milliseconds of each forward, one of each a round, so that a busy moment falls on all alike.
-
-    The median, and as spread half the distance between the quartiles. Where `beside` names another forward,
-    also how many times as fast as that this one is: between which limits, if the rounds are enough to tell.
-    """
-    for forward in forwards.values():
-        for _ in range(WARM_UP):
-            forward()
-    times: dict[Key, list[float]] = {name: [] for name in forwards}
-    names, begin = list(forwards), time.perf_counter()
-    for number in range(rounds or ROUNDS):
-        slow = time.perf_counter() - begin > SECONDS
-        if rounds is None and number >= FEWEST_ROUNDS and slow:
-            break
-        # Each comes first in turn: what ran before leaves its traces in the caches.
-        shift = number % len(names)
-        for name in names[shift:] + names[:shift]:
-            start = time.perf_counter()
-            forwards[name]()
-            times[name].append(1000 * (time.perf_counter() - start))
-    found = {name: _summary(values) for name, values in times.items()}
-    for name, other in (beside or {}).items():
-        limits = speed_limits(times[other], times[name])
-        if limits is not None and name != other:
-            found[name] |= dict(zip(("speed_low", "speed_high"), limits, strict=True))
-    return found
+def summary(times: Sequence[float]) -> dict[str, float]:
+    """Median and spread, half the distance between the quartiles."""
+    low, middle, high = np.percentile(times, (25, 50, 75))
+    return {"median": float(middle), "spread": float(high - low) / 2, "runs": len(times)}
 
 
 def speed_limits(before: Sequence[float], after: Sequence[float]) -> tuple[float, float] | None:
-    """Between which limits a speed lies in 95 of 100 such measurements; None where the rounds are too few.
+    """The 95 % confidence interval of a speed-up; None if the rounds are too few, below six.
 
     By ranks of the ratios within each round (the interval of the sign test for a median), so that neither
-    an outlier nor a machine that slows down over all rounds counts for much. It takes six rounds at least.
+    an outlier nor a machine that slows down over all rounds counts for much.
 
     >>> speed_limits([4.0, 8.0, 4.0, 8.0, 4.0, 40.0], [2.0, 4.0, 2.0, 4.0, 2.0, 4.0])
     (2.0, 10.0)
     """
-    ratios = sorted(one / other for one, other in zip(before, after, strict=True))
+    ratios = sorted(old / new for old, new in zip(before, after, strict=True))
     rounds, out, chance = len(ratios), 0, 0.0
     while (chance := chance + math.comb(rounds, out) / 2**rounds) <= 0.025:
         out += 1
@@ -244,94 +229,109 @@ def speed_limits(before: Sequence[float], after: Sequence[float]) -> tuple[float
 
 
 def warnings_for(networks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A line for each network whose FLOPs fell notably while its latency fell by less than half as much."""
+    """A line for each network with notably fewer FLOPs but less than half of that saved in latency."""
     original, lines = networks[ORIGINAL], []
     for name, network in networks.items():
         saved = 1 - network["flops"] / original["flops"]
         slow = []
-        for how, timing in network["latency_ms"].items():
-            if how.startswith(INT8):
-                continue  # that one is held against its own floats
-            gained = 1 - timing["median"] / original["latency_ms"][how]["median"]
+        for kind, timing in network["latency_ms"].items():
+            if kind.startswith(INT8):
+                continue  # that one is compared with its own float file
+            gained = 1 - timing["median"] / original["latency_ms"][kind]["median"]
             if saved > NOTABLE and gained < saved / 2:
-                slow.append(f"{_change(gained)} ({how})")
+                slow.append(f"{_change(gained)} ({kind})")
         if slow:
             lines.append(f"{name} has {percent(saved, 0)} fewer FLOPs, but is {'; '.join(slow)}")
     return lines
 
 
 def int8_warnings(networks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A line where networks in int8 are no faster than in floats: not every processor gains from it."""
+    """A line where networks in int8 are no faster than in floats: not every CPU gains from it."""
     slow = []
     for name, network in networks.items():
         timings = network["latency_ms"]
-        for how, timing in timings.items():
-            beside = timings.get(float_kind(how))
-            if how.startswith(INT8) and beside and timing["median"] >= beside["median"]:
+        for kind, timing in timings.items():
+            beside = timings.get(float_kind(kind))
+            if kind.startswith(INT8) and beside and timing["median"] >= beside["median"]:
                 change = _change(1 - timing["median"] / beside["median"])
-                slow.append(f"{name} is {change.removeprefix('only ')} ({how.split(', ')[-1]})")
-    return [f"this processor gains nothing from int8 here: {'; '.join(slow)}"] if slow else []
+                slow.append(f"{name} is {change.removeprefix('only ')} ({kind.split(', ')[-1]})")
+    return [f"this CPU gains nothing from int8 here: {'; '.join(slow)}"] if slow else []
 
 
 def is_noisy(networks: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether other work on the machine blurred a measurement so much that it should be repeated."""
-    timings = [one for network in networks.values() for one in network["latency_ms"].values()]
-    return any(one["spread"] > NOISY * one["median"] for one in timings)
+    """Whether other work on the machine disturbed a measurement so much that it should be repeated."""
+    timings = [timing for network in networks.values() for timing in network["latency_ms"].values()]
+    return any(timing["spread"] > NOISY * timing["median"] for timing in timings)
 
 
 def _change(gained: float) -> str:
     return f"only {percent(gained, 0)} faster" if gained >= 0 else f"{percent(-gained, 0)} slower"
 
 
-def _summary(values: list[float]) -> dict[str, float]:
-    low, middle, high = np.percentile(values, (25, 50, 75))
-    return {"median": float(middle), "spread": float(high - low) / 2, "runs": len(values)}
+def _identity(name: str, network: RunNetwork) -> Any:
+    return name if network.candidate is None else network.candidate
 
 
-def _recorded(name: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    known: Mapping[str, Any] = facts[ORIGINAL_FIGURES.key if name == ORIGINAL else solution_fact(name).key]
-    return known
-
-
-def _sizes(network: RunNetwork, known: Mapping[str, Any]) -> dict[str, Any]:
+def _sizes(network: RunNetwork) -> dict[str, Any]:
     weights = network.model.state_dict().values()
     saved = network.file.stat().st_size if network.file.is_file() else None
     return {
-        "params": known.get("params") or sum(one.numel() for one in network.model.parameters()),
-        "flops": known["flops"],
-        "file_bytes": saved or sum(one.numel() * one.element_size() for one in weights),
+        "params": network.params or sum(weight.numel() for weight in network.model.parameters()),
+        "flops": network.count_flops(),
+        "file_bytes": saved or sum(weight.numel() * weight.element_size() for weight in weights),
         "peak_memory_bytes": peak_memory(network.model, network.example()),
         "latency_ms": {},
     }
 
 
-def _measurements(
-    networks: Mapping[str, RunNetwork], sessions: Sessions, batches: tuple[int, ...], device: torch.device
-) -> Iterable[dict[tuple[str, str], Forward]]:
-    """What is measured together, one batch after the other: kind and network -> a forward of it."""
-    inputs = {batch: torch.randn_like(networks[ORIGINAL].example(batch)) for batch in batches}
-    forms = {
-        name: deployed(network.model, network.example()).to(device) for name, network in networks.items()
-    }
-    loaded = {name: network.model.to(device) for name, network in networks.items()}
-    for batch, images in inputs.items():
-        there = images.to(device)
-        # As loaded for one batch only: the tables are wide enough.
-        kinds = (("PyTorch", forms), (f"PyTorch {AS_LOADED}", loaded if batch == batches[0] else {}))
-        yield {
-            (f"{kind}, batch {batch}", name): _torch_forward(form, there)
-            for kind, each in kinds
-            for name, form in each.items()
-        }
-    for batch, images in inputs.items() if sessions.plain else ():
-        # Both kinds in one measurement: a busy moment then falls on both.
-        single = images.float()
-        opened_as = ((FLOAT, sessions.plain, images), (INT8, sessions.small, single))
-        yield {
-            (f"{kind}, batch {batch}", name): _session_forward(session, given)
-            for kind, opened, given in opened_as
-            for name, session in opened.items()
-        }
+@dataclass
+class _Sessions:
+    """onnxruntime sessions by the name of the network: in floats, and in int8 with what that costs."""
+
+    plain: dict[str, Any] = field(default_factory=dict)
+    small: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, Int8Figures] = field(default_factory=dict)
+    troubles: list[str] = field(default_factory=list)
+
+
+def _open_sessions(
+    networks: Mapping[str, RunNetwork], threads: int, exported: Mapping[str, Path], images: Material | None
+) -> _Sessions:
+    """A session for every network; none at all if one of them cannot be exported.
+
+    With images all are quantised; without, int8 files that were `exported` are opened.
+    """
+    sessions = _Sessions()
+    with scratch_folder() as folder:
+        files = {name: folder / f"{name}.onnx" for name in networks}
+        for name, network in networks.items():
+            # Only timed here, so rounding of large outputs is no reason to refuse; `export` checks that.
+            try:
+                export_onnx(network.model, network.example(), files[name], tolerance=math.inf)
+            except GraphError:
+                return _Sessions()
+            sessions.plain[name] = open_session(files[name], threads=threads)
+        for name in networks if images is not None else exported:
+            small = exported[name] if images is None else folder / f"{name}{SUFFIX}"
+            try:
+                if images is not None:
+                    sessions.figures[name] = _quantize(files[name], small, networks[name], images)
+                sessions.small[name] = open_session(small, threads=threads)
+            except GraphError as error:
+                sessions.troubles.append(f"{name} was not measured in int8: {error}")
+            except Exception as error:  # a damaged file; onnxruntime has errors of its own
+                if images is not None:
+                    raise
+                reason = str(error).splitlines()[0]
+                sessions.troubles.append(f"{small} cannot be run ({reason}); export it anew")
+    return sessions
+
+
+def _quantize(plain: Path, small: Path, network: RunNetwork, images: Material) -> Int8Figures:
+    recorded = "normalization" in network.metadata
+    images = images.normalized(network.normalization() if recorded else None)
+    quantize(plain, small, images.batches(pixels=False))
+    return measure(plain, small, images, pixels=False)
 
 
 def _torch_forward(model: nn.Module, images: Tensor) -> Forward:

@@ -1,4 +1,4 @@
-"""Measured networks as tables for people: what each takes, how long it takes, and what to make of it."""
+"""Measured networks as tables: size, latency, int8 and warnings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ class BenchFigures(dict[str, Any]):
 
 
 def tables(networks: Mapping[str, Mapping[str, Any]]) -> str:
-    """Two tables with a row for each network: what it takes, and how long it takes."""
+    """Two tables with a row for each network: sizes, and latencies."""
     original = networks[ORIGINAL]
     kinds = list(dict.fromkeys(kind for one in networks.values() for kind in one["latency_ms"]))
     sizes = [["network", "parameters", "FLOPs", "file", "peak memory"]]
@@ -37,7 +37,7 @@ def tables(networks: Mapping[str, Mapping[str, Any]]) -> str:
             amount(one[key], like=original[key]) for key in ("flops", "file_bytes", "peak_memory_bytes")
         ]
         sizes.append([name, f"{one['params']:,}", counts[0], f"{counts[1]}B", f"{counts[2]}B"])
-        times.append([name, *(_told(one["latency_ms"].get(kind)) for kind in kinds)])
+        times.append([name, *(_shown(one["latency_ms"].get(kind)) for kind in kinds)])
     return f"{aligned(sizes)}\n\n{aligned(times)}"
 
 
@@ -53,7 +53,7 @@ def int8_table(figures: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def float_kind(how: str) -> str:
-    """The kind of measurement that one in int8 stands beside; any other is its own.
+    """The float measurement that one in int8 is compared with; any other is its own.
 
     >>> float_kind("onnxruntime int8, batch 1")
     'onnxruntime, batch 1'
@@ -65,7 +65,7 @@ def _share(error: float | None) -> str:
     return "–" if error is None else percent(error)
 
 
-def _told(timing: Mapping[str, float] | None) -> str:
+def _shown(timing: Mapping[str, float] | None) -> str:
     return "–" if timing is None else f"{timing['median']:.3g} ± {timing['spread']:.1g}"
 
 
@@ -74,7 +74,7 @@ def _footnote(figures: Mapping[str, Any]) -> str:
     missing = (
         ""
         if figures["onnxruntime"]
-        else "; onnxruntime not measured: needs the packages onnx and onnxruntime, the processor and a "
+        else "; onnxruntime not measured: needs the packages onnx and onnxruntime, the CPU and a "
         "network that can be exported"
     )
     return (

@@ -1,9 +1,11 @@
-"""The formats a network can be written in: each enters itself in the file that writes it."""
+"""The formats a network can be written in, and the form it is written in; each format registers itself."""
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from deeppruning.data.images import Normalization
@@ -13,15 +15,47 @@ from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.registry import Registry
 
 
+class Normalized(nn.Module):
+    """A network with the normalisation of its input built in: it takes pixels of 0..255 as floats.
+
+    >>> inner = Normalized(nn.Identity(), Normalization((0.5,), (0.25,)))
+    >>> inner(torch.tensor([0.0, 255.0]).view(1, 1, 1, 2)).flatten().tolist()
+    [-2.0, 2.0]
+    """
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, network: nn.Module, normalization: Normalization) -> None:
+        super().__init__()
+        self.network = network
+        mean = torch.tensor(normalization.mean, dtype=torch.float64).view(1, -1, 1, 1)
+        std = torch.tensor(normalization.std, dtype=torch.float64).view(1, -1, 1, 1)
+        # One multiplication and one addition: x / 255 / std - mean / std.
+        self.register_buffer("scale", (1 / (255 * std)).float())
+        self.register_buffer("shift", (-mean / std).float())
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """The network's output for raw pixels."""
+        out: Tensor = self.network(pixels * self.scale + self.shift)
+        return out
+
+
 @dataclass(frozen=True, eq=False)
 class Export:
-    """What is to be written: a network, an input of it, and how much its outputs may differ."""
+    """What is written: a network, an example input, and how much its outputs may differ."""
 
     model: nn.Module
-    example: Callable[[], Tensor]  # asked for by formats that run the network
+    example: Callable[[], Tensor]  # called by formats that run the network
     normalization: Normalization | None = None  # to be folded in
     tolerance: float = TOLERANCE
     metadata: Mapping[str, str] | None = None
+
+    def network(self) -> nn.Module:
+        """A copy of the network on the CPU, in evaluation mode, its normalisation folded in."""
+        own = copy.deepcopy(self.model)
+        network = own if self.normalization is None else Normalized(own, self.normalization)
+        return network.cpu().eval()
 
 
 @dataclass(frozen=True)
@@ -31,10 +65,10 @@ class Format:
     name: str  # as in --format
     suffix: str
     about: str  # for --help
-    write: Callable[[Export, Path], float]  # gives the largest difference from PyTorch's outputs
-    detail: str = ""  # told beside the file that was written; the name where there is none
-    needs: tuple[str, ...] = ()  # packages that do not come with this one
-    graph: bool = True  # holds the computation and not only weights, so that a normalisation can be folded in
+    write: Callable[[Export, Path], float]  # returns the largest difference from PyTorch's outputs
+    detail: str = ""  # printed beside the file that was written, instead of the name
+    needs: tuple[str, ...] = ()  # optional packages
+    graph: bool = True  # holds the computation, not only weights, so that a normalisation can be folded in
 
     def check(self, *, normalize: bool) -> None:
         """Refuse what this format cannot do, before any work."""
@@ -42,7 +76,7 @@ class Format:
             require(package, what=self.detail.split(",")[0] or self.name)
         if normalize and not self.graph:
             raise InputError(
-                f"{self.name} holds weights only, so nothing can be folded in; "
+                f"{self.name} holds weights only, so no normalisation can be folded in; "
                 "leave out --normalize or use --format onnx"
             )
 

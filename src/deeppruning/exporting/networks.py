@@ -1,41 +1,45 @@
-"""The networks of a run by name (the original, the picks, any fine-tuned candidate), ready to be used."""
+"""Networks to export or measure: those of a run folder by name, and those at hand in Python."""
 
 import copy
-import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from deeppruning.data.images import Normalization
-from deeppruning.errors import DAMAGE, DeepPruningError, InputError, RunError, WeightsError, unknown
-from deeppruning.jobs.identity import check_same_network
-from deeppruning.jobs.solution import load, read_solution, rebuild
-from deeppruning.models import resolve_model
-from deeppruning.roles import NETWORKS, ORIGINAL, candidate_number, in_order, target_number
-from deeppruning.runs.facts import solution_fact
+from deeppruning.errors import InputError, RunError, unknown
+from deeppruning.graph import ChannelGraph
+from deeppruning.jobs.identity import check_same_network, original
+from deeppruning.jobs.result import Front, Networks, Result
+from deeppruning.jobs.solution import Solution, load, read_image_shape, read_solution, rebuild
+from deeppruning.roles import NETWORKS, ORIGINAL, ROLES, candidate_number, in_order, target_number
+from deeppruning.runs.facts import ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.folder import FINETUNE, HISTORY, RunFolder
 from deeppruning.system.commands import command
 from deeppruning.system.device import precision_of
 from deeppruning.system.user_code import make_importable
 from deeppruning.training.weights import load_weights, parse_normalization
 
-LARGEST_IMAGE = 1 << 28  # values; a gigabyte as floats
-_OF_THE_DATA = ("classes", "image_shape", "normalization", "architecture", "base")
+_OF_THE_DATA = ("classes", "image_shape", "normalization", "architecture", "base")  # metadata of all networks
+
+AtHand = Result | Front | Solution | nn.Module  # what is taken in place of a run folder
 
 
 @dataclass(frozen=True, eq=False)
 class RunNetwork:
-    """A network of a run in evaluation mode, with what is known of its inputs."""
+    """A network in evaluation mode, with what is known of its inputs and costs."""
 
     name: str
     model: nn.Module
     metadata: Mapping[str, str]
     file: Path
     example_input: Tensor | None = None  # where the user gave one
+    flops: int | None = None
+    params: int | None = None
+    candidate: int | None = None  # its id
 
     def example(self, batch: int = 1) -> Tensor:
         """A batch of inputs of the right shape, all zero unless one was given."""
@@ -57,51 +61,156 @@ class RunNetwork:
             )
         return parse_normalization(self.metadata["normalization"], self.file)
 
+    def count_flops(self) -> int:
+        """FLOPs for one input, counted if they are not known."""
+        if self.flops is not None:
+            return self.flops
+        graph = ChannelGraph(self.model, self.example())
+        flops: int = graph.flops(graph.full_genome())
+        return flops
 
-def read_network(
-    run_dir: str | Path,
-    name: str,
-    *,
-    model: nn.Module | None = None,
-    example_input: Tensor | None = None,
-    weights: Path | None = None,
-    spec: str | None = None,
-    trust_run: bool = False,
-) -> RunNetwork:
-    """The network of this name; `model` is an instance of the original's class, which stays as it is.
 
-    Without it, a network of the zoo is rebuilt by itself and a class of the user's own by the spec the
-    run was started with, or by `spec` in its place: the run's own spec names code, which is run only if
-    this user made the run, or with `trust_run`. `weights` stand in for the run's copy of the original's.
-    `example_input`, a batch, is needed where a task of the user's own left no shape of its inputs.
+@dataclass(frozen=True)
+class RunReader:
+    """How the networks of a run are rebuilt.
+
+    `model` is an instance of the original's class. Without it, a network of the zoo is rebuilt from the
+    metadata, and a class of the user's own by the spec the run was started with, or by `spec` in its place:
+    the run's own spec names code, which is run only if this user made the run, or with `trust_run`.
+    `weights` replace the run's copy of the original's. `example_input`, a batch, is needed where a task of
+    the user's own left no shape of its inputs.
     """
-    if weights is not None and name != ORIGINAL:
-        raise InputError(f"weights are given for the original only, {name} has its own in the run")
-    with RunFolder.open(run_dir, read_only=True) as run:
-        file = _find(run, name)
-        described = file if name != ORIGINAL else run.solution(_saved(run)[0])
-        metadata = read_solution(described)[0]
-        base = model if model is not None else _rebuild(run, described, metadata, spec, trust_run)
-        if name != ORIGINAL:
-            return RunNetwork(name, load(file, base), metadata, file, example_input)
-        base = copy.deepcopy(base)
-        load_weights(base, weights or file)
-        check_same_network(run, base)
-        kept = {key: metadata[key] for key in _OF_THE_DATA if key in metadata}
-        about = {"role": ORIGINAL, **kept}
-        return RunNetwork(name, base.eval(), about, weights or file, example_input)
+
+    model: nn.Module | None = None
+    example_input: Tensor | None = None
+    weights: Path | None = None
+    spec: str | None = None
+    trust_run: bool = False
+
+    def network(self, run_dir: str | Path, name: str) -> RunNetwork:
+        """The network of this name in a run folder."""
+        if self.weights is not None and name != ORIGINAL:
+            raise InputError(f"weights are given for the original only, {name} has its own in the run")
+        with RunFolder.open(run_dir, read_only=True) as run:
+            file = _find(run, name)
+            described = file if name != ORIGINAL else run.solution(_saved(run)[0])
+            metadata = read_solution(described)[0]
+            base = self.model if self.model is not None else self._rebuild(run, described, metadata)
+            key = ORIGINAL_FIGURES.key if name == ORIGINAL else solution_fact(name).key
+            figures: Mapping[str, Any] = run.history.facts().get(key, {})
+            costs = {"flops": figures.get("flops"), "params": figures.get("params")}
+            if name != ORIGINAL:
+                model, id_ = load(file, base), figures.get("id")
+                return RunNetwork(name, model, metadata, file, self.example_input, **costs, candidate=id_)
+            base = copy.deepcopy(base)
+            load_weights(base, self.weights or file)
+            check_same_network(run, base)
+            about = {"role": ORIGINAL, **{key: metadata[key] for key in _OF_THE_DATA if key in metadata}}
+            return RunNetwork(name, base.eval(), about, self.weights or file, self.example_input, **costs)
+
+    def _rebuild(self, run: RunFolder, file: Path, metadata: Mapping[str, str]) -> nn.Module:
+        table = run.config.get("model", {})
+        spec = self.spec
+        if "architecture" not in metadata and "spec" in table and spec is None:
+            if not self.trust_run:
+                run.refuse_foreign_code(["model"])
+            if "code" in run.config:
+                make_importable(Path(run.config["code"]["folder"]))
+            spec = table["spec"]
+        return rebuild(file, metadata, spec, table.get("options", {}))
 
 
-def read_image_shape(file: Path, metadata: Mapping[str, str]) -> tuple[int, int, int]:
-    """Channels, height and width that a solution records; no more than an image may have."""
-    try:
-        channels, height, width = json.loads(metadata["image_shape"])
-        sides = (channels, height, width)
-        if not all(type(side) is int and side > 0 for side in sides) or math.prod(sides) > LARGEST_IMAGE:
-            raise ValueError(f"{sides} is no shape of images")
-        return sides
-    except DAMAGE as error:
-        raise WeightsError(f"{file} records a shape of its inputs that cannot be used ({error})") from error
+def read_network(run_dir: str | Path, name: str, **options: Any) -> RunNetwork:
+    """The network of this name in a run folder; the options are those of `RunReader`."""
+    return RunReader(**options).network(run_dir, name)
+
+
+def run_of(source: str | Path | AtHand) -> Path | None:
+    """The run folder that networks belong to."""
+    if isinstance(source, (str, Path)):
+        return Path(source)
+    if isinstance(source, Result):
+        return source.run_dir
+    return source.path.parent if isinstance(source, Solution) and source.path is not None else None
+
+
+def network_named(source: str | Path | AtHand, name: str, reader: RunReader) -> RunNetwork:
+    """One network: of a run folder, a result or a front by its name, or the one at hand itself."""
+    if isinstance(source, (str, Path)):
+        return reader.network(source, name)
+    if isinstance(source, Networks):
+        if name not in source.picks:
+            raise unknown("solution", name, source.picks)
+        return _at_hand(source.picks[name], _example_of(source, reader))
+    return _at_hand(source, reader.example_input)
+
+
+def networks_side_by_side(source: str | Path | AtHand, reader: RunReader) -> dict[str, RunNetwork]:
+    """The networks that are measured together, the original first."""
+    if isinstance(source, Result):
+        example = _example_of(source, reader)
+        reader = replace(reader, model=reader.model or source.network, example_input=example)
+        source = source.run_dir
+    if isinstance(source, (str, Path)):
+        with RunFolder.open(source, read_only=True) as run:
+            roles = in_order((*ROLES, *(path.stem for path in run.path.glob("target*.safetensors"))))
+            failed = {role for role in roles if _failure_of(run, role)}
+        names = (ORIGINAL, *(role for role in roles if role not in failed))
+        return {name: reader.network(source, name) for name in names}
+    if isinstance(source, Front):
+        example = _example_of(source, reader)
+        networks = {each.role: _at_hand(each, example) for each in source.solutions}
+    else:
+        alone = _at_hand(source, reader.example_input)
+        networks = {alone.name: alone}
+    whole = _at_hand(_original_of(source, reader.model), next(iter(networks.values())).example())
+    return {ORIGINAL: whole, **networks}
+
+
+def _at_hand(source: Solution | nn.Module, example: Tensor | None) -> RunNetwork:
+    """A copy of a network that is at hand, on the CPU and in evaluation mode."""
+    if isinstance(source, nn.Module):
+        if example is None:
+            raise InputError("give an input of the network as example_input: a batch of one will do")
+        return RunNetwork("network", copy.deepcopy(source).cpu().eval(), {}, Path("the network"), example)
+    metadata: Mapping[str, str] = {}
+    if source.path is not None and source.path.is_file():
+        metadata = read_solution(source.path)[0]
+    elif source.search is not None:
+        example = _one_tensor(example, source.search.example_input)
+    return RunNetwork(
+        source.role,
+        copy.deepcopy(source.model).cpu().eval(),
+        metadata,
+        source.path or Path(source.role),
+        example,
+        flops=source.flops,
+        params=source.params,
+        candidate=source.id,
+    )
+
+
+def _example_of(source: Networks, reader: RunReader) -> Tensor | None:
+    return _one_tensor(reader.example_input, source.meter.context.example_input)
+
+
+def _one_tensor(example: Tensor | None, of_search: Any) -> Tensor | None:
+    """The example that was given, or that of the search if it is a single tensor."""
+    if isinstance(of_search, (tuple, list)) and len(of_search) == 1:
+        of_search = of_search[0]
+    return of_search if example is None and isinstance(of_search, Tensor) else example
+
+
+def _original_of(source: Front | Solution | nn.Module, model: nn.Module | None) -> nn.Module:
+    if model is not None:
+        return model
+    if isinstance(source, Front):
+        return source.network
+    if isinstance(source, Solution) and source.search is not None:
+        return original(source.search)
+    if isinstance(source, Solution) and source.path is not None:
+        return RunReader().network(source.path.parent, ORIGINAL).model
+    raise InputError("there is nothing to compare with: give the original as model")
 
 
 def _find(run: RunFolder, name: str) -> Path:
@@ -116,7 +225,7 @@ def _find(run: RunFolder, name: str) -> Path:
             f"{name} of {run.path} is not fine-tuned yet; "
             f"do that with `{command('finetune', run.path, '--candidate', number)}`"
         )
-    failure = failure_of(run.path, name)
+    failure = _failure_of(run, name)
     if failure:
         raise RunError(
             f"{run.path} has no {name} network, its fine-tuning failed ({failure}); "
@@ -134,46 +243,14 @@ def _find(run: RunFolder, name: str) -> Path:
     raise unknown("solution", name, (ORIGINAL, *saved))
 
 
-def failure_of(run_dir: str | Path, role: str) -> str:
-    """Why a pick of a run could not be fine-tuned; empty where it could, or has not been yet."""
-    with RunFolder.open(run_dir, read_only=True) as run:
-        if not (run.path / HISTORY).is_file():
-            return ""
-        figures = run.history.get_fact(solution_fact(role))
-        return "" if figures is None else str(figures.get("failure", ""))
+def _failure_of(run: RunFolder, role: str) -> str:
+    """Why a pick could not be fine-tuned; empty where it could, or has not been yet."""
+    if not (run.path / HISTORY).is_file():
+        return ""
+    figures = run.history.get_fact(solution_fact(role))
+    return "" if figures is None else str(figures.get("failure", ""))
 
 
 def _saved(run: RunFolder) -> list[str]:
     names = sorted(path.stem for path in run.path.glob("*.safetensors") if path.is_file())
     return [*in_order(names), *(name for name in names if candidate_number(name) is not None)]
-
-
-def _rebuild(
-    run: RunFolder, file: Path, metadata: Mapping[str, str], spec: str | None, trust_run: bool
-) -> nn.Module:
-    """An instance of the original's class; its weights do not matter."""
-    try:
-        if "architecture" in metadata:
-            return rebuild(file, metadata)
-        described = run.config.get("model", {})
-        if "spec" in described and "image_shape" in metadata:
-            channels, height, width = read_image_shape(file, metadata)
-            if spec is None and not trust_run:
-                run.refuse_foreign_code(["model"])
-            if spec is None and "code" in run.config:
-                make_importable(Path(run.config["code"]["folder"]))
-            return resolve_model(
-                spec or described["spec"],
-                num_classes=len(json.loads(metadata["classes"])),
-                in_channels=channels,
-                image_size=min(height, width),
-                **described.get("options", {}),
-            )
-    except DAMAGE as error:
-        if isinstance(error, DeepPruningError):
-            raise
-        raise WeightsError(f"{file}: its architecture cannot be rebuilt ({error})") from error
-    raise RunError(
-        f"{run.path} was started from Python with a network that is not in the zoo; go on there, "
-        "with an instance of its class: dp.export(run, model), dp.bench(run, model)"
-    )

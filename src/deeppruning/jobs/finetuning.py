@@ -1,13 +1,14 @@
-"""Fine-tuning on the whole training set, a round at a time on any backend, each round kept on disk.
+"""Fine-tuning on the whole training set, a round at a time on any backend, each round saved on disk.
 
-Workers hold nothing between rounds: an item carries the state of its candidate in, the outcome carries
-it out, and only the process that owns the run folder writes there. Round 0 cuts and refits a candidate and
-measures it; its weights are where training starts. If they err less than the trained ones on data set aside,
-they are the ones that are kept. A candidate that diverges starts again at a tenth of the learning rate, then
-at a hundredth; after that it has failed. The run keeps the reasons, so that one that goes on neither repeats
+Workers keep nothing between rounds: an item carries the state of its candidate in, the outcome carries
+it out, and only the process that owns the run folder writes there. Round 0 cuts, refits and evaluates a
+candidate; training starts from its weights. If these have a lower error than the trained ones on held-out
+data, they are the result. A candidate that diverges starts again at a tenth of the learning rate, then
+at a hundredth; after that it has failed. The run records the reasons, so that a resumed run neither repeats
 a training that diverged nor mixes two.
 """
 
+import hashlib
 import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +24,6 @@ from deeppruning.backends.base import Backend, Session
 from deeppruning.errors import DAMAGE, Diverged, RunError
 from deeppruning.genome import Genome
 from deeppruning.jobs.rounds import TESTED, VALIDATED, Round, RoundDone, kind_of_round, run_round
-from deeppruning.jobs.states import read_state, write_state
 from deeppruning.roles import ORIGINAL, candidate_name
 from deeppruning.runs.facts import TUNING, diverged_fact
 from deeppruning.runs.folder import FINETUNE, RunFolder
@@ -36,7 +36,8 @@ from deeppruning.training.tensors import read_tensors, tensor_bytes
 _TEACHER = "teacher.round-"
 ORIGINAL_ID = -1  # the number of the original network among the candidates
 LR_FACTORS = (1.0, 0.1, 0.01)  # of the learning rate, attempt by attempt
-BEFORE = "validation_error_before"  # in the metadata of a network: on data set aside, before training
+BEFORE = "validation_error_before"  # in the metadata of a network: on held-out data, before training
+_STATE_MARK = b"deeppruning-state/1\n"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,30 +46,29 @@ class Tuned:
 
     weights: dict[str, Tensor]
     test_error: float | None
-    lr_factor: float = 1.0  # of the learning rate it was trained with in the end
-    before: float | None = None  # error on the data set aside before training, where that was measured
-    after: float | None = None  # and after it; None also where training diverged at every rate
+    lr_factor: float = 1.0  # of the learning rate of the attempt that succeeded
+    before: float | None = None  # error on held-out data before training, if it was measured
+    after: float | None = None  # and after it; None also if training diverged at every learning rate
 
     @property
     def refitted(self) -> bool:
-        """Whether training did not help, so that the weights are those it started from."""
+        """Whether training did not help, so that these are the weights from before it."""
         return self.before is not None and (self.after is None or self.before < self.after)
 
 
-# What a fine-tuning comes to: one that diverged at every rate is lost for good, one whose workers failed is
-# tried again when the run goes on.
+# Diverged: at every learning rate, which is final. RunError: workers failed, it is tried again on resume.
 Finished = Tuned | Diverged | RunError
 
 
 @dataclass(frozen=True, eq=False)
 class Finetuning:
-    """The fine-tuning of some candidates of a run; what is on disk already is not done again."""
+    """The fine-tuning of candidates of a run; what is on disk already is not repeated."""
 
     run: RunFolder
     context: Context
     observer: Callable[[EpochDone | FinetuneDiverged], None]
     seed: int
-    variant: str = ""  # names a second training of a candidate by other options, kept apart from the first
+    variant: str = ""  # names a second training with other options, kept apart from the first
 
     def finish(
         self, backend: Backend, genomes: Mapping[int, Genome], roles: Mapping[int, tuple[str, ...]]
@@ -82,7 +82,7 @@ class Finetuning:
             return self.train(session, genomes, roles)
 
     def done(self, ids: Iterable[int]) -> dict[int, Finished]:
-        """Those of these candidates that are trained to the end."""
+        """Those of these candidates that are completely trained."""
         return {id_: self._read(id_) for id_ in ids if self._final(id_).exists()}
 
     def train(
@@ -92,10 +92,10 @@ class Finetuning:
         roles: Mapping[int, tuple[str, ...]],
         starts: Mapping[int, bytes] = MappingProxyType({}),
     ) -> dict[int, Finished]:
-        """Train every candidate to the end, side by side; the costliest starts each round.
+        """Train every candidate to the end, side by side; the most expensive one starts each round.
 
-        The original is only tested. `starts` are the weights of those that do not begin as cut. One that
-        comes to nothing does not keep the others from their end.
+        The original is only tested. `starts` are initial weights that replace those of the cut. A failure
+        of one candidate does not stop the others.
         """
         if not self.variant:
             known = self.run.history.get_fact(TUNING, [])
@@ -103,7 +103,7 @@ class Finetuning:
         order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
         broken: dict[int, RunError] = {}
         while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:
-            # Made as workers become free: what the first has heard of the teacher, the next need not ask.
+            # Made as workers become free: the next one reuses the teacher's outputs of the first.
             items = ((id_, self._next(genomes[id_], id_, starts.get(id_))) for id_ in waiting)
             for outcome in session.map(items):
                 id_ = outcome.key
@@ -134,21 +134,21 @@ class Finetuning:
         )
 
     def _answered(self, number: int) -> bytes | None:
-        """What the teacher has answered in this round; should that be damaged, it is asked again."""
+        """The teacher's outputs of this round; if the file is damaged, they are computed again."""
         try:
             path = self._answers(number)
-            return read_state(path, marked=True) if path.exists() else None
+            return read_state(path) if path.exists() else None
         except RunError:
             self._answers(number).unlink(missing_ok=True)
             return None
 
     def forget_answers(self) -> None:
-        """Remove what the teacher has answered, where no further network will be told."""
+        """Remove the teacher's outputs, once no further network needs them."""
         for path in self._folder.glob(f"{_TEACHER}*"):
             path.unlink(missing_ok=True)
 
     def _start_again(self, id_: int, reason: str, roles: tuple[str, ...]) -> None:
-        """Keep why an attempt came to nothing, which ends it; a kill before that repeats its last round."""
+        """Record why an attempt diverged, which ends it; a kill before that repeats its last round."""
         solution, reasons = self._solution(id_), [*self._divergences(id_), reason]
         left = self._rounds_done(id_)
         stale = self._state(id_, left)
@@ -208,7 +208,7 @@ class Finetuning:
         self._state(id_, number - 1).unlink(missing_ok=True)
 
     def _better(self, id_: int, tuned: bytes) -> bytes:
-        """The trained network, or what it started from if that errs less on the data set aside."""
+        """The trained network, or the one before training if that has a lower error on held-out data."""
         if not self._start(id_).exists():
             return tuned
         weights, begun = self._read_file(self._start(id_))
@@ -222,7 +222,7 @@ class Finetuning:
         return tensor_bytes(load(tuned), known)
 
     def _forget_damaged(self, id_: int) -> None:
-        """Remove a network that cannot be read any more: its training is repeated, to the same weights."""
+        """Remove a damaged network: its training is repeated, to the same weights."""
         path = self._kept(id_)
         try:
             self._read(id_)
@@ -243,13 +243,13 @@ class Finetuning:
         before, after = (json.loads(facts.get(name, "null")) for name in (BEFORE, VALIDATED))
         if lost and after is None:
             return Diverged("; then ".join(reasons))
-        if lost:  # what it started from is there, and is known to be worth something
+        if lost:  # the network from before training, with its error
             before, after = after, None
         factor = 1.0 if lost else LR_FACTORS[len(reasons)]
         return Tuned(weights, json.loads(facts[TESTED]), factor, before, after)
 
     def _read_file(self, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """Weights and errors of a network, which the process that wrote them knew as well."""
+        """Weights and errors of a network."""
         advice = "without it this fine-tuning is repeated"
         weights, facts = read_tensors(path, error=RunError, advice=advice)
         for name in (TESTED, VALIDATED, BEFORE):
@@ -262,7 +262,7 @@ class Finetuning:
         return weights, facts
 
     def _rounds_done(self, id_: int) -> int:
-        """The last round that is done; -1 where not even what it starts from is known."""
+        """The last round that is done; -1 before round 0."""
         stem = f"{self._attempt(id_)}.round-"
         found = [path.name.removeprefix(stem) for path in self._folder.glob(f"{stem}*")]
         begun = 0 if self._start(id_).exists() else -1
@@ -275,16 +275,16 @@ class Finetuning:
         return self._folder / f"{_TEACHER}{number}"
 
     def _attempt(self, id_: int) -> str:
-        """How files of the attempt under way begin: the state of one that diverged is never gone on with."""
+        """The stem of the current attempt's files: the state of one that diverged is never continued."""
         diverged = len(self._divergences(id_))
         return f"{_name(id_)}.retry-{diverged}" if diverged else _name(id_)
 
     def _start(self, id_: int) -> Path:
-        """What each attempt starts from."""
+        """The network that each attempt starts from."""
         return self._folder / f"{_name(id_)}.start"
 
     def _kept(self, id_: int) -> Path:
-        """The finished network, or what it started from where no attempt came to an end."""
+        """The finished network, or the one before training if no attempt succeeded."""
         return self._final(id_) if self._final(id_).exists() else self._start(id_)
 
     def _final(self, id_: int) -> Path:
@@ -293,6 +293,29 @@ class Finetuning:
     @property
     def _folder(self) -> Path:
         return folder_within(self.run.path, self.run.path / FINETUNE / self.variant)
+
+
+def write_state(path: Path, state: bytes) -> None:
+    """Save the state between two rounds with a checksum, completely or not at all."""
+    write_atomically(path, _STATE_MARK + hashlib.sha256(state).digest() + state)
+
+
+def read_state(path: Path) -> bytes:
+    """The state that was saved; a damaged one is refused."""
+    if not path.is_file():  # a pipe would block
+        raise RunError(f"{path} is damaged: it is not a file; delete it and resume the run")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
+    start = len(_STATE_MARK) + hashlib.sha256().digest_size
+    state = content[start:]
+    if content[:start] != _STATE_MARK + hashlib.sha256(state).digest():
+        raise RunError(
+            f"{path} is damaged: it does not match its own checksum; delete it and resume the run, which "
+            "then repeats this fine-tuning from its start"
+        )
+    return state
 
 
 def _name(id_: int) -> str:

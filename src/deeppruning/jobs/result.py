@@ -1,27 +1,27 @@
-"""What a run hands back: the original, the three picks, and every candidate ever evaluated."""
+"""What a search gives back: `Result` of a whole run, `Front` of a search without labels."""
+
+from __future__ import annotations
 
 import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
 from deeppruning.errors import InputError, RunError
 from deeppruning.jobs.identity import original
 from deeppruning.jobs.network_table import SEARCH_ERROR, TEST_ERROR, NetworkRow, NetworkTable
-from deeppruning.jobs.solution import Solution
+from deeppruning.jobs.solution import CANDIDATE_MARK, Solution, save
 from deeppruning.limits import Limits
-from deeppruning.roles import HEAVY, KNEE, LIGHT, ORIGINAL, TARGET, candidate_name, in_order, target_number
+from deeppruning.roles import HEAVY, KNEE, LIGHT, ORIGINAL, TARGET, in_order, target_number
 from deeppruning.runs.records import Candidate
-from deeppruning.searching.candidate import refit_if_asked
-from deeppruning.targets.choice import Choice, Yardstick, choose, describe
+from deeppruning.targets.choice import Choice, Yardstick, choose, describe, thin_ones
 
 
 @dataclass(frozen=True, eq=False)
 class Original:
-    """The network as it was given, measured."""
+    """The original network, measured."""
 
     train_error: float | None  # on the search's sample
     test_error: float | None
@@ -31,21 +31,140 @@ class Original:
     failure: str = ""  # why it could not be tested
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
-    """The outcome of a run; the networks to choose from, and all that was tried on the way.
+class Networks:
+    """What `Result` and `Front` have in common: solutions by role, and the best of all candidates."""
 
-    It prints as a table of them, and shows one in a notebook, above a plot of all candidates.
-    A pick whose fine-tuning diverged at every rate is in `failed`, with the reason, and to ask for it is
-    an error that says so; the others are there.
+    original: Original
+    picks: Mapping[str, Solution]  # by role
+    candidates: Sequence[Candidate]
+    meter: Yardstick
+
+    @property
+    def knee(self) -> Solution:
+        """The best compromise between error and cost."""
+        return self._pick(KNEE)
+
+    @property
+    def heavy(self) -> Solution:
+        """The most accurate one in the search."""
+        return self._pick(HEAVY)
+
+    @property
+    def light(self) -> Solution:
+        """The cheapest one."""
+        return self._pick(LIGHT)
+
+    @property
+    def solutions(self) -> tuple[Solution, ...]:
+        """Heavy, knee and light, from the most accurate to the cheapest, then targets."""
+        return tuple(self.picks[role] for role in in_order(self.picks))
+
+    @property
+    def network(self) -> nn.Module:
+        """A copy of the original network."""
+        return original(self.meter.context)
+
+    def best(
+        self,
+        *,
+        flops: float | str | None = None,
+        params: float | str | None = None,
+        size: float | str | None = None,
+        latency: float | str | None = None,
+        error: float | str | None = None,
+    ) -> Solution:
+        """The best of all candidates within limits: best(flops=0.4), best(size="1MB", latency="5ms").
+
+        `flops`, `params` and `size` (bytes of the weights) are shares of the original's up to 1 or "40%", or
+        counts: 100_000, "100k", "1MB". `error` limits the error in the search, before any fine-tuning:
+        0.08, "8%", or "+1%" above the original's; without labels it is the drift. If the error alone is
+        limited, the cheapest candidate within it is chosen.
+
+        A candidate that is not among `solutions` comes refitted, neither trained nor saved. `dp.pick`
+        fine-tunes and saves one, and limits the error after fine-tuning.
+        """
+        amounts = {"flops": flops, "params": params, "size": size, "latency": latency, "error": error}
+        limits = Limits.of({name: amount for name, amount in amounts.items() if amount is not None})
+        if not limits:
+            raise InputError("say what the network may cost: best(flops=0.4), best(params=100_000) or both")
+        candidates = self._within_error(limits) if limits.bounds_error else self.candidates
+        if limits.objective is None:
+            candidate = self._cheapest(candidates)
+        else:
+            choice = choose(candidates, limits, self.meter)
+            if not choice.met:
+                raise RunError(self._unmet(limits, choice))
+            candidate = choice.candidate
+        solutions = [solution for solution in self.solutions if solution.id == candidate.id]
+        return solutions[0] if solutions else Solution.of_candidate(candidate, self.meter.context)
+
+    def _within_error(self, limits: Limits) -> list[Candidate]:
+        before = self.original.train_error
+        if before is None and limits.worse is not None:
+            raise InputError("the original's error is not known; limit the error itself: error=0.08")
+        most = limits.most_error(before or 0.0)
+        thin = thin_ones(self.candidates)
+        within = [one for one in thin if one.train_error is not None and one.train_error <= most]
+        if not within:
+            nearest = min(thin, key=lambda one: (one.known.objectives[0], one.id))
+            raise RunError(
+                f"no candidate keeps {limits} in the search; the nearest is candidate {nearest.id} with "
+                f"{100 * nearest.known.objectives[0]:.2f} %. Fine-tuning lowers errors: dp.pick(run_dir, "
+                f"..., target={limits.to_table()}) trains candidates until one keeps the limit"
+            )
+        return within
+
+    def _cheapest(self, candidates: Sequence[Candidate]) -> Candidate:
+        proofs = self.meter.proofs
+        cheapest_first = sorted(
+            candidates, key=lambda one: (one.known.objectives[1], one.known.judged, one.id)
+        )
+        candidate = next((one for one in cheapest_first if proofs.hold(one)), None)
+        if candidate is None:
+            raise RunError(proofs.why_none())
+        return candidate
+
+    def _unmet(self, limits: Limits, choice: Choice) -> str:
+        reached = describe(limits, choice.figures, self.meter.whole)
+        refused = self.meter.proofs.refused
+        return (
+            f"no candidate keeps {limits}; the nearest is candidate {choice.candidate.id}: {reached}. "
+            "For smaller networks search from a lower share on (SearchConfig(low=...))"
+            + (f". {len(refused)} were refused, the first: {next(iter(refused.values()))}" if refused else "")
+        )
+
+    def _table(self) -> NetworkTable:
+        """The networks side by side; with their errors in the search where there was no test."""
+        networks: list[Original | Solution] = [self.original, *self.solutions]
+        tested = any(network.test_error is not None for network in networks)
+        errors = [network.test_error if tested else network.train_error for network in networks]
+        whole = self.original
+        rows = [NetworkRow(ORIGINAL, None, errors[0], whole.flops, 0.0, whole.params, failure=whole.failure)]
+        rows += [
+            NetworkRow(each.role, each.id, error, each.flops, each.flops_pruned, each.params)
+            for each, error in zip(self.solutions, errors[1:], strict=True)
+        ]
+        share = all(0.0 <= error <= 1.0 for error in errors if error is not None)
+        return NetworkTable(rows, TEST_ERROR if tested else SEARCH_ERROR, share)
+
+    def _pick(self, role: str) -> Solution:
+        return self.picks[role]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Networks):
+    """The outcome of a run: the networks to choose from, and every candidate that was evaluated.
+
+    It prints as a table; in a notebook it is shown above a plot of all candidates. If fine-tuning of a pick
+    diverged at every learning rate, `failed` has the reason, and accessing the pick raises RunError.
     """
 
     original: Original
     picks: Mapping[str, Solution]  # by role
     failed: Mapping[str, str]  # role -> why there is no such solution
-    candidates: list[Candidate] = field(repr=False)
+    candidates: Sequence[Candidate]
     run_dir: Path
-    yardstick: Yardstick | None = field(default=None, repr=False)  # what `best` tells costs by
+    meter: Yardstick  # measures costs for `best`
     asked: Sequence[str] = ()  # what became of targets, in words
     advice: str = ""  # which network to take and why, in one sentence
     advised: str | None = None  # its role
@@ -60,107 +179,25 @@ class Result:
         return f"<div>{self._table().html()}{remarks}{picture}</div>"
 
     @property
-    def knee(self) -> Solution:
-        """The best compromise of the two objectives."""
-        return self._pick(KNEE)
-
-    @property
-    def heavy(self) -> Solution:
-        """The most accurate one in the search."""
-        return self._pick(HEAVY)
-
-    @property
-    def light(self) -> Solution:
-        """The cheapest one."""
-        return self._pick(LIGHT)
-
-    @property
     def target(self) -> Solution:
-        """The one that meets the limits that were asked for, the first where there are several."""
+        """The network that meets the target; the first one if there are several."""
         if TARGET in self.picks:
             return self.picks[TARGET]
         why = self.failed.get(TARGET) or (
-            'no limits were given; prune(..., target={"flops": 0.4}) does so, `best` and `deeppruning pick` '
-            "choose afterwards"
+            'no limits were given; use prune(..., target={"flops": 0.4}), or choose afterwards with `best` '
+            "or `deeppruning pick`"
         )
         raise RunError(f"{self.run_dir} has no target network: {why}")
 
     @property
     def targets(self) -> tuple[Solution, ...]:
-        """All networks that were chosen for limits, in the order these were asked for."""
-        return tuple(one for one in self.solutions if target_number(one.role) is not None)
-
-    @property
-    def solutions(self) -> tuple[Solution, ...]:
-        """Heavy, knee, light, from the most accurate to the cheapest, and targets; as far as there are."""
-        return tuple(self.picks[role] for role in in_order(self.picks))
+        """All networks that were chosen for targets, in the order of the requests."""
+        return tuple(each for each in self.solutions if target_number(each.role) is not None)
 
     @property
     def recommended(self) -> Solution | None:
-        """The one to take, for the reason in `advice`; None where what is known recommends none."""
+        """The one to take, for the reason in `advice`; None where none can be recommended."""
         return None if self.advised is None else self.picks.get(self.advised)
-
-    def best(self, **limits: Any) -> Solution:
-        """The best of all candidates within limits: best(flops=0.4), best(size="1MB", latency="5ms").
-
-        One that is not among the solutions comes refitted, as fine-tuning would begin with it: neither
-        trained nor saved, so without a test error and a path. `dp.pick` fine-tunes it and saves it.
-        """
-        wanted = Limits.of(limits)
-        if not wanted or wanted.bounds_error:
-            raise InputError(
-                "best chooses by cost: flops, params, size or latency. An error is limited by "
-                "prune(..., target=...) or `deeppruning pick`, which train without the images they check on"
-            )
-        assert self.yardstick is not None
-        choice = choose(self.candidates, wanted, self.yardstick)
-        if not choice.met:
-            told = describe(wanted, choice.figures, self.yardstick.whole)
-            near = f"the nearest is candidate {choice.candidate.id}: {told}"
-            raise RunError(f"no candidate of {self.run_dir} keeps {wanted}; {near}")
-        tuned = [one for one in self.solutions if one.id == choice.candidate.id]
-        return tuned[0] if tuned else self._refitted(choice, self.yardstick)
-
-    @property
-    def network(self) -> nn.Module:
-        """The original network, a copy."""
-        assert self.yardstick is not None
-        return original(self.yardstick.context)
-
-    def _refitted(self, choice: Choice, yardstick: Yardstick) -> Solution:
-        one, graph = choice.candidate, yardstick.context.graph
-        assert one.train_error is not None
-        model = graph.prune(one.genome)
-        refit_if_asked(yardstick.context, one.genome, model, final=True)
-        role = candidate_name(one.id)
-        return Solution(
-            role=role,
-            id=one.id,
-            model=model.eval(),
-            genome=one.genome,
-            train_error=one.train_error,
-            test_error=None,
-            flops=one.flops,
-            flops_pruned=1.0 - one.flops / yardstick.whole["flops"],
-            params=one.params,
-            path=None,
-            example_input=yardstick.context.example_input,
-        )
-
-    def _table(self) -> NetworkTable:
-        """The networks side by side; with their errors in the search where there was no test."""
-        networks: list[Original | Solution] = [self.original, *self.solutions]
-        tested = any(one.test_error is not None for one in networks)
-        errors = [one.test_error if tested else one.train_error for one in networks]
-        before, *after = errors
-        whole = self.original
-        rows = [NetworkRow(ORIGINAL, None, before, whole.flops, 0.0, whole.params, failure=whole.failure)]
-        rows += [
-            NetworkRow(one.role, one.id, error, one.flops, one.flops_pruned, one.params)
-            for one, error in zip(self.solutions, after, strict=True)
-        ]
-        share = all(0.0 <= error <= 1.0 for error in errors if error is not None)
-        return NetworkTable(rows, TEST_ERROR if tested else SEARCH_ERROR, share)
 
     def _remarks(self) -> list[str]:
         failed = [f"{role} failed: {why}" for role, why in self.failed.items() if target_number(role) is None]
@@ -170,6 +207,72 @@ class Result:
         if role in self.failed:
             raise RunError(
                 f"{self.run_dir} has no {role} network, its fine-tuning failed: {self.failed[role]}; "
-                "fine-tune it by other options with `deeppruning finetune`, or take one of `solutions`"
+                "fine-tune it with other options by `deeppruning finetune`, or take one of `solutions`"
             )
         return self.picks[role]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Front(Networks):
+    """The outcome of a search without labels: every candidate, and a refitted network for any limit.
+
+    `at` and `best` find the best network within limits, `knee`, `heavy` and `light` are the three picks. The
+    cut of every network is proven before it is returned; where that fails, the next best is taken.
+    """
+
+    original: Original
+    picks: Mapping[str, Solution]  # by role
+    candidates: Sequence[Candidate]
+    meter: Yardstick  # measures costs for `best`
+    description: Mapping[str, str] = field(default_factory=dict)  # saved with a network
+
+    @classmethod
+    def of_search(
+        cls,
+        candidates: Sequence[Candidate],
+        picks: Mapping[str, Candidate],
+        meter: Yardstick,
+        description: Mapping[str, str],
+    ) -> Front:
+        """The front of a search that is over."""
+        whole = Original(0.0, None, meter.whole["flops"], meter.whole["params"])
+        solutions = {role: Solution.of_candidate(pick, meter.context, role) for role, pick in picks.items()}
+        return cls(whole, solutions, candidates, meter, description)
+
+    def __repr__(self) -> str:
+        return self._table().text()
+
+    def _repr_html_(self) -> str:
+        return self._table().html()
+
+    def at(self, *, flops: float | str | None = None, params: float | str | None = None) -> Solution:
+        """The best candidate within limits: 0.4 or "40%" of the original's, 100_000 or "100k"."""
+        return self.best(flops=flops, params=params)
+
+    def save(self, model: nn.Module | Solution, path: str | Path, *, test_error: float | None = None) -> Path:
+        """Save a network of this search, trained since in your own loop, for `dp.load(path, original)`.
+
+        `front.save(front.knee, "knee.safetensors")` saves one as it is. `model` may be wrapped in another
+        module: DataParallel, torch.compile, a Lightning module.
+        """
+        module = model.model if isinstance(model, Solution) else model
+        ids = {getattr(each, CANDIDATE_MARK) for each in module.modules() if hasattr(each, CANDIDATE_MARK)}
+        candidates = {candidate.id: candidate for candidate in self.candidates}
+        if len(ids) != 1 or not ids <= candidates.keys():
+            raise InputError(
+                f"{type(module).__name__} is not one network of this search: give one that came from at(), "
+                "best(), knee, heavy or light, or use dp.save with the graph and genome that it was cut by"
+            )
+        candidate = candidates[ids.pop()]
+        roles = [pick.role for pick in self.picks.values() if pick.id == candidate.id]
+        solution = Solution.of_candidate(candidate, self.meter.context, roles[0] if roles else "")
+        return save(
+            module,
+            path,
+            self.meter.context.graph,
+            solution.genome,
+            role=solution.role,
+            error=solution.train_error,
+            test_error=test_error,
+            description={"candidate": str(solution.id), **self.description},
+        )

@@ -1,4 +1,4 @@
-"""One round of fine-tuning one candidate, in any process: from what the last round left to the next one."""
+"""One round of fine-tuning one candidate, in any process: from the state of the last round to the next."""
 
 import json
 import math
@@ -18,37 +18,37 @@ from deeppruning.training.checkpoint import EpochReport
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.tensors import tensor_bytes
 
-# Errors in the metadata of a network: on the test data, and on data set aside.
+# Errors in the metadata of a network: on test data, and on held-out data.
 TESTED, VALIDATED = "test_error", "validation_error"
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """One round of one candidate, with what the round before it left."""
+    """One round of one candidate, with the state of the round before."""
 
     genome: Genome
     number: int
     state: bytes | None
-    last: bool  # test the network and bring its weights
+    last: bool  # test the network and return its weights
     seed: int
-    start: bytes | None = None  # weights to begin with, as safetensors, where not those of the cut
+    start: bytes | None = None  # initial weights as safetensors, instead of those of the cut
     lr_factor: float = 1.0
-    answers: bytes | None = None  # of the teacher in this round, where another network has asked for them
+    answers: bytes | None = None  # the teacher's outputs of this round, if another network computed them
 
 
 @dataclass(frozen=True, eq=False)
 class RoundDone:
-    """What a round came to; the last one and round 0 bring the weights as safetensors, errors with them."""
+    """The outcome of a round; the last one and round 0 return weights and errors as safetensors."""
 
     report: EpochReport | None = None
     state: bytes | None = None
     weights: bytes | None = None
-    diverged: str = ""  # why nothing came of it
-    answers: bytes | None = None  # of the teacher, for other networks; only where they were not known
+    diverged: str = ""  # the reason
+    answers: bytes | None = None  # new outputs of the teacher, for other networks
 
 
 def run_round(context: Context, item: Round) -> RoundDone:
-    """Train a candidate for one round, cut anew from the original weights and set to its state."""
+    """Train a candidate for one round: cut from the original weights, then set to its state."""
     try:
         return _run_round(context, item)
     except Diverged as diverged:
@@ -83,7 +83,7 @@ def _run_round(context: Context, item: Round) -> RoundDone:
     if not item.last:
         return RoundDone(report, state, answers=answers)
     check_learnt(thin, "the network")
-    tested = report.test_error if report is not None else None  # of these very weights: not measured twice
+    tested = report.test_error if report is not None else None  # of the same weights: not measured twice
     tested = task.test_error(thin) if tested is None else tested
     if tested is not None and not math.isfinite(tested):
         raise Diverged(f"the test error is {tested}")
@@ -92,16 +92,16 @@ def _run_round(context: Context, item: Round) -> RoundDone:
 
 
 def _before_training(task: Task, thin: nn.Module, seed: int, start: float) -> RoundDone:
-    """The network that training starts from, and its errors as epoch 0; without any it may still learn."""
+    """The network before training, with its errors as epoch 0; without any it may still learn."""
     tested = validated = None
     task.begin(thin, seed=seed)
     with suppress(Diverged):  # outputs that are not finite
         tested = task.test_error(thin)
         validated = task.validation_error(thin) if task.keeps_best else None
-    tested, validated = (one if _is_finite(one) else None for one in (tested, validated))
+    tested, validated = (error if _is_finite(error) else None for error in (tested, validated))
     seconds = time.perf_counter() - start
-    known = tested is not None or validated is not None
-    report = EpochReport(0, None, None, tested, 0.0, 0.0, seconds) if known else None
+    measured = tested is not None or validated is not None
+    report = EpochReport(0, None, None, tested, 0.0, 0.0, seconds) if measured else None
     return RoundDone(report, weights=_with_errors(thin, tested, validated))
 
 
@@ -115,5 +115,5 @@ def _with_errors(thin: nn.Module, tested: float | None, validated: float | None)
 
 
 def kind_of_round(item: Round) -> str:
-    """What decides how long a round takes: the original is only tested, which is done in no time."""
+    """The kind of work, which decides how long a round takes: the original is only tested."""
     return "training" if item.number else "test"

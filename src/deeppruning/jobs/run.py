@@ -8,7 +8,7 @@ from itertools import count
 from deeppruning.errors import Diverged, InputError, RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.jobs.finetuning import ORIGINAL_ID, Finished, Tuned
-from deeppruning.jobs.finishing import finetuning_of, keep_failed, save
+from deeppruning.jobs.finishing import finetuning_of, finish, keep_failed
 from deeppruning.jobs.identity import (
     check_example,
     check_inputs,
@@ -61,7 +61,7 @@ def run(job: Job, folder: RunFolder) -> Result:
     for role, pick in picks.items():
         outcome = tuned[pick.id]
         if isinstance(outcome, Tuned):
-            solutions[role] = save(job, folder, role, pick, outcome)
+            solutions[role] = finish(job, folder, role, pick, outcome)
         else:
             failed[role] = str(outcome)
             keep_failed(job, folder, role, pick, str(outcome))
@@ -80,7 +80,7 @@ def run(job: Job, folder: RunFolder) -> Result:
         failed=failed,
         candidates=[one for one in folder.history.candidates() if one.evaluation is not None],
         run_dir=folder.path,
-        yardstick=replace(targeting.yardstick, proofs=proofs.after_run()),
+        meter=replace(targeting.yardstick, proofs=proofs.after_run()),
         asked=facts.told_targets(folder.history.facts()),
     )
 
@@ -143,7 +143,7 @@ def finetune_one(job: Job, folder: RunFolder, id_: int, *, variant: str = "") ->
         diverged = isinstance(outcome, Diverged)
         advice = "; try other options, for example a lower learning rate" if diverged else ""
         raise RunError(f"fine-tuning of candidate {id_} failed: {outcome}{advice}")
-    return save(job, folder, role, candidate, outcome)
+    return finish(job, folder, role, candidate, outcome)
 
 
 def _evaluated(folder: RunFolder, id_: int) -> Candidate:

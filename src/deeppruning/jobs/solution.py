@@ -1,48 +1,89 @@
-"""A solution, and its file: safetensors with the thin weights, and in its metadata all that a reader needs.
+"""A solution, and its file: the only place that writes, reads and rebuilds thin networks.
 
-The cut is written out in plain numbers, so a file is read back without building the channel graph, by
-any later version, and with no code in it that could run.
+The file is safetensors: the thin weights, and in the metadata all that a reader needs. The cut is written
+in plain numbers, so a file is read without building the channel graph, and contains no code that could run.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from deeppruning.amounts import percent
-from deeppruning.errors import DAMAGE, DeepPruningError, WeightsError
+from deeppruning.errors import DAMAGE, DeepPruningError, InputError, WeightsError
 from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.models.registry import create_bounded_model
+from deeppruning.models import resolve_model
+from deeppruning.models.registry import architecture_of, create_bounded_model
+from deeppruning.roles import candidate_name
+from deeppruning.runs.records import Candidate
+from deeppruning.searching.candidate import Context, refit_if_asked
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.tensors import read_tensors, write_tensors
 from deeppruning.training.weights import check_given
 
 FORMAT = "deeppruning-solution/1"
+LARGEST_IMAGE = 1 << 28  # values; a gigabyte as floats
+CANDIDATE_MARK = "_deeppruning_candidate"  # attribute of a network: the id of its candidate
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """A pick: a thin, fine-tuned network and what it costs."""
+    """A thin network and its costs.
 
-    role: str
-    id: int
-    model: nn.Module
+    Solutions of a run are fine-tuned and saved. Others (from `dp.search`, or `best` of a result) are
+    refitted but not trained: they have neither `test_error` nor `path`, and `model` is made on first use.
+    """
+
+    role: str  # such as knee or target, or the name of the candidate: "candidate-57"
+    id: int  # of the candidate
     genome: Genome
-    train_error: float  # in the search, on its sample
+    train_error: float  # in the search; without labels, how far the outputs drift from the original's
     test_error: float | None  # after fine-tuning
-    flops: int
-    flops_pruned: float  # share of the original's, 0..1
+    flops: int  # multiply-adds for one input
+    flops_pruned: float  # share of the original's FLOPs that was removed, 0..1
     params: int
-    path: Path | None  # None for a network that is not saved
+    path: Path | None = None  # None for a network that is not saved
     refitted: bool = False  # fine-tuning did not help, so these are the weights from before it
-    lr_factor: float = 1.0  # below 1 where fine-tuning diverged and started again at so much of the rate
-    example_input: Any = None  # of a network that is not saved: a saved one has it in its file
+    lr_factor: float = 1.0  # below 1 where fine-tuning diverged and was repeated at a lower learning rate
+    network: nn.Module | None = None
+    search: Context | None = None  # the search that an unsaved solution comes from
+
+    @classmethod
+    def of_candidate(cls, candidate: Candidate, search: Context, role: str = "") -> "Solution":
+        """A candidate of a search, refitted but not trained."""
+        assert candidate.train_error is not None
+        whole = search.graph.flops(search.graph.full_genome())
+        return cls(
+            role=role or candidate_name(candidate.id),
+            id=candidate.id,
+            genome=candidate.genome,
+            train_error=candidate.train_error,
+            test_error=None,
+            flops=candidate.flops,
+            flops_pruned=1.0 - candidate.flops / whole,
+            params=candidate.params,
+            search=search,
+        )
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The thin network, in evaluation mode."""
+        if self.network is not None:
+            return self.network
+        assert self.search is not None
+        thin = self.search.graph.prune(self.genome)
+        refit_if_asked(self.search, self.genome, thin, final=True)
+        setattr(thin, CANDIDATE_MARK, self.id)  # copied with the network, and not one of its weights
+        return thin.eval()
 
     def __repr__(self) -> str:  # without the network itself, which would fill pages
         error = "" if self.test_error is None else f", test error {self.test_error:.4g}"
@@ -51,60 +92,67 @@ class Solution:
         return f"Solution({self.role}, candidate {self.id}{error}, {cost}, {place})"
 
 
-def save_solution(solution: Solution, graph: ChannelGraph, description: Mapping[str, str]) -> None:
-    """Write the solution whole or not at all; the same solution gives the same bytes.
-
-    Raises Diverged for weights that are not finite.
-    """
-    assert solution.path is not None
-    retried = {"lr_factor": json.dumps(solution.lr_factor)} if solution.lr_factor != 1.0 else {}
-    errors = solution.train_error, solution.test_error
-    untuned = {"refitted": json.dumps(True)} if solution.refitted else {}
-    named = {"role": solution.role, "candidate": str(solution.id), **retried, **untuned, **description}
-    write_thin(solution.path, solution.model, graph, solution.genome, errors, named)
-
-
-def write_thin(
-    path: Path,
+def save(
     model: nn.Module,
+    path: str | Path,
     graph: ChannelGraph,
     genome: Genome,
-    errors: tuple[float | None, float | None],
-    description: Mapping[str, str],
-) -> None:
-    """The weights of a thin network with its cut, its costs, and its errors in search and test."""
-    check_learnt(model, f"the {description.get('role', 'thin')} network")
+    *,
+    role: str = "thin",
+    error: float | None = None,
+    test_error: float | None = None,
+    description: Mapping[str, str] | None = None,
+) -> Path:
+    """Save a thin network, cut by `graph` according to `genome` and trained since, for `dp.load`.
+
+    `model` may be wrapped in another module: DataParallel, torch.compile, a Lightning module. The file
+    holds the weights, the cut in plain numbers, the costs and, if given, the errors in the search and on
+    test data. `description` is further text for its metadata. Equal networks give equal bytes, and the file
+    is written completely or not at all. Raises `Diverged` for weights that are not finite.
+
+    For example: `dp.save(thin, "thin.safetensors", graph, genome)`.
+    """
+    path = Path(path)
+    if path.suffix != ".safetensors":
+        raise InputError(f"a network is saved as safetensors: name it {path.stem}.safetensors")
+    genome = np.asarray(genome, np.bool_)
+    thin = _unwrapped(model, _shapes(graph.prune(genome)))
+    check_learnt(thin, f"the {role} network")
+    architecture = architecture_of(thin)
     metadata = {
         "format": FORMAT,
         "cut": graph.recipe(genome).to_json(),
         "flops": str(graph.flops(genome)),
         "params": str(graph.params(genome)),
-        "train_error": json.dumps(errors[0]),
-        "test_error": json.dumps(errors[1]),
-        **description,
+        "train_error": json.dumps(error),
+        "test_error": json.dumps(test_error),
+        "role": role,
+        **({} if architecture is None else {"architecture": json.dumps(architecture, sort_keys=True)}),
+        **(description or {}),
     }
-    write_tensors(path, model.state_dict(), metadata)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_tensors(path, thin.state_dict(), metadata)
+    return path
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     """A saved solution as a thin network in evaluation mode.
 
-    A network of the zoo is rebuilt by itself; for your own class give an instance of the original,
-    whose weights do not matter and which stays as it is.
+    A network of the zoo is rebuilt automatically; for your own class pass an instance of the original. Its
+    weights do not matter, and it is not changed.
+
+    For example: `dp.load("runs/mine/knee.safetensors", MyNet())`.
     """
     path = Path(path)
     metadata, weights = read_solution(path)
-    if model is None:
-        model = rebuild(path, metadata)
-    thin = _thin(path, model, metadata["cut"])
-    wanted = {name: tensor.shape for name, tensor in thin.state_dict().items()}
-    for name in sorted(wanted.keys() | weights.keys()):
-        here, there = wanted.get(name), weights[name].shape if name in weights else None
-        if here != there:
-            raise WeightsError(
-                f"{path} does not belong to this network: {name} is {_shown(there)} in the file and "
-                f"{_shown(here)} in the network; give the class it was pruned from"
-            )
+    thin = _cut(path, model if model is not None else rebuild(path, metadata), metadata["cut"])
+    expected, saved = _shapes(thin), {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if expected != saved:
+        name = _first_difference(expected, saved)
+        raise WeightsError(
+            f"{path} does not belong to this network: {name} is {saved.get(name, 'absent')} in the file and "
+            f"{expected.get(name, 'absent')} in the network; give the class it was pruned from"
+        )
     check_given(path, thin, weights)
     try:
         thin.load_state_dict(weights)
@@ -114,7 +162,7 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
 
 
 def read_solution(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Metadata and weights of a saved solution; anything else is refused."""
+    """Metadata and weights of a saved solution; any other file is refused."""
     if not path.is_file():
         raise WeightsError(
             f"{path} is not a file; give a solution of a run, for example runs/mine/knee.safetensors"
@@ -127,10 +175,55 @@ def read_solution(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     return metadata, weights
 
 
-def _thin(path: Path, model: nn.Module, written: str) -> nn.Module:
-    """A copy of the network, cut as it is written; a cut that is not one of this network is refused."""
+def read_image_shape(file: Path, metadata: Mapping[str, str]) -> tuple[int, int, int]:
+    """Channels, height and width that a solution records, bounded by what an image can have."""
     try:
-        recipe = Recipe.from_json(written)
+        channels, height, width = json.loads(metadata["image_shape"])
+        sides = (channels, height, width)
+        if not all(type(side) is int and side > 0 for side in sides) or math.prod(sides) > LARGEST_IMAGE:
+            raise ValueError(f"{sides} is not the shape of an image")
+        return sides
+    except DAMAGE as error:
+        raise WeightsError(f"{file} records an input shape that cannot be used ({error})") from error
+
+
+def rebuild(
+    path: Path,
+    metadata: Mapping[str, str],
+    spec: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """An instance of the class that a solution was pruned from; its weights do not matter.
+
+    A network of the zoo by the metadata, any other by `spec` ("file.py:factory") and its options.
+    """
+    try:
+        if "architecture" in metadata:
+            table: dict[str, Any] = json.loads(metadata["architecture"])
+            return create_bounded_model(table.pop("name"), **table)
+        if spec is not None and "image_shape" in metadata:
+            channels, height, width = read_image_shape(path, metadata)
+            return resolve_model(
+                spec,
+                num_classes=len(json.loads(metadata["classes"])),
+                in_channels=channels,
+                image_size=min(height, width),
+                **(options or {}),
+            )
+    except (*DAMAGE, RuntimeError, DeepPruningError) as error:
+        if spec is not None and isinstance(error, DeepPruningError):  # it says what is wrong with the spec
+            raise
+        raise WeightsError(f"{path}: its architecture cannot be rebuilt ({error})") from error
+    raise WeightsError(
+        f"{path} was pruned from a network that is not in the zoo; give an instance of its class: "
+        "dp.load(path, model), dp.export(run, model), dp.bench(run, model)"
+    )
+
+
+def _cut(path: Path, model: nn.Module, text: str) -> nn.Module:
+    """A copy of the network with the cut applied; a cut of another network is refused."""
+    try:
+        recipe = Recipe.from_json(text)
     except WeightsError as error:
         raise WeightsError(f"{path}: {error}") from error
     _check_fits(path, model, recipe)
@@ -143,38 +236,41 @@ def _thin(path: Path, model: nn.Module, written: str) -> nn.Module:
         ) from error
 
 
-def rebuild(path: Path, metadata: Mapping[str, str]) -> nn.Module:
-    """The network of the zoo that a solution was pruned from; its weights do not matter."""
-    if "architecture" not in metadata:
-        raise WeightsError(
-            f"{path} was pruned from a network that is not in the zoo; "
-            "give an instance of its class: load(path, model)"
-        )
-    try:
-        table: dict[str, Any] = json.loads(metadata["architecture"])
-        return create_bounded_model(table.pop("name"), **table)
-    except (*DAMAGE, RuntimeError, DeepPruningError) as error:
-        raise WeightsError(f"{path}: its architecture cannot be rebuilt ({error})") from error
-
-
 def _check_fits(path: Path, model: nn.Module, recipe: Recipe) -> None:
-    """Refuse a cut that speaks of parameters or modules this network does not have."""
-    shapes = {
-        name: tuple(tensor.shape) for name, tensor in (*model.named_parameters(), *model.named_buffers())
-    }
-    modules = {name for name, _ in model.named_modules()}
+    """Refuse a cut of parameters or modules that this network does not have."""
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors}
     for name, places in recipe.parameters.items():
         for dimension, axis in places:
             shape = shapes.get(name)
             if shape is None or dimension >= len(shape) or shape[dimension] != recipe.widths[axis]:
                 raise WeightsError(
                     f"{path} does not belong to this network: it cuts dimension {dimension} of {name} from "
-                    f"{recipe.widths[axis]}, here it is {_shown(shape)}; give the class it was pruned from"
+                    f"{recipe.widths[axis]}, here it is {shape or 'absent'}; give the class it came from"
                 )
-    strangers = [name for name in (*recipe.detached, *recipe.norms) if name not in modules]
-    if strangers:
-        raise WeightsError(f"{path} does not belong to this network: it has no module {strangers[0]}")
+    modules = {name for name, _ in model.named_modules()}
+    missing = [name for name in (*recipe.detached, *recipe.norms) if name not in modules]
+    if missing:
+        raise WeightsError(f"{path} does not belong to this network: it has no module {missing[0]}")
 
 
-def _shown(shape: Any) -> str:
-    return "absent" if shape is None else str(tuple(shape))
+def _unwrapped(model: nn.Module, expected: dict[str, tuple[int, ...]]) -> nn.Module:
+    """The network that was cut: the model itself, or the module of these shapes inside it."""
+    for module in model.modules():
+        if _shapes(module) == expected:
+            return module
+    shapes = _shapes(model)
+    name = _first_difference(expected, shapes)
+    raise InputError(
+        f"the network is not the one that this genome cuts: {name} is {shapes.get(name, 'absent')} in it and "
+        f"{expected.get(name, 'absent')} in the cut; give the genome that it was cut by"
+    )
+
+
+def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+
+
+def _first_difference(shapes: Mapping[str, Any], others: Mapping[str, Any]) -> str:
+    """The first name, in alphabetical order, that has not the same shape in both."""
+    return min(name for name in shapes.keys() | others.keys() if shapes.get(name) != others.get(name))

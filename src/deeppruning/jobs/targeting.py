@@ -16,7 +16,7 @@ from functools import cached_property
 from deeppruning.amounts import percent
 from deeppruning.errors import InputError, RunError, WeightsError
 from deeppruning.jobs.finetuning import Finished, Tuned
-from deeppruning.jobs.finishing import finetuning_of, keep_failed, save
+from deeppruning.jobs.finishing import finetuning_of, finish, keep_failed
 from deeppruning.jobs.identity import original
 from deeppruning.jobs.job import Job
 from deeppruning.jobs.solution import Solution, load
@@ -175,7 +175,7 @@ class Targeting:
     def _keep(
         self, candidate: Candidate, found: Tuned, figures: Mapping[str, float], *, met: bool, why: str = ""
     ) -> Solution:
-        solution = save(self.job, self.run, self.role, candidate, found)
+        solution = finish(self.job, self.run, self.role, candidate, found)
         which = "met by" if met else "not met by the best within the cost,"
         self._note(candidate.id, f"{which} candidate {candidate.id}: {self._told(figures)}{why}", met=met)
         return solution
@@ -233,7 +233,6 @@ def _read_target(job: Job, run: RunFolder, role: str, known: facts.TargetFigures
     return Solution(
         role=role,
         id=candidate.id,
-        model=model,
         genome=candidate.genome,
         train_error=candidate.train_error,
         test_error=kept.get("test_error"),
@@ -243,4 +242,5 @@ def _read_target(job: Job, run: RunFolder, role: str, known: facts.TargetFigures
         path=path,
         lr_factor=kept.get("lr_factor", 1.0),
         refitted="not_helped" in kept,
+        network=model,
     )

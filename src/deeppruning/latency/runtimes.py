@@ -24,8 +24,8 @@ from deeppruning.deploying.onnx_graph import (
     export_by_tracing,
     open_session,
     require,
+    simplified,
 )
-from deeppruning.deploying.simplify import simplified
 from deeppruning.errors import InputError
 from deeppruning.graph.calls import as_call
 from deeppruning.latency.layers import LayerShape

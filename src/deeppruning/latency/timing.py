@@ -39,22 +39,44 @@ def quickest(forward: Forward, *, seconds: float = 0.02, most: int = 30, fewest:
 
 
 def in_turns(forwards: Sequence[Forward], turns: int | None = None) -> list[float]:
-    """The seconds of each call, the fastest of several runs; calls take turns, so that all meet busy moments.
+    """The fastest of several runs of each call, in seconds.
 
-    Without a number, there are as many turns as it takes for a busy moment to pass. Each turn runs a call
-    several times, because libraries cache the preparation of the last thousand layers only: otherwise many
-    networks in turns would be prepared again for every run.
+    Without a number there are as many turns as it takes for busy moments to pass. Each call is made a few
+    times per turn, because libraries keep what they prepared for the last thousand layers only: of many
+    networks in turns, each would be prepared anew at every call.
+    """
+    shortest = SHORTEST if turns is None else 0.0
+    times = time_in_turns(
+        forwards, turns or TURNS, fewest=FEWEST_TURNS, seconds=SECONDS, shortest=shortest, runs=RUNS
+    )
+    return [min(each) for each in times]
+
+
+def time_in_turns(
+    forwards: Sequence[Forward],
+    turns: int,
+    *,
+    fewest: int,
+    seconds: float,
+    shortest: float = 0.0,
+    runs: int = 1,
+) -> list[list[float]]:
+    """Seconds of each call, `runs` of them per turn, so that a busy moment of the machine falls on all alike.
+
+    Ends after the turns and at least the `shortest` time; or after `seconds`, given the `fewest` turns.
     """
     begin = time.perf_counter()
-    times = [math.inf] * len(forwards)
+    times: list[list[float]] = [[] for _ in forwards]
+    places = list(range(len(forwards)))
     for turn in count():
         passed = time.perf_counter() - begin
-        enough = turn >= TURNS and passed > SHORTEST if turns is None else turn >= turns
-        if enough or (turn >= FEWEST_TURNS and passed > SECONDS):
-            break
-        for place, forward in enumerate(forwards):
-            times[place] = min(times[place], *(_seconds(forward) for _ in range(RUNS)))
-    return times
+        if (turn >= turns and passed >= shortest) or (turn >= fewest and passed > seconds):
+            return times
+        # Each comes first in turn: what ran before leaves its traces in the caches.
+        shift = turn % len(places)
+        for place in places[shift:] + places[:shift]:
+            times[place] += [_seconds(forwards[place]) for _ in range(runs)]
+    raise AssertionError("count() never ends")
 
 
 def _seconds(forward: Forward) -> float:

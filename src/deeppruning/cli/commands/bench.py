@@ -8,7 +8,7 @@ import click
 from deeppruning.cli.options.int8 import int8_options, material_source
 from deeppruning.cli.options.search import run_argument
 from deeppruning.cli.options.trust import trust_options
-from deeppruning.exporting.bench import ROUNDS, bench_run, keep_figures
+from deeppruning.exporting.bench import ROUNDS, bench_networks, keep_figures
 from deeppruning.reporting import write_report
 
 
@@ -47,10 +47,10 @@ def bench(
       deeppruning bench runs/r56 --batch 1 --batch 64 --threads 4
       deeppruning bench runs/r56 --int8
     """
-    figures = bench_run(
-        run, batches=dict.fromkeys(batches), rounds=runs, threads=threads, device=device,
+    figures = bench_networks(
+        run, batches=batches, rounds=runs, threads=threads, device=device,
         spec=named_model, trust_run=trust_run, int8=int8,
-        source=material_source(int8, named_data, data_dir, test_images, trust_run),
+        material=material_source(int8, named_data, data_dir, test_images, trust_run),
     )  # fmt: skip
     reason = keep_figures(run, figures)
     note = f"not kept in the run: {reason}" if reason else f"report: {write_report(run)}"

@@ -74,7 +74,7 @@ def export(
     written = export_network(
         run, solution, format_=format_, out=out, normalize=normalize, tolerance=tolerance, weights=weights,
         spec=named_model, trust_run=trust_run, int8=int8,
-        source=material_source(int8, named_data, data_dir, test_images, trust_run),
+        material=material_source(int8, named_data, data_dir, test_images, trust_run),
     )  # fmt: skip
     click.echo(str(written))
     if int8 and not written.notes:

@@ -10,8 +10,7 @@ from torch import nn
 from deeppruning.cli.options.model import build_model
 from deeppruning.data.stream import Images
 from deeppruning.errors import DAMAGE, WeightsError
-from deeppruning.exporting.networks import read_image_shape
-from deeppruning.jobs.solution import load, read_solution, rebuild
+from deeppruning.jobs.solution import load, read_image_shape, read_solution, rebuild
 from deeppruning.models.registry import architecture_of, list_models
 
 
