@@ -70,12 +70,7 @@ def test_packages_import_only_downward() -> None:
     assert upward == set()
 
 
-NOT_YET = {"comparison"}
-
-
-@pytest.mark.parametrize(
-    "package", sorted(path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name not in NOT_YET)
-)
+@pytest.mark.parametrize("package", sorted(path.name for path in PACKAGE.iterdir() if path.is_dir()))
 def test_no_modules_of_a_package_import_each_other_in_a_circle(package: str) -> None:
     inside = {name for name in FILES if f"{name}.".startswith(f"deeppruning.{package}.")}
     try:
