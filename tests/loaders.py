@@ -44,9 +44,8 @@ from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render
 from deeppruning.reporting.plots import draw_plots
 from deeppruning.runs import RunFolder
-from deeppruning.training.checkpoint import load_checkpoint, save_checkpoint
+from deeppruning.training.checkpoint import EpochReport, load_checkpoint, save_checkpoint
 from deeppruning.training.folder import TrainFolder
-from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import CHECKSUM, write_tensors
 from deeppruning.training.weights import load_weights, normalization_for
 from report_runs import write_comparison

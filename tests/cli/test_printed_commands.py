@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli_calls import call
-from deeppruning.display.next_steps import next_lines
+from deeppruning.display.outcome import next_lines
 from deeppruning.errors import DeepPruningError
 from deeppruning.exporting import FORMATS
 from deeppruning.system import commands as system_commands

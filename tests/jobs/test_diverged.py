@@ -13,9 +13,9 @@ from torch import nn
 
 import deeppruning as dp
 from deeppruning.cli.main import cli
+from deeppruning.display.lines import as_record
 from deeppruning.display.outcome import read_rows
 from deeppruning.display.progress import JsonProgress, PlainProgress
-from deeppruning.display.records import as_record
 from deeppruning.errors import Diverged, RunError
 from deeppruning.exporting import read_network
 from deeppruning.jobs.network_table import NetworkTable
@@ -23,7 +23,7 @@ from deeppruning.reporting.data import collect
 from deeppruning.runs import Candidate, Evaluation, RunFolder, Status
 from deeppruning.searching.events import CandidateDone, EpochDone, FinetuneDiverged, Started
 from deeppruning.searching.task import Task
-from deeppruning.training.reports import EpochReport
+from deeppruning.training.checkpoint import EpochReport
 from search_helpers import EXAMPLE, digits, outcome, quick_finetune, quick_search, tiny_net
 
 

@@ -10,7 +10,7 @@ import pytest
 from cli_calls import call
 from cli_search import trained
 from deeppruning.errors import DeepPruningError, RunError
-from deeppruning.reporting.words import in_use
+from deeppruning.reporting.standing import in_use
 from deeppruning.runs import RunFolder
 from deeppruning.system.files import folder_within
 

@@ -10,8 +10,8 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.jobs.prepare import prepare
 from deeppruning.searching.candidate import Context, evaluate_candidate, refit_if_asked
 from deeppruning.searching.task import REFITTED_ON, Classification
+from deeppruning.training.distillation import distillation_loss
 from deeppruning.training.evaluate import evaluate, outputs_on
-from deeppruning.training.losses import distillation_loss
 from search_helpers import EXAMPLE, digits, quick_guided, quick_search, tiny_net
 
 

@@ -18,7 +18,7 @@ from deeppruning.searching.events import CandidateRefused, GenerationDone
 from deeppruning.searching.proving import Proofs
 from search_helpers import digits, quick_finetune, quick_guided, quick_search
 
-REASON = "its cut is not equal to silence: mul in forward gives something else (relative difference"
+REASON = "its cut does not equal the masked network: mul in forward differs (relative difference"
 
 
 class Fickle(nn.Module):

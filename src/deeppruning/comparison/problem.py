@@ -223,7 +223,7 @@ class Method(ABC):
     """A way to prune. The docstring of each says what the source does and where a choice had to be made."""
 
     name: str
-    kind: str = "others"  # where the report shows it: one of reporting.comparison.KINDS, or others
+    kind: str = "others"  # where the report shows it: a key of reporting.plots.KIND_COLORS
     needs: str | None = None  # a module that is not installed with the package
     least_sample: int = 1  # images that it cannot do without
     judges_by_refit: bool = False  # whether it asks `Problem.by_refit` for what candidates come to

@@ -9,16 +9,17 @@ from pathlib import Path
 from deeppruning.backends import Backend
 from deeppruning.comparison.events import MethodDone, RivalEvent, RivalObserver
 from deeppruning.comparison.words import method_line
+from deeppruning.display.lines import diverged_line
 from deeppruning.display.notebook import NotebookProgress, in_notebook
-from deeppruning.display.progress import SearchProgress, diverged_line, make_progress
+from deeppruning.display.progress import SearchProgress, make_progress
 from deeppruning.reporting import write_report_or_warn
 from deeppruning.searching.events import Event, FinetuneDiverged, Observer, Remark, ignore
 
 
 def is_shown(progress: bool | None) -> bool:
-    """Whether progress is shown: asked for, refused, or (None) shown where a person is watching.
+    """Whether progress is shown: as asked, or with None on a terminal and in a notebook.
 
-    A pipe, a log file and a test get lines if they ask for them, and nothing otherwise.
+    A pipe, a log file and a test get lines only if they ask for them.
     """
     if progress is not None:
         return progress
@@ -26,7 +27,7 @@ def is_shown(progress: bool | None) -> bool:
 
 
 def display_for(progress: bool | None) -> SearchProgress | None:
-    """What shows the progress of a search, if that is shown."""
+    """The display of a search's progress, if it is shown."""
     if not is_shown(progress):
         return None
     return NotebookProgress() if in_notebook() else make_progress(quiet=False, as_json=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from deeppruning.runs.records import Candidate
-from deeppruning.training.reports import EpochReport
+from deeppruning.training.checkpoint import EpochReport
 
 
 @dataclass(frozen=True)

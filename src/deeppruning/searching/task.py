@@ -26,12 +26,10 @@ from deeppruning.data.sample import split_balanced
 from deeppruning.data.stream import Images
 from deeppruning.searching.evaluations import EVALUATIONS, EvaluationKind, Trial
 from deeppruning.system.device import device_or_cpu
-from deeppruning.training.evaluate import evaluate, outputs_on
-from deeppruning.training.guessing import guessing_note
+from deeppruning.training.checkpoint import EpochReport
+from deeppruning.training.distillation import MOST_BYTES, CachedTeacher, distillation_loss
+from deeppruning.training.evaluate import evaluate, guessing_note, outputs_on
 from deeppruning.training.loop import fit
-from deeppruning.training.losses import distillation_loss
-from deeppruning.training.reports import EpochReport
-from deeppruning.training.teaching import MOST_BYTES, Teaching
 from deeppruning.training.tensors import hash_tensors
 
 REFITTED_ON = 500  # images at most; more of them make a refit slower and hardly better
@@ -248,7 +246,7 @@ class Classification(Task):
         teaching = None
         if self.teacher is not None and self.tuning.distill > 0:
             most = MOST_BYTES // max(1, self.rounds)
-            teaching = Teaching(self.teacher, answers_beside(checkpoint), most)
+            teaching = CachedTeacher(self.teacher, answers_beside(checkpoint), most)
         reports = fit(
             model,
             self.train,

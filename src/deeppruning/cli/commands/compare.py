@@ -27,7 +27,7 @@ from deeppruning.comparison import METHODS, USUAL, Comparison, usable_methods
 from deeppruning.comparison.events import RivalEvent
 from deeppruning.comparison.words import method_line
 from deeppruning.config import FinetuneConfig, SearchConfig
-from deeppruning.display.progress import diverged_line
+from deeppruning.display.lines import diverged_line
 from deeppruning.errors import InputError
 from deeppruning.reporting import write_report, write_rivals_plot
 from deeppruning.runs.folder import RunFolder

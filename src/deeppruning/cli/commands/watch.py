@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from deeppruning.reporting.server import LOOPBACK, ReportServer, check_address
-from deeppruning.reporting.waiting import wait_for_run
+from deeppruning.reporting.standing import wait_for_run
 
 
 @click.command()
