@@ -27,8 +27,8 @@ from deeppruning.cli.options.config_file import read_options
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.trust import Vouched
 from deeppruning.comparison.problem import Network
-from deeppruning.comparison.proposals import Proposal, read_proposal, write_proposal
 from deeppruning.comparison.results import read_comparison
+from deeppruning.comparison.rivalry import Proposal, read_proposal, write_proposal
 from deeppruning.comparison.setup import Match, open_comparison
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.cifar_layouts import read_python, read_sheets

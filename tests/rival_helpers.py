@@ -6,8 +6,7 @@ from torch import nn
 
 import deeppruning as dp
 from deeppruning.backends import InProcessBackend
-from deeppruning.comparison.contexts import Contexts
-from deeppruning.comparison.problem import Clock, Problem, call
+from deeppruning.comparison.problem import Clock, Contexts, Problem, call
 from deeppruning.data.images import ImageSet
 from deeppruning.jobs.prepare import prepare
 from deeppruning.runs.history import History

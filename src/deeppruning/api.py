@@ -12,8 +12,8 @@ from torch import nn
 
 from deeppruning.backends import Backend
 from deeppruning.backends.limits import Timeout
-from deeppruning.comparison import USUAL, Comparison, compare_methods, usable_methods
-from deeppruning.comparison.events import RivalObserver
+from deeppruning.comparison import USUAL, Comparison, compare_methods
+from deeppruning.comparison.results import RivalObserver
 from deeppruning.comparison.setup import Match, comparable, make_rivalry, open_comparison
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.display.watching import Watch, rivals_watched
@@ -36,13 +36,12 @@ from deeppruning.runs.history import History
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.events import Observer, Remark, Started, ignore
-from deeppruning.searching.gathering import gather_inputs
 from deeppruning.searching.importance import CRITERIA, Evidence
-from deeppruning.searching.importance.budget import order_by
+from deeppruning.searching.importance.orders import order_by
 from deeppruning.searching.loop import search as run_search
 from deeppruning.searching.proving import Proofs
 from deeppruning.searching.task import Task
-from deeppruning.searching.unlabelled import Unlabelled
+from deeppruning.searching.unlabelled import Unlabelled, gather_inputs
 from deeppruning.targets.aiming import refuse_unreachable, widths_line, within
 
 
@@ -278,9 +277,6 @@ def compare(
     a table.
     """
     matched = Match.read(match, model) if match is not None else None
-    methods, note = usable_methods(methods)
-    if note:
-        warnings.warn(note, stacklevel=2)
     if matched is not None and (search is not None or shares):
         raise InputError("search options and FLOPs of a comparison come from the run it is matched to")
     path = run_dir if run_dir is not None else match and Path(match) / "compare"

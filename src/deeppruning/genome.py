@@ -33,10 +33,15 @@ def unpack_genome(packed: bytes, num_genes: int) -> Genome:
 
 
 def candidate_seed(seed: int, genome: Genome) -> int:
-    """The seed of all that is random about one genome: it follows from the run's seed and the genome alone.
+    """The seed of everything random about one genome; it follows from the run's seed and the genome alone.
 
     >>> candidate_seed(0, np.array([True, False, True]))
     8420413636493180891
     """
-    digest = hashlib.sha256(f"{seed}/".encode() + pack_genome(genome)).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+    return derived_seed(seed, pack_genome(genome))
+
+
+def derived_seed(seed: int, *purpose: int | str | bytes) -> int:
+    """A seed of 63 bits for one purpose, unrelated to the seeds of other purposes."""
+    parts = [part if isinstance(part, bytes) else str(part).encode() for part in (seed, *purpose)]
+    return int.from_bytes(hashlib.sha256(b"/".join(parts)).digest()[:8], "big") >> 1

@@ -44,10 +44,10 @@ class Registry(Mapping[str, Entry]):
         if not type(entry).__module__.startswith(self.home):
             self._load()  # otherwise a name of the home would count as taken when the home is imported
         self._check_name(entry)
-        for follower in self._followers:
-            follower(entry)
         self._entries[entry.name] = entry
         self._places[entry.name] = place
+        for follower in self._followers:
+            follower(entry)
         return entry
 
     def remove(self, name: str) -> None:

@@ -76,7 +76,7 @@ def completed(*words: str) -> list[str]:
         (("prune", "resnet20", "--preset", "p"), ["paper"]),
         (("prune", "--no-de"), ["--no-depth"]),
         (("prune", "resnet20", "--weights", ""), ["<file>"]),
-        (("compare", "resnet20", "--methods", "l1,thi"), ["l1,thinet", "l1,thinet+refit"]),
+        (("compare", "resnet20", "--methods", "l1,spa"), ["l1,span", "l1,span+refit"]),
         (("export", "runs/thin", "--format", "o"), ["onnx"]),
         (("export", "runs/thin", "--solution", "t"), ["target", "target-2", "target-3"]),
         (("export", ""), ["<dir>"]),

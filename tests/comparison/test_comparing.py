@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 import deeppruning as dp
-from cli_calls import call
 from deeppruning.cli.main import cli
 from deeppruning.comparison import Comparison, MethodDone
 from deeppruning.errors import DeepPruningError, InputError, RunError
@@ -18,7 +16,7 @@ from deeppruning.reporting.sections.rivals import read_rivals
 from deeppruning.runs import RunFolder
 from search_helpers import digits, quick_finetune, quick_search, tiny_net
 
-METHODS = "l1,thinet,uniform-width,es-plus,random-search"
+METHODS = "l1,uniform-width,es-plus,random-search"
 
 
 def paper_search(**options: Any) -> dp.SearchConfig:
@@ -111,7 +109,7 @@ def test_the_result_does_not_depend_on_the_workers(tmp_path: Path) -> None:
             train,
             test,
             shares=(0.6,),
-            methods="l1-sensitivity,auto-balanced,ga,l1+refit,random-widths",
+            methods="l1-sensitivity,auto-balanced,l1+refit,random-widths",
             images=100,
             test_images=50,
             search=quick_search(offspring=3, generations=2, evaluation="recalibrate"),
@@ -121,21 +119,6 @@ def test_the_result_does_not_depend_on_the_workers(tmp_path: Path) -> None:
         )
         found.append([(row.method, row.flops, row.error_before, row.error_after) for row in comparison.rows])
     assert found[0] == found[1]
-
-
-def test_a_method_whose_package_is_missing_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pymoo", None)  # what Python does for a package that is absent
-    train, test = digits()
-    with (
-        pytest.warns(UserWarning, match=r"left out: nsga2 needs pymoo: .*pip install 'pymoo>=0\.6\.1'"),
-        pytest.raises(InputError, match="below 1"),  # the rest of the call is looked at as ever
-    ):
-        dp.compare(tiny_net(), train, test, methods="l1,nsga2", shares=(1.5,), run_dir=tmp_path / "a")
-    asked = ("resnet20", "--weights", tmp_path / "w.pt", "--shares", "0.5", "--out", tmp_path / "b")
-    with pytest.raises(InputError, match="no method that is named can run here: nsga2 needs pymoo"):
-        call("compare", *asked, "--methods", "nsga2")
 
 
 def test_refusals_come_before_any_work(run: Path, tmp_path: Path) -> None:
@@ -203,7 +186,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_rows(tmp_path: Path) -> None:
             if events > stops >= 0:
                 raise KeyboardInterrupt
 
-        options: dict[str, Any] = {"shares": (0.6, 0.4), "methods": "thinet,nsga2"}
+        options: dict[str, Any] = {"shares": (0.6, 0.4), "methods": "uniform-width,es-plus"}
         options["search"] = quick_search(generations=2)
         found = compare(finetune=quick_finetune(epochs=1), run_dir=folder, observer=observer, **options).rows
         return [(row.method, row.target, row.flops, row.error_before, row.error_after) for row in found]

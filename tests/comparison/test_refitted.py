@@ -11,10 +11,9 @@ import torch
 
 import deeppruning as dp
 from deeppruning.comparison import METHODS, Comparison, Method, Network, register_method
-from deeppruning.comparison.methods.refitted import WithRefit
+from deeppruning.comparison.methods.ranking import WithRefit
 from deeppruning.comparison.problem import Problem, Target, Work, kind_of_call, refit_network
-from deeppruning.comparison.proposals import read_proposal
-from deeppruning.comparison.rivalry import error_as_proposed
+from deeppruning.comparison.rivalry import error_as_proposed, read_proposal
 from deeppruning.data.batches import normalize
 from deeppruning.errors import InputError
 from deeppruning.refitting import refit
@@ -67,7 +66,7 @@ def test_a_refit_is_worth_something_without_any_training(problem: Problem) -> No
 
 def test_only_the_second_context_refits_and_is_made_once(problem: Problem) -> None:
     contexts = problem.contexts
-    assert not contexts.plain.refits
+    assert contexts.plain.task.refit_inputs() is None
     assert problem.task.search.evaluation == "finetune"  # the comparison's own is refit
     assert problem.task.parts == (problem.sample, problem.sample)
     assert contexts.refitting is contexts.refitting
@@ -86,7 +85,7 @@ def test_weights_that_give_nothing_finite_are_a_failure(tmp_path: Path) -> None:
     reference = context.reference(final=True)
     assert reference is not None
     broken = replace(reference, args=(reference.args[0] * torch.nan,))
-    context._found[FINAL_REFERENCE] = broken
+    context._cache[FINAL_REFERENCE] = broken
     network = refit_network(context, genome)
     assert "not finite" in network.failure
     assert network.weights is None
@@ -107,7 +106,7 @@ def test_new_criteria_and_methods_get_theirs() -> None:
                 return np.ones(evidence.graph.num_genes)
 
         found = [name for name in METHODS if name.startswith("largest")]
-        assert found == ["largest", "largest-global", "largest+refit", "largest-global+refit"]
+        assert found == ["largest", "largest+refit"]
         assert METHODS["largest+refit"].kind == "criteria with refit"
 
         def define() -> None:

@@ -15,17 +15,17 @@ from torch import Tensor, nn
 import deeppruning as dp
 from deeppruning.backends import InProcessBackend
 from deeppruning.comparison import METHODS, Comparison, Network
-from deeppruning.comparison.methods.widths import Field, decoded, encoded
+from deeppruning.comparison.methods.searching import Field, RandomWidths
 from deeppruning.comparison.problem import Clock, Problem, Target, call
-from deeppruning.comparison.proposals import read_proposal
+from deeppruning.comparison.rivalry import read_proposal
 from deeppruning.runs import RunFolder
 from deeppruning.runs.history import History
-from deeppruning.searching.importance.budget import TOLERANCE
+from deeppruning.searching.importance.orders import TOLERANCE
 from deeppruning.searching.strategies import guided_strategy
 from rival_helpers import make_problem
 from search_helpers import digits, quick_finetune, quick_guided, tiny_net
 
-NAMES = ["guided", "random-widths", "nsga2-widths"]
+NAMES = ["guided", "random-widths"]
 SHARES = (0.7, 0.3)
 
 
@@ -76,8 +76,6 @@ QUICK = [pytest.param(name, marks=[pytest.mark.slow] * (name != "guided")) for n
 @pytest.fixture(scope="module", params=QUICK)
 def proposed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Proposed:
     """What each method proposes, and the problem it was asked about."""
-    if METHODS[request.param].needs:
-        pytest.importorskip(METHODS[request.param].needs or "")
     problem = make(tmp_path_factory.mktemp(request.param))
     return problem, METHODS[request.param].propose(problem, targets_of(problem))
 
@@ -155,18 +153,10 @@ def test_a_unit_comes_back_only_where_the_rest_is_too_small(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_numbers_stand_for_the_genome_they_were_made_of(tmp_path: Path) -> None:
+def test_random_widths_leave_units_out(tmp_path: Path) -> None:
     field = Field.of(make(tmp_path))
     generator = np.random.default_rng(3)
-    gone = 0
-    for _ in range(20):
-        genome, order = field.drawn(generator)
-        gone += len(field.space.gone(genome))
-        numbers = encoded(field.space, genome, order)
-        assert numbers.shape == (len(field.space.groups) + 1,)
-        assert (numbers >= 0).all()
-        assert (numbers <= 1).all()
-        assert np.array_equal(decoded(field.space, numbers), genome)
+    gone = sum(len(field.space.gone(RandomWidths().draw(field, generator))) for _ in range(20))
     assert 5 < gone < 60
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import deeppruning as dp
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import InputError
-from deeppruning.searching.importance.activations import gather_activations
+from deeppruning.searching.importance.evidence import gather_activations
 from graph_checks import counted
 
 WIDTH, HEADS, HIDDEN = 16, 2, 32

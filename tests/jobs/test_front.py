@@ -14,9 +14,7 @@ import deeppruning as dp
 from deeppruning.data.batches import normalize
 from deeppruning.errors import InputError
 from deeppruning.jobs.solution import read_solution
-from deeppruning.searching.drift import drift
-from deeppruning.searching.gathering import gather_inputs
-from deeppruning.searching.unlabelled import Unlabelled
+from deeppruning.searching.unlabelled import Unlabelled, drift, gather_inputs
 from search_helpers import digits
 
 QUICK = dp.SearchConfig(offspring=6, generations=3, low=0.1, high=0.9, bins=6)

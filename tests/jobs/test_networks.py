@@ -71,7 +71,7 @@ def test_rivals_prune_weights_that_are_no_layers_own(tmp_path: Path) -> None:
     problem = make_problem(model, tmp_path)
     graph = problem.graph
     target = Target("half", graph.flops(graph.full_genome()) // 2)
-    for name in ("l1", "apoz", "thinet", "auto-balanced"):
+    for name in ("l1", "apoz", "auto-balanced"):
         (network,) = METHODS[name].propose(problem, [target])
         assert 0 < graph.flops(network.genome) < 2 * target.flops, name
 
@@ -132,7 +132,7 @@ def test_networks_of_other_precision_are_pruned_in_it(
 def test_rivals_work_in_the_precision_of_the_network(tmp_path: Path) -> None:
     problem = make_problem(tiny_net().to(torch.bfloat16), tmp_path)
     target = Target("half", problem.graph.flops(problem.graph.full_genome()) // 2)
-    for name in ("l1", "apoz", "thinet", "auto-balanced"):
+    for name in ("l1", "apoz", "auto-balanced"):
         (network,) = METHODS[name].propose(problem, [target])
         thin = problem.graph.prune(network.genome)
         thin.load_state_dict(network.weights or thin.state_dict())

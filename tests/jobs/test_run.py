@@ -208,7 +208,7 @@ class NothingAtFirst(Task):
 def test_a_first_generation_that_diverges_as_a_whole_stops_the_run_and_is_tried_again(tmp_path: Path) -> None:
     task = NothingAtFirst(tmp_path / "mark")
     common: dict[str, Any] = {"task": task, "example_input": EXAMPLE, "workers": 1}
-    with pytest.raises(RunError, match=r"generation 1 came to nothing \(7 diverged\).*none to select"):
+    with pytest.raises(RunError, match=r"generation 1 .*7 diverged"):
         dp.prune(tiny_net(), run_dir=tmp_path / "run", search=quick_search(), **common)
     task.mark.touch()
     result = dp.resume(tmp_path / "run", tiny_net(), **common)

@@ -18,7 +18,7 @@ from deeppruning.reporting.sections.rivals import OURS, RESULTS, read_rivals
 from report_runs import make_run, write_comparison
 
 HOSTILE = "</script><b>&"
-NAMES = ("l1", "deeppruninges", "thinet", "nsga2")
+NAMES = ("l1", "deeppruninges", "auto-balanced", "es-plus")
 
 
 def test_methods_are_read_as_means_the_best_at_the_knee_first(tmp_path):
@@ -35,7 +35,7 @@ def test_methods_are_read_as_means_the_best_at_the_knee_first(tmp_path):
     assert knee["spread"] == pytest.approx(0.02 / 2**0.5)
     assert (knee["share"], knee["select_seconds"], knee["finetune_seconds"]) == (0.418, 2.0, 100.0)
     (search,) = found["searches"]
-    assert (search["label"], search["evaluations"], search["hypervolume"]) == ("nsga2", 15, 0.55)
+    assert (search["label"], search["evaluations"], search["hypervolume"]) == ("es-plus", 15, 0.55)
 
 
 def test_without_a_matched_run_the_same_search_stands_for_ours(tmp_path):
@@ -92,8 +92,8 @@ def test_the_plot_has_a_line_for_each_method(tmp_path, seeds):
     assert (curves[-1].get_color(), curves[-1].get_linewidth()) == (OURS_COLOR, 3.5)
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == [
-        "nsga2",
-        "thinet",
+        "es-plus",
+        "auto-balanced",
         "DeepPruningES",
         "l1",
         "original",

@@ -13,12 +13,20 @@ from deeppruning.jobs.prepare import prepare
 from deeppruning.objectives import as_objective
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
-from deeppruning.searching import scan as scan_module
+from deeppruning.searching import guide as guide_module
 from deeppruning.searching.candidate import Context
-from deeppruning.searching.guide import Guide, find_guide, order_units
+from deeppruning.searching.guide import (
+    Guide,
+    Look,
+    Scanner,
+    find_orders,
+    load_or_make_guide,
+    order_units,
+    scan,
+    scan_loss,
+    scanned_guide,
+)
 from deeppruning.searching.importance import CRITERIA
-from deeppruning.searching.scan import Scanner, look_here, scan
-from deeppruning.searching.strategies import known_guide
 from deeppruning.searching.task import Task
 from search_helpers import EXAMPLE, digits, quick_guided, tiny_net
 
@@ -70,12 +78,20 @@ def context_of(model: nn.Module, **options) -> Context:
     return prepare(model, train, test, search=quick_guided(**options), measure=False).context
 
 
+def look_here(context: Context) -> Look:
+    return lambda genomes: [scan_loss(context, genome) for genome in genomes]
+
+
+def guide_of(context: Context) -> Guide:
+    return scanned_guide(context, find_orders(context), look_here(context))
+
+
 @pytest.mark.parametrize("silent", [0, 1, 2])
 def test_a_block_that_adds_nothing_comes_first(silent):
     factors = [3.0, 3.0, 3.0]
     factors[silent] = 0.0
     context = context_of(blocks(*factors))
-    found = find_guide(context)
+    found = guide_of(context)
     assert names_of(context.graph, found.units)[0] == f"inner.{silent}"
     assert len(found.units) == 3
 
@@ -97,7 +113,7 @@ def test_without_inputs_the_scores_of_their_filters_tell():
 
 def test_a_unit_without_which_nothing_works_comes_last(monkeypatch):
     graph = ChannelGraph(blocks(0.3, 1.5, 0.8), EXAMPLE, depth=True)
-    real = scan_module.refit_in_place
+    real = guide_module.refit_in_place
 
     def breaks_without_the_first(reference, graph, genome, thin):
         real(reference, graph, genome, thin)
@@ -105,18 +121,18 @@ def test_a_unit_without_which_nothing_works_comes_last(monkeypatch):
             with torch.no_grad():
                 thin.linear.weight.fill_(torch.nan)
 
-    monkeypatch.setattr(scan_module, "refit_in_place", breaks_without_the_first)
+    monkeypatch.setattr(guide_module, "refit_in_place", breaks_without_the_first)
     units = units_of(graph, torch.randn(64, 1, 8, 8))
     assert names_of(graph, units)[-1] == "inner.0"
 
 
 def test_without_depth_there_are_no_units():
     context = context_of(blocks(1.0, 1.0), depth=False)
-    assert find_guide(context).units == ()
+    assert guide_of(context).units == ()
 
 
 def test_every_criterion_but_chance_is_an_order_the_best_two_first():
-    guide = find_guide(context_of(tiny_net()))
+    guide = guide_of(context_of(tiny_net()))
     assert list(guide.scores)[:2] == ["span", "l1"]
     assert set(guide.scores) == set(CRITERIA) - {"random"}
     assert all(values.shape == (14,) and np.isfinite(values).all() for values in guide.scores.values())
@@ -140,23 +156,23 @@ def test_a_task_of_the_users_own_has_the_orders_that_its_inputs_allow(inputs, or
     job = prepare(
         tiny_net(), task=Judged(inputs), example_input=EXAMPLE, search=quick_guided(), measure=False
     )
-    guide = find_guide(job.context)
+    guide = guide_of(job.context)
     assert set(guide.scores) == orders and len(guide.units) == 1
 
 
 def test_what_is_written_down_is_what_is_used(tmp_path):
     context = context_of(tiny_net())
     history = History(tmp_path / "history.sqlite")
-    found = known_guide(context, quick_guided(), history, look_here(context))
+    found = load_or_make_guide(context, history, look_here(context), 1)
     read = Guide.from_table(json.loads(json.dumps(found.to_table())))
     changed = context_of(tiny_net(seed=1))
-    again = known_guide(changed, quick_guided(), history, look_here(changed))  # kept, not found anew
+    again = load_or_make_guide(changed, history, look_here(changed), 1)  # kept, not found anew
     for other in (read, again):
         assert other.units == found.units and other.scores.keys() == found.scores.keys()
         assert all(np.array_equal(other.scores[name], found.scores[name]) for name in found.scores)
     history.set_fact(facts.GUIDE, {"scores": {"l1": ["a"]}, "units": []})
     with pytest.raises(RunError, match="holds no whole guide of the search"):
-        known_guide(context, quick_guided(), history, look_here(context))
+        load_or_make_guide(context, history, look_here(context), 1)
 
 
 def test_the_space_is_priced_by_the_objective_or_by_flops():

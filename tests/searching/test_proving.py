@@ -76,7 +76,7 @@ def test_the_front_hands_out_the_next_best(front) -> None:
 def test_no_network_is_handed_out_where_none_is_proven(front) -> None:
     graph = front.context.graph
     graph._model.odd = {(first, second) for first in range(1, 13) for second in range(1, 14)}
-    fresh = replace(front, proofs=Proofs(replace(front.context, _found={})))  # nothing is proven yet
+    fresh = replace(front, proofs=Proofs(replace(front.context, _cache={})))  # nothing is proven yet
     with pytest.raises(RunError, match=r"every candidate that could be chosen was refused .* mul in forward"):
         fresh.at(flops=0.3)
     graph._model.odd = set()

@@ -1,6 +1,7 @@
 """The scan before a guided search: any workers find the same, and one that is stopped goes on."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,10 +18,16 @@ from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.events import LayersScanned, ignore
-from deeppruning.searching.guide import find_guide
-from deeppruning.searching.loop import look_by_workers, work
-from deeppruning.searching.scan import loss_of, scan
-from deeppruning.searching.strategies import known_guide
+from deeppruning.searching.guide import (
+    Guide,
+    find_orders,
+    load_or_make_guide,
+    losses_by_workers,
+    scan,
+    scan_loss,
+    scanned_guide,
+)
+from deeppruning.searching.loop import work
 from search_helpers import EXAMPLE, digits, quick_guided, tiny_net
 
 CUTS = 5  # six filters at three widths; eight, which are kept in fours, at one, and gone
@@ -30,6 +37,12 @@ CUTS = 5  # six filters at three widths; eight, which are kept in fours, at one,
 def context() -> Context:
     train, test = digits()
     return prepare(tiny_net(), train, test, search=quick_guided(), measure=False).context
+
+
+def guide_here(context: Context) -> Guide:
+    return scanned_guide(
+        context, find_orders(context), lambda cuts: [scan_loss(context, cut) for cut in cuts]
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,8 +56,9 @@ def context() -> Context:
 def test_workers_find_what_this_process_finds(context, backend, tmp_path):
     history, heard = History(tmp_path / "history.sqlite"), []
     with backend, backend.open(work, context, kind=type) as session:
-        found = find_guide(context, lambda cuts: look_by_workers(session, history, heard.append, cuts))
-    assert found.losses == find_guide(context).losses
+        look = partial(losses_by_workers, session, history, heard.append)
+        found = scanned_guide(context, find_orders(context), look)
+    assert found.losses == guide_here(context).losses
     assert heard == [LayersScanned(done, CUTS) for done in range(1, CUTS + 1)]
 
 
@@ -59,9 +73,8 @@ def test_a_scan_that_was_stopped_goes_on_with_the_orders_it_had(context, tmp_pat
 
     def known():
         session = InProcessBackend().open(counted, context, kind=type)
-        return known_guide(
-            context, quick_guided(), history, lambda cuts: look_by_workers(session, history, ignore, cuts)
-        )
+        look = partial(losses_by_workers, session, history, ignore)
+        return load_or_make_guide(context, history, look, 1)
 
     with pytest.raises(RunError, match=r"(?s)a scan of the network's layers failed.*the machine goes down"):
         known()
@@ -69,7 +82,7 @@ def test_a_scan_that_was_stopped_goes_on_with_the_orders_it_had(context, tmp_pat
     assert kept["losses"] is None and kept["scores"]["span"]
     history.set_fact(facts.GUIDE, {**kept, "scores": {**kept["scores"], "l1": [1.0] * 14}})  # no longer found
     guide = known()
-    assert guide.losses == find_guide(context).losses
+    assert guide.losses == guide_here(context).losses
     assert guide.scores["l1"].tolist() == [1.0] * 14
     assert len(asked) == 3 + CUTS - 2  # two were known
     assert known().losses == guide.losses and len(asked) == 3 + CUTS - 2
@@ -82,8 +95,8 @@ def test_a_loss_without_measure_is_kept(context, tmp_path):
     session = InProcessBackend().open(work, context, kind=type)
     other = History(tmp_path / "other.sqlite")
     other.set_fact(facts.SCAN, {"of": 9, "losses": {"0": None}})  # of a version with other cuts
-    assert look_by_workers(session, other, ignore, [full]) == [loss_of(context, full)]
-    assert look_by_workers(session, history, ignore, [full, full]) == [math.inf, loss_of(context, full)]
+    assert losses_by_workers(session, other, ignore, [full]) == [scan_loss(context, full)]
+    assert losses_by_workers(session, history, ignore, [full, full]) == [math.inf, scan_loss(context, full)]
 
 
 def test_widths_that_are_looked_at_are_those_that_a_group_may_have():

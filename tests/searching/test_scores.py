@@ -12,16 +12,13 @@ from torch import Tensor, nn
 
 from deeppruning.comparison import METHODS
 from deeppruning.comparison.methods.auto_balanced import TwoSigned, balance_factors
-from deeppruning.comparison.methods.nsga import KGEA, knee_preference
 from deeppruning.comparison.methods.ranking import L1Sensitivity
-from deeppruning.comparison.methods.searching import best_within
-from deeppruning.comparison.methods.thinet import ThiNet, greedy_order
+from deeppruning.comparison.methods.searching import best_row
 from deeppruning.comparison.problem import Problem, Target
 from deeppruning.comparison.results import hypervolume
 from deeppruning.data.images import ImageSet
 from deeppruning.graph import ChannelGraph
 from deeppruning.searching.importance import global_order, meet_flops, uniform_order
-from deeppruning.searching.importance.activations import gather_activations
 from deeppruning.searching.importance.criteria import (
     APoZ,
     Entropy,
@@ -30,6 +27,7 @@ from deeppruning.searching.importance.criteria import (
     Random,
     filter_norms,
 )
+from deeppruning.searching.importance.evidence import gather_activations
 from rival_helpers import make_problem
 from search_helpers import quick_search, tiny_net
 
@@ -93,7 +91,7 @@ def test_layers_that_store_their_weights_in_other_ways(tmp_path: Path) -> None:
     )
     assert len(problem.graph.layer_genes()["1"]) == 8  # one for each filter, though two groups share them
     target = Target("half", problem.graph.flops(problem.graph.full_genome()) // 2)
-    for name in ("l1", "apoz", "thinet", "auto-balanced", "l1-sensitivity"):
+    for name in ("l1", "apoz", "auto-balanced", "l1-sensitivity"):
         (network,) = METHODS[name].propose(problem, [target])
         thin = problem.graph.prune(network.genome)
         thin.load_state_dict(network.weights or thin.state_dict())
@@ -150,22 +148,6 @@ def test_sensitivity_spares_the_layer_that_matters(tmp_path: Path) -> None:
     assert order[:2] == [2, 3]
 
 
-def test_greedy_prefers_contributions_that_cancel() -> None:
-    # Input 1 undoes input 0: the pair is cheaper to remove than input 2, though each alone is dearer.
-    assert greedy_order(np.array([[4.0, -4.0, 0.0], [-4.0, 4.1, 0.0], [0.0, 0.0, 4.05]])) == [0, 1, 2]
-
-
-def test_thinet_removes_what_the_next_layer_does_not_need_and_makes_up_for_it(tmp_path: Path) -> None:
-    # Filters 0 and 1 answer alike, filter 2 is not read: keeping one of the first two, doubled, is exact.
-    problem = pointwise_problem(tmp_path, [1.0, 1.0, 3.0], [1.0, 1.0, 0.0])
-    graph = problem.graph
-    third = graph.flops([True, False, False])
-    (network,) = ThiNet().propose(problem, [Target("third", third)])
-    assert network.genome.tolist() in ([True, False, False], [False, True, False])
-    assert network.weights is not None
-    assert network.weights["second.weight"].flatten().tolist() == pytest.approx([2.0, 2.0], rel=0.02)
-
-
 def test_balance_factors_and_their_balance() -> None:
     net = Pointwise([4.0, 2.0, 1.0], [1.0, 1.0, 1.0])
     graph = ChannelGraph(net, torch.zeros(1, 1, 1, 1))
@@ -198,19 +180,11 @@ def test_what_is_pushed_does_not_grow_without_end() -> None:
     assert max(goes, goes_too) < 1e-3
 
 
-def test_knee_preference_is_the_scaled_distance() -> None:
-    points = np.array([[0.0, 10.0], [0.1, 5.0], [1.0, 0.0]])
-    assert knee_preference(points).tolist() == pytest.approx([-1.0, -0.6, -1.0])
-    # Through pymoo, which has ideas of its own about twins: they are as good as each other.
-    twins = KGEA().crowding().do(np.vstack([points, points[:1]]))
-    assert twins.tolist() == pytest.approx([-1.0, -0.6, -1.0, -1.0])
-
-
 def test_best_within_the_flops_asked_for() -> None:
     objectives = np.array([[0.05, 100.0], [0.2, 60.0], [0.2, 55.0], [0.6, 20.0]])
-    assert best_within(objectives, 60.0) == 1
-    assert best_within(objectives, 56.0) == 2
-    assert best_within(objectives, 10.0) == 3
+    assert best_row(objectives, 60.0) == 1
+    assert best_row(objectives, 56.0) == 2
+    assert best_row(objectives, 10.0) == 3
 
 
 @settings(deadline=None, max_examples=50)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
 from deeppruning.searching.importance import CRITERIA, Evidence
-from deeppruning.searching.importance.span import left_to_tell
+from deeppruning.searching.importance.criteria import unexplained_variance
 from search_helpers import EXAMPLE, digits, tiny_net
 
 
@@ -35,13 +35,13 @@ def by_brute_force(rows: np.ndarray) -> np.ndarray:
 @given(st.integers(1, 7), st.integers(0, 2**32))
 def test_left_to_tell_is_the_distance_from_the_span_of_those_before(count, seed):
     rows = np.random.default_rng(seed).normal(size=(12, count)) * np.arange(1, count + 1)
-    assert left_to_tell(rows.T @ rows) == pytest.approx(by_brute_force(rows), rel=1e-8)
+    assert unexplained_variance(rows.T @ rows) == pytest.approx(by_brute_force(rows), rel=1e-8)
 
 
 def test_a_sum_of_others_has_nothing_to_tell_and_neither_has_nothing():
     a, b = np.eye(4)[:2]
     rows = np.stack([3 * a, 2 * b, a + b, 0 * a], axis=1)
-    assert left_to_tell(rows.T @ rows) == pytest.approx([9.0, 4.0, 0.0, 0.0])
+    assert unexplained_variance(rows.T @ rows) == pytest.approx([9.0, 4.0, 0.0, 0.0])
 
 
 class Chain(nn.Module):
@@ -88,7 +88,7 @@ def test_scores_are_those_of_the_covariance_that_the_reader_sees():
     with torch.no_grad():
         seen = torch.relu(model.second(torch.relu(model.first(images)))).mean((2, 3)).double().numpy()
     centred = (seen - seen.mean(0)) * model.linear.weight.detach().double().norm(dim=0).numpy()
-    expected = left_to_tell(centred.T @ centred / len(centred))
+    expected = unexplained_variance(centred.T @ centred / len(centred))
     assert scores_by_layer(evidence)["second"] == pytest.approx(expected, rel=1e-5)
 
 

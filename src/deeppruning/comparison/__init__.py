@@ -1,15 +1,16 @@
-"""Other ways to prune, asked for the same FLOPs and fine-tuned alike, on the user's own model and data."""
+"""Other pruning methods at the same FLOPs and with the same fine-tuning, on the user's own model and data."""
 
-from deeppruning.comparison.events import MethodDone
-from deeppruning.comparison.methods.registry import (
+from deeppruning.comparison.problem import (
     METHODS,
     USUAL,
+    Method,
+    Network,
+    Problem,
+    Target,
     choose_methods,
     register_method,
-    usable_methods,
 )
-from deeppruning.comparison.problem import Method, Network, Problem, Target
-from deeppruning.comparison.results import Comparison
+from deeppruning.comparison.results import Comparison, MethodDone
 from deeppruning.comparison.rivalry import Rivalry, compare_methods
 
 __all__ = [
@@ -25,5 +26,4 @@ __all__ = [
     "choose_methods",
     "compare_methods",
     "register_method",
-    "usable_methods",
 ]

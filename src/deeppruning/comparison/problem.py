@@ -1,4 +1,4 @@
-"""What every method is given, and what it hands back."""
+"""What a method of a comparison is, the problem it is given, and the networks it returns."""
 
 import time
 from abc import ABC, abstractmethod
@@ -12,24 +12,83 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from deeppruning.backends.base import Session
-from deeppruning.comparison.contexts import Contexts
+from deeppruning.backends.base import Outcome, Session
 from deeppruning.config import SearchConfig
 from deeppruning.data.images import ImageSet
-from deeppruning.errors import Diverged, InputError, RunError
+from deeppruning.errors import Diverged, InputError, RunError, unknown
 from deeppruning.genome import Genome, Population
 from deeppruning.graph import ChannelGraph
 from deeppruning.jobs.rounds import Round, kind_of_round
+from deeppruning.registry import Registry
 from deeppruning.runs.history import History
-from deeppruning.runs.records import Evaluation, Status
-from deeppruning.searching.candidate import Context, evaluate_candidate, refit_if_asked, settle
+from deeppruning.runs.records import Evaluation
+from deeppruning.searching.candidate import Context, evaluate_candidate, refit_if_asked
+from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.importance import Evidence
-from deeppruning.searching.loop import refuse_hopeless
+from deeppruning.searching.loop import evaluate_genomes
 from deeppruning.searching.task import Classification
 from deeppruning.system.device import device_or_cpu
 
+REFIT = "refit"  # the evaluation of methods that vary widths
+BRIEF = "finetune"  # the evaluation of methods that flip bits, if that of the comparison refits
+# Asked by default: they show what a refit, a guided search and the paper's search are worth.
+USUAL = ("l1", "l1+refit", "l1-sensitivity+refit", "guided", "random-widths", "es-plus")
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A network to ask for: heavy, knee or light of a run, or a share of the original's FLOPs."""
+
+    name: str
+    flops: int
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A thin network by its genome; without weights, it has those of the original, cut.
+
+    A network that the method could not train has a `failure` instead: it has no errors.
+    """
+
+    genome: Genome
+    weights: dict[str, Tensor] | None = None
+    failure: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Contexts:
+    """One context in two variants; the second is made from the first when it is needed, once per process.
+
+    Fine-tuning uses the plain one, which refits nothing: refitted networks bring their weights.
+    """
+
+    plain: Context  # its task is a Classification that holds the whole training set
+
+    @classmethod
+    def of(cls, context: Context, task: Classification) -> "Contexts":
+        """The contexts for a task; if its evaluation refits, the plain one trains candidates briefly."""
+        if EVALUATIONS.find(task.search.evaluation).refits:
+            task = replace(task, search=replace(task.search, evaluation=BRIEF), evaluation=None)
+        return cls(replace(context, task=task, _cache={}))
+
+    @cached_property
+    def refitting(self) -> Context:
+        """Candidates are refitted and judged on the rest of the sample; picks are refitted on all of it."""
+        task = self.plain.task
+        assert isinstance(task, Classification)
+        search = replace(task.search, evaluation=REFIT)
+        # Nothing is fine-tuned here, so the options of fine-tuning do not matter.
+        own = replace(task, search=search, evaluation=None, train=None, tuning=None)
+        return replace(self.plain, task=own, _cache={})
+
+    def with_seed(self, seed: int) -> "Contexts":
+        """The same contexts with another seed."""
+        return Contexts(replace(self.plain, seed=seed))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"plain": self.plain}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,55 +109,63 @@ def call(contexts: Contexts, work: Work) -> Any:
 
 
 def kind_of_call(work: Work) -> str:
-    """What decides how long a call takes; rounds of fine-tuning are of two kinds themselves."""
-    told = kind_of_round(work.argument) if isinstance(work.argument, Round) else ""
-    return f"{work.function.__name__} {'refit' if work.refits else told}"
+    """What decides the time of a call; there are two kinds of rounds of fine-tuning."""
+    round_kind = kind_of_round(work.argument) if isinstance(work.argument, Round) else ""
+    return f"{work.function.__name__} {'refit' if work.refits else round_kind}"
 
 
-@dataclass(frozen=True)
-class Target:
-    """A network to be asked for: heavy, knee and light of a run, or a share of the original's FLOPs."""
+class Clock:
+    """The time a method takes: its own, and the time of the workers instead of waiting for them."""
 
-    name: str
-    flops: int
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self._waited = self._worked = 0.0
+        self._counted: set[bytes] = set()
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around a wait for workers."""
+        started = time.perf_counter()
+        yield
+        self._waited += time.perf_counter() - started
 
-@dataclass(frozen=True, eq=False)
-class Network:
-    """A thin network by its genome; weights are given where they are not those of the original, cut.
+    def worked(self, seconds: float, genome: Genome | None = None) -> None:
+        """Add the time of a worker; that of a candidate is added once, also if it was evaluated earlier."""
+        key = None if genome is None else genome.tobytes()
+        if key is None or key not in self._counted:
+            self._worked += seconds
+        if key is not None:
+            self._counted.add(key)
 
-    A network that the method could not train has a `failure` instead: it has no errors.
-    """
-
-    genome: Genome
-    weights: dict[str, Tensor] | None = None
-    failure: str = ""
+    def seconds(self) -> float:
+        """The time so far."""
+        return time.perf_counter() - self._started - self._waited + self._worked
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A network to be pruned, its data, workers, and the seed of whatever is random."""
+    """A network to prune, its data, workers, and the seed of everything random."""
 
     model: nn.Module
     contexts: Contexts
     search: SearchConfig  # evaluations and mutation of the methods that search
     workers: Workers
-    history: History  # what this method has evaluated, here or before it was stopped
-    clock: "Clock"
+    history: History  # of this method's evaluations, also those before it was stopped
+    clock: Clock
     refits: bool = False  # candidates are judged after a refit, whatever the comparison's own evaluation is
 
     @property
     def context(self) -> Context:
-        """What candidates are evaluated in."""
+        """The context in which candidates are evaluated."""
         return self.contexts.refitting if self.refits else self.contexts.plain
 
     def by_refit(self) -> "Problem":
-        """The same problem, its candidates judged after a refit."""
+        """The same problem with candidates judged after a refit."""
         return replace(self, refits=True)
 
     @property
     def graph(self) -> ChannelGraph:
-        """Which filters go together."""
+        """The channel graph of the network."""
         return self.context.graph
 
     @property
@@ -117,73 +184,58 @@ class Problem:
         """The seed of this repetition."""
         return self.context.seed
 
-    @property
-    def device(self) -> str:
-        """Where this process computes; workers may have a device that it lacks."""
-        return str(device_or_cpu(self.task.device))
-
     def generator(self) -> np.random.Generator:
         """Random numbers that follow from the seed alone."""
         return np.random.default_rng(self.seed)
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What criteria may look at: the network and the sample."""
-        return Evidence(self.graph, self.model, self.sample, self.device, self.seed)
+        """What criteria may look at: the network and the sample, on a device that this process has."""
+        device = str(device_or_cpu(self.task.device))
+        return Evidence(self.graph, self.model, self.sample, device, self.seed)
 
     def map(self, function: Callable[[Context, Argument], Value], items: Iterable[Argument]) -> list[Value]:
-        """The function's values, in the order of the items, worked out side by side."""
-        found: dict[int, Value] = {}
+        """The values of a function for all items, in their order, computed by the workers."""
+        values: dict[int, Value] = {}
         with self.clock.waiting():
             work = ((key, Work(function, item, self.refits)) for key, item in enumerate(items))
             for outcome in self.workers.map(work):
                 if outcome.failure is not None:
                     raise RunError(f"{function.__name__} failed in {outcome.worker}:\n{outcome.failure}")
-                found[outcome.key] = cast(Value, outcome.value)
+                values[outcome.key] = cast(Value, outcome.value)
                 self.clock.worked(outcome.seconds)
-        return [found[key] for key in sorted(found)]
+        return [values[key] for key in sorted(values)]
 
     def refitted(self, genomes: Iterable[Genome]) -> list[Network]:
         """Networks of these genomes with weights from a refit on the whole sample."""
         return self.by_refit().map(refit_network, genomes)
 
     def evaluate(self, genomes: Population) -> NDArray[np.float64]:
-        """(genomes, 2): error and FLOPs, as the evolution strategy has them; kept as they arrive.
-
-        A genome that diverged or failed has neither: both are nan. Should all come to nothing, that is an
-        error, and those that failed are not kept.
-        """
-        return np.array(
-            [
-                (row.error, row.flops) if row.status is Status.OK else (np.nan, np.nan)
-                for row in self.judge(genomes)
-            ]
-        )
+        """Error and FLOPs (genomes, 2), both nan for a genome that diverged or failed."""
+        return np.array([evaluation.objectives for evaluation in self.judge(genomes)])
 
     def judge(self, genomes: Population) -> list[Evaluation]:
-        """What `evaluate` is about, in full: the score that a search may select on is in it as well."""
-        distinct = {genome.tobytes(): genome for genome in genomes}
-        known = {key: self.history.evaluation(genome) for key, genome in distinct.items()}
-        rows = {key: row for key, row in known.items() if row is not None}
-        unknown = {key: genome for key, genome in distinct.items() if key not in rows}
+        """Full evaluations, with the score that a search selects on; recorded as they arrive.
+
+        If all genomes fail, an error is raised.
+        """
+
+        def submit(items: Iterable[tuple[int, Genome]]) -> Iterator[Outcome[int, Evaluation]]:
+            return self.workers.map(
+                (key, Work(evaluate_candidate, genome, self.refits)) for key, genome in items
+            )
+
         with self.clock.waiting():
-            for outcome in self.workers.map(
-                (key, Work(evaluate_candidate, genome, self.refits)) for key, genome in unknown.items()
-            ):
-                rows[outcome.key] = settle(self.context, unknown[outcome.key], outcome)
-                if rows[outcome.key].status is not Status.FAILED:
-                    self.history.record_evaluation(rows[outcome.key])
-        if unknown:
-            refuse_hopeless("a method's search", list(rows.values()), needed=False)
-        for key, row in rows.items():
-            if key in unknown and row.status is Status.FAILED:
-                self.history.record_evaluation(row)
-            self.clock.worked(row.seconds, of=key)
-        return [rows[genome.tobytes()] for genome in genomes]
+            evaluations = evaluate_genomes(
+                self.context, self.history, submit, genomes, name="a method's search"
+            )
+        for evaluation in evaluations:
+            self.clock.worked(evaluation.seconds, evaluation.genome)
+        return evaluations
 
 
 def refit_network(context: Context, genome: Genome) -> Network:
-    """Cut and refit on the whole sample; a cut whose layers give nothing finite has failed."""
+    """Cut and refit on the whole sample; a network with layers that return nothing finite has failed."""
     thin = context.graph.prune(genome)
     try:
         refit_if_asked(context, genome, thin, final=True)
@@ -192,43 +244,36 @@ def refit_network(context: Context, genome: Genome) -> Network:
     return Network(genome, {name: tensor.cpu() for name, tensor in thin.state_dict().items()})
 
 
-class Clock:
-    """The time a method takes: its own, and that of each worker in place of waiting for them."""
-
-    def __init__(self) -> None:
-        self._started = time.perf_counter()
-        self._waited = self._worked = 0.0
-        self._counted: set[bytes] = set()
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Around a wait for workers."""
-        started = time.perf_counter()
-        yield
-        self._waited += time.perf_counter() - started
-
-    def worked(self, seconds: float, of: bytes | None = None) -> None:
-        """Count the time of a worker, that of a candidate once, be it evaluated now or before a stop."""
-        if of is None or of not in self._counted:
-            self._worked += seconds
-        if of is not None:
-            self._counted.add(of)
-
-    def seconds(self) -> float:
-        """What has been spent so far."""
-        return time.perf_counter() - self._started - self._waited + self._worked
-
-
 class Method(ABC):
-    """A way to prune. The docstring of each says what the source does and where a choice had to be made."""
+    """A pruning method. Its docstring says what the source does and where a choice had to be made."""
 
     name: str
     kind: str = "others"  # where the report shows it: a key of reporting.plots.KIND_COLORS
-    needs: str | None = None  # a module that is not installed with the package
-    least_sample: int = 1  # images that it cannot do without
-    judges_by_refit: bool = False  # whether it asks `Problem.by_refit` for what candidates come to
-    refittable: bool = False  # whether there is to be a method of its genomes with weights from a refit
+    least_sample: int = 1  # images that it needs
+    judges_by_refit: bool = False  # whether it evaluates candidates with `Problem.by_refit`
+    refittable: bool = False  # whether a second method, with +refit, refits its networks
 
     @abstractmethod
     def propose(self, problem: Problem, targets: Sequence[Target]) -> list[Network]:
         """A network for every target, in their order, of about the FLOPs asked for."""
+
+
+METHODS: Registry[Method] = Registry("method", "deeppruning.comparison.methods")
+Class = TypeVar("Class", bound=type[Method])
+
+
+def register_method(method: Class) -> Class:
+    """Register a method under its name."""
+    METHODS.add(method())
+    return method
+
+
+def choose_methods(names: str | Sequence[str]) -> list[Method]:
+    """The methods of these names (a list, or one text with commas) in the registry's order; "all" is all."""
+    listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    for name in listed:
+        if name != "all" and name not in METHODS:
+            raise unknown("method", name, ("all", *METHODS))
+    if not listed:
+        raise InputError(f"no method is named; choose among all, {', '.join(METHODS)}")
+    return [method for name, method in METHODS.items() if name in listed or "all" in listed]

@@ -1,9 +1,9 @@
-"""What a comparison came to: a row for every network, means over seeds, and how well each search searched."""
+"""The results of a comparison: a row per network, means over seeds, and how well each search searched."""
 
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deeppruning.amounts import duration
 from deeppruning.comparison.problem import Target
-from deeppruning.comparison.words import comparison_text
 from deeppruning.errors import DAMAGE, RunError
+from deeppruning.searching.events import EpochDone, FinetuneDiverged, Remark
 
 OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
 
 
 @dataclass(frozen=True)
 class Row:
-    """One network of one method; errors are those on the test set, None where it has failed."""
+    """One network of one method; errors are on the test set, None if it failed."""
 
     method: str
     seed: int
@@ -29,30 +30,27 @@ class Row:
     params: int
     error_before: float | None  # cut, not yet fine-tuned
     error_after: float | None
-    select_seconds: float  # to find it, summed over workers; that of a method is shared among its networks
+    select_seconds: float  # to find it, summed over workers; a method's time is shared among its networks
     finetune_seconds: float
 
 
 @dataclass(frozen=True)
 class Search:
-    """How much of the space between nothing and the original a search has won, by all it evaluated.
-
-    Errors of candidates that were judged in different ways differ, and so do hypervolumes.
-    """
+    """The hypervolume of all candidates of a search; comparable between searches of the same evaluation."""
 
     method: str
     seed: int
     evaluations: int
     hypervolume: float
-    evaluation: str = ""  # how its candidates were judged; comparisons of older versions do not say
-    seconds: float = 0.0  # that it took in all, summed over workers
+    evaluation: str = ""  # how its candidates were judged
+    seconds: float = 0.0  # in all, summed over workers
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A method at one target, over the seeds; spreads are standard deviations, None for a single seed.
+    """A method at one target, over the seeds; the spread is a standard deviation, None for a single seed.
 
-    Errors are the means of the networks that have one, None where none has.
+    Errors are the means of the networks that have one, None if none has.
     """
 
     method: str
@@ -65,7 +63,22 @@ class Mean:
     error_spread: float | None
     select_seconds: float
     finetune_seconds: float
-    failed: int = 0  # of the seeds, those whose network could not be fine-tuned
+    failed: int = 0  # of the seeds, those with a network that could not be fine-tuned
+
+
+@dataclass(frozen=True)
+class MethodDone:
+    """An event: a method's networks with one seed are fine-tuned."""
+
+    method: str
+    seed: int
+    done: int  # of all steps
+    steps: int
+    rows: tuple[Row, ...]
+
+
+RivalEvent = MethodDone | EpochDone | FinetuneDiverged | Remark
+RivalObserver = Callable[[RivalEvent], None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,30 +93,59 @@ class Comparison:
     kinds: Mapping[str, str] = field(default_factory=dict)  # of methods, for a page that knows none of them
 
     def __repr__(self) -> str:
-        return comparison_text(self)
+        wide = max([18, *(len(row.method) for row in self.rows)])
+        lines = [f"original: {100 * self.original_error:.2f} % test error"]
+        means = self.means()
+        for target in self.targets:
+            share = target.flops / self.original_flops
+            lines += ["", f"{target.name}: {100 * share:.1f} % of the FLOPs asked for"]
+            lines.append(
+                f"{'method':{wide}} {'cut only':>9} {'fine-tuned':>16} {'FLOPs':>8} {'parameters':>11} "
+                f"{'time':>9}  kind"
+            )
+            lines += [self._mean_line(mean, wide) for mean in means if mean.target == target.name]
+        if self.searches:
+            head = f"{'seed':>5} {'evaluations':>12} {'hypervolume':>12} {'time':>9}"
+            lines += ["", f"{'search':{wide}} {head}  judged by"]
+            for search in self.searches:
+                lines.append(
+                    f"{search.method:{wide}} {search.seed:5} {search.evaluations:12} "
+                    f"{search.hypervolume:12.4f} {duration(search.seconds):>9}  {search.evaluation}".rstrip()
+                )
+        return "\n".join(lines)
+
+    def _mean_line(self, mean: Mean, wide: int) -> str:
+        spread = "" if mean.error_spread is None else f" ± {100 * mean.error_spread:.2f}"
+        return (
+            f"{mean.method:{wide}} {_percent(mean.error_before, 2, ' %'):>9} "
+            f"{_percent(mean.error_after, 2, f'{spread} %'):>16} "
+            f"{100 * mean.flops / self.original_flops:6.1f} % {mean.params:11,.0f} "
+            f"{duration(mean.select_seconds + mean.finetune_seconds):>9}  "
+            f"{self.kinds.get(mean.method, '')}".rstrip()
+        )
 
     def with_results(self, rows: Sequence[Row], search: Search | None, kind: str) -> "Comparison":
-        """The same with the networks of one method and seed, in place of those it had."""
+        """The comparison with the networks of one method and seed added or replaced."""
         done = {(row.method, row.seed) for row in rows}
-        kept = [row for row in self.rows if (row.method, row.seed) not in done]
+        others = [row for row in self.rows if (row.method, row.seed) not in done]
         searches = [old for old in self.searches if (old.method, old.seed) not in done]
         return replace(
             self,
-            rows=(*kept, *rows),
+            rows=(*others, *rows),
             searches=(*searches, *((search,) if search is not None else ())),
             kinds={**self.kinds, **dict.fromkeys((row.method for row in rows), kind)},
         )
 
     def means(self) -> list[Mean]:
         """Every method at every target, targets in their order, the most accurate method first."""
-        found = []
+        means = []
         for target in self.targets:
-            here = [row for row in self.rows if row.target == target.name]
             by_method: dict[str, list[Row]] = {}
-            for row in here:
-                by_method.setdefault(row.method, []).append(row)
-            found += sorted((_mean(rows) for rows in by_method.values()), key=_by_error)
-        return found
+            for row in self.rows:
+                if row.target == target.name:
+                    by_method.setdefault(row.method, []).append(row)
+            means += sorted((_mean(rows) for rows in by_method.values()), key=_by_error)
+        return means
 
     def to_table(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -118,15 +160,29 @@ class Comparison:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> "Comparison":
-        """Read back what `to_table` wrote."""
+        """The comparison that `to_table` wrote."""
         return cls(
             targets=tuple(Target(**target) for target in table["targets"]),
             original_error=table["original"]["test_error"],
             original_flops=table["original"]["flops"],
             rows=tuple(Row(**row) for row in table["rows"]),
             searches=tuple(Search(**search) for search in table["searches"]),
-            kinds=dict(table.get("kinds", {})),
+            kinds=dict(table["kinds"]),
         )
+
+
+def method_line(event: MethodDone) -> str:
+    """The errors of a method's networks, and the progress of the comparison."""
+    networks = ", ".join(
+        f"{row.target} {_percent(row.error_before, 1)} -> {_percent(row.error_after, 2, ' %')}"
+        for row in event.rows
+    )
+    spent = sum(row.select_seconds + row.finetune_seconds for row in event.rows)
+    return f"{event.done:3}/{event.steps}  {event.method}, seed {event.seed}: {networks}  ({duration(spent)})"
+
+
+def _percent(error: float | None, digits: int, unit: str = "") -> str:
+    return "failed" if error is None else f"{100 * error:.{digits}f}{unit}"
 
 
 def _by_error(mean: Mean) -> float:
@@ -134,15 +190,15 @@ def _by_error(mean: Mean) -> float:
 
 
 def read_comparison(path: Path) -> Comparison:
-    """The comparison that a file of `to_table` holds; a damaged one is refused."""
+    """The comparison in a file of `to_table`; a damaged file is an error."""
     try:
-        found = Comparison.from_table(json.loads(path.read_text(encoding="utf-8")))
-        found.means()  # all its numbers are numbers
-        return found
+        comparison = Comparison.from_table(json.loads(path.read_text(encoding="utf-8")))
+        comparison.means()  # all its numbers are numbers
+        return comparison
     except (OSError, *DAMAGE) as error:
         raise RunError(
-            f"{path} is not a whole comparison ({type(error).__name__}: {error}); delete it and give the "
-            "same command again: what was proposed and trained is kept"
+            f"{path} is not a whole comparison ({type(error).__name__}: {error}); delete it and repeat the "
+            "same command: networks that were proposed and trained are kept"
         ) from error
 
 
@@ -168,7 +224,7 @@ def _mean(rows: Sequence[Row]) -> Mean:
 
 
 def hypervolume(points: NDArray[np.float64] | Iterable[tuple[float, float]]) -> float:
-    """The area within (0, 1) x (0, 1) that is no better than some point: the larger, the better the points.
+    """The area within (0, 1) x (0, 1) that the points dominate: the larger, the better.
 
     >>> hypervolume([(0.5, 0.5)]), hypervolume([(0.5, 0.5), (0.25, 0.75), (0.6, 0.6)])
     (0.25, 0.3125)

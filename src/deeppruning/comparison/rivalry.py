@@ -1,4 +1,4 @@
-"""The comparison itself: every method asked, every network fine-tuned alike, each step kept on disk."""
+"""The comparison itself: all methods propose networks, which are fine-tuned alike; each step is on disk."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from deeppruning.backends.base import Backend, Key, Outcome, Session
-from deeppruning.comparison.contexts import Contexts
-from deeppruning.comparison.events import MethodDone, RivalObserver
 from deeppruning.comparison.problem import (
     Clock,
+    Contexts,
     Method,
     Network,
     Problem,
@@ -24,10 +24,19 @@ from deeppruning.comparison.problem import (
     call,
     kind_of_call,
 )
-from deeppruning.comparison.proposals import Proposal, file_name, read_proposal, write_proposal
-from deeppruning.comparison.results import OURS, Comparison, Row, Search, hypervolume, read_comparison
+from deeppruning.comparison.results import (
+    OURS,
+    Comparison,
+    MethodDone,
+    RivalObserver,
+    Row,
+    Search,
+    hypervolume,
+    read_comparison,
+)
 from deeppruning.config import SearchConfig
-from deeppruning.errors import Diverged, InputError, RunError
+from deeppruning.errors import DAMAGE, Diverged, InputError, RunError
+from deeppruning.genome import Genome
 from deeppruning.jobs.finetuning import Finetuning, Tuned
 from deeppruning.jobs.rounds import Round, RoundDone, run_round
 from deeppruning.roles import candidate_name
@@ -40,14 +49,60 @@ from deeppruning.searching.events import ignore
 from deeppruning.searching.task import Classification
 from deeppruning.system.device import torch_threads
 from deeppruning.system.files import folder_within, write_atomically
-from deeppruning.training.tensors import hash_tensors
+from deeppruning.training.tensors import hash_tensors, read_tensors, write_tensors
 
 RESULTS = "results.json"
 
 
 @dataclass(frozen=True, eq=False)
+class Proposal:
+    """The networks of one method, one per target, with their test errors as proposed and the time it took.
+
+    A network that failed, or with outputs that are not finite, has no error.
+    """
+
+    networks: tuple[Network, ...]
+    errors: tuple[float | None, ...]
+    seconds: float
+
+
+def write_proposal(path: Path, proposal: Proposal) -> None:
+    """Write a proposal, whole or not at all."""
+    tensors = {}
+    for place, network in enumerate(proposal.networks):
+        tensors[f"{place}/genome"] = torch.from_numpy(network.genome.astype(np.uint8))
+        for name, tensor in (network.weights or {}).items():
+            tensors[f"{place}/weights/{name}"] = tensor
+    facts = {"errors": json.dumps(proposal.errors), "seconds": json.dumps(proposal.seconds)}
+    facts["failures"] = json.dumps([network.failure for network in proposal.networks])
+    write_tensors(path, tensors, facts)
+
+
+def read_proposal(path: Path) -> Proposal | None:
+    """The proposal in a file, None if there is no file."""
+    if not path.exists():
+        return None
+    advice = "delete it and repeat the comparison, which then asks the method again"
+    tensors, facts = read_tensors(path, error=RunError, advice=advice)
+    try:
+        errors = tuple(None if error is None else float(error) for error in json.loads(facts["errors"]))
+        failures = json.loads(facts["failures"])
+        networks = [_network(place, tensors, str(failures[place])) for place in range(len(errors))]
+        return Proposal(tuple(networks), errors, float(json.loads(facts["seconds"])))
+    except DAMAGE as error:
+        raise RunError(f"{path} is not a whole proposal ({error}); {advice}") from error
+
+
+def _network(place: int, tensors: Mapping[str, Tensor], failure: str) -> Network:
+    genome: Genome = tensors[f"{place}/genome"].numpy().astype(np.bool_)
+    start = f"{place}/weights/"
+    weights = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+    return Network(genome, weights or None, failure)
+
+
+@dataclass(frozen=True, eq=False)
 class Rivalry:
-    """All that a comparison needs; made by the Python interface."""
+    """A comparison, ready to run."""
 
     model: nn.Module
     contexts: Contexts  # with the whole task, and the first seed
@@ -56,15 +111,15 @@ class Rivalry:
     methods: tuple[Method, ...]
     targets: tuple[Target, ...]
     seeds: int
-    ours: tuple[Network, ...] = ()  # the picks of a run, where the comparison is matched to one
+    ours: tuple[Network, ...] = ()  # the picks of the run that the comparison is matched to
     ours_refit: bool = False  # whether this run refits its picks before it fine-tunes them
-    evaluated: tuple[Evaluation, ...] = ()  # all that this run evaluated
-    guide: Mapping[str, Any] | None = None  # what guided it, where something did
-    same: str = ""  # the method that, with the first seed, is the search of this run once more
+    evaluated: tuple[Evaluation, ...] = ()  # all evaluations of this run
+    guide: Mapping[str, Any] | None = None  # of this run, if it is a guided one
+    same: str = ""  # the method that, with the first seed, repeats the search of this run
     observer: RivalObserver = ignore
 
     def data_fingerprint(self) -> str:
-        """A hash of all images and labels: those judged on, trained on and tested on."""
+        """A hash of all images and labels: of sample, training and test."""
         task = self.contexts.plain.task
         assert isinstance(task, Classification)
         sets = {"sample": task.sample, "train": task.train, "test": task.test}
@@ -78,7 +133,7 @@ class Rivalry:
 
 
 def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
-    """Ask every method with every seed and fine-tune what it proposes; what is on disk is not done again.
+    """Ask every method with every seed and fine-tune its networks; steps that are on disk are not repeated.
 
     Methods and seeds of an earlier call on the same folder stay in the result.
     """
@@ -104,7 +159,7 @@ def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
 
 
 def error_as_proposed(context: Context, network: Network) -> float | None:
-    """The error of a network on the test set, as it was proposed; None for one that gives no answers."""
+    """The test error of a network as it was proposed; None if its outputs are not finite."""
     if network.failure:
         return None
     thin = context.graph.prune(network.genome)
@@ -118,7 +173,7 @@ def error_as_proposed(context: Context, network: Network) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """Everything about one seed."""
+    """All steps of one seed."""
 
     rivalry: Rivalry
     run_folder: RunFolder
@@ -128,11 +183,11 @@ class _Step:
 
     @property
     def context(self) -> Context:
-        """What networks are tested and fine-tuned in."""
+        """The context in which networks are tested and fine-tuned."""
         return self.contexts.plain
 
     def begin(self) -> Comparison:
-        """What earlier calls have found, or nothing but the original's error."""
+        """The results of earlier calls, or none but the original's error."""
         results = self.run_folder.path / RESULTS
         if results.exists():
             return read_comparison(results)
@@ -149,12 +204,12 @@ class _Step:
     def run(self, method: Method | None) -> tuple[list[Row], Search | None]:
         """Rows of one method, None standing for the picks of the run that was matched."""
         name = OURS if method is None else method.name
-        path = self._folder("proposals") / f"{file_name(name, self.seed)}.safetensors"
+        path = self._folder("proposals") / f"{name}-seed-{self.seed}.safetensors"
         proposal = read_proposal(path)
         if proposal is None:
             proposal = self._propose(name, method)
             write_proposal(path, proposal)
-            proposal = read_proposal(path)  # as a comparison that goes on would find it
+            proposal = read_proposal(path)  # as a resumed comparison would read it
             assert proposal is not None
         errors, seconds = self._finetune(name, proposal)
         graph = self.context.graph
@@ -184,14 +239,14 @@ class _Step:
             problem = self._problem(history, clock)
             if method is None:
                 networks = self._ours(problem)
-                seconds = clock.seconds() + sum(one.seconds for one in self.rivalry.evaluated)
+                seconds = clock.seconds() + sum(evaluation.seconds for evaluation in self.rivalry.evaluated)
             else:
                 networks = method.propose(problem, self.rivalry.targets)
                 seconds = clock.seconds()
             return Proposal(tuple(networks), tuple(problem.map(error_as_proposed, networks)), seconds)
 
     def _take_over(self, history: History) -> None:
-        """What the matched run found out, so that its search need not be done once more."""
+        """Copy guide and evaluations of the matched run, so that its search is not repeated."""
         if self.rivalry.guide is not None:
             history.set_fact(facts.GUIDE, dict(self.rivalry.guide))
         for evaluation in self.rivalry.evaluated:
@@ -206,28 +261,28 @@ class _Step:
         return Problem(self.rivalry.model, self.contexts, self.rivalry.search, self.workers, history, clock)
 
     def _history_file(self, name: str) -> Path:
-        return self._folder("searches") / f"{file_name(name, self.seed)}.sqlite"
+        return self._folder("searches") / f"{name}-seed-{self.seed}.sqlite"
 
     def _folder(self, name: str) -> Path:
         return folder_within(self.run_folder.path, self.run_folder.path / name)
 
     def _searched(self, name: str, method: Method | None, seconds: float) -> Search | None:
         with History(self._history_file(name)) as history:
-            found = history.evaluations()
-        if not found:
+            evaluations = history.evaluations()
+        if not evaluations:
             return None
         full = self.context.graph.flops(self.context.graph.full_genome())
-        costs = self.context.graph.flops(np.array([evaluation.genome for evaluation in found])) / full
-        errors = (evaluation.error for evaluation in found)
+        costs = self.context.graph.flops(np.array([evaluation.genome for evaluation in evaluations])) / full
+        errors = (evaluation.error for evaluation in evaluations)
         points = [(error, cost) for error, cost in zip(errors, costs, strict=True) if error is not None]
         by_refit = method is not None and method.judges_by_refit
         task = (self.contexts.refitting if by_refit else self.contexts.plain).task
         assert isinstance(task, Classification)
-        return Search(name, self.seed, len(found), hypervolume(points), task.search.evaluation, seconds)
+        return Search(name, self.seed, len(evaluations), hypervolume(points), task.search.evaluation, seconds)
 
     def _finetune(self, name: str, proposal: Proposal) -> tuple[dict[int, float], dict[int, float]]:
-        variant = file_name(name, self.seed)
-        networks = {place: one for place, one in enumerate(proposal.networks) if not one.failure}
+        variant = f"{name}-seed-{self.seed}"
+        networks = {place: network for place, network in enumerate(proposal.networks) if not network.failure}
         genomes = {place: network.genome for place, network in networks.items()}
         roles = {place: (name, target.name) for place, target in enumerate(self.rivalry.targets)}
         starts = {
@@ -240,21 +295,21 @@ class _Step:
         tuning = Finetuning(self.run_folder, self.context, self.rivalry.observer, seed, variant)
         tuned = tuning.train(_Rounds(self.workers), genomes, roles, starts)
         tuning.forget_answers()
-        for place, one in tuned.items():
-            if isinstance(one, RunError):
-                raise RunError(f"fine-tuning of {', '.join(roles[place])} failed:\n{one}")
+        for place, outcome in tuned.items():
+            if isinstance(outcome, RunError):
+                raise RunError(f"fine-tuning of {', '.join(roles[place])} failed:\n{outcome}")
         seconds = {
             place: sum(
                 row.seconds for row in self.run_folder.history.epochs(f"{candidate_name(place)}/{variant}")
             )
             for place in genomes
         }
-        errors = {place: one.test_error for place, one in tuned.items() if isinstance(one, Tuned)}
+        errors = {place: done.test_error for place, done in tuned.items() if isinstance(done, Tuned)}
         return {place: float(error) for place, error in errors.items() if error is not None}, seconds
 
 
 class _Rounds(Session[Round, RoundDone]):
-    """Rounds of fine-tuning by workers that can do anything."""
+    """Rounds of fine-tuning by the workers of a comparison."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -263,4 +318,4 @@ class _Rounds(Session[Round, RoundDone]):
         return self._workers.map((key, Work(run_round, item)) for key, item in items)
 
     def close(self) -> None:
-        """Nothing: the workers are closed by whoever opened them."""
+        """Nothing: the workers are closed where they were opened."""

@@ -1,4 +1,4 @@
-"""From what a user asks to compare to a comparison that can be run."""
+"""A comparison from its options: checked, and matched to a run if one is named."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deeppruning.comparison.contexts import REFIT, Contexts
-from deeppruning.comparison.events import RivalObserver
-from deeppruning.comparison.methods.registry import choose_methods
-from deeppruning.comparison.problem import Method, Network, Target
+from deeppruning.comparison.problem import REFIT, Contexts, Method, Network, Target, choose_methods
+from deeppruning.comparison.results import RivalObserver
 from deeppruning.comparison.rivalry import Rivalry
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.images import ImageSet
@@ -31,21 +29,21 @@ from deeppruning.system.commands import command
 from deeppruning.system.files import refuse_linked_folder
 
 FLOPS = OBJECTIVES["flops"]
-EVERY_WIDTH = 1  # what a comparison rounds widths to, unless it is told otherwise
+EVERY_WIDTH = 1  # the default of round_to in a comparison
 
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """A run whose picks are to be matched: its options, its picks and all it evaluated."""
+    """A run to match: its options, its picks and its evaluations."""
 
     search: SearchConfig
     finetune: FinetuneConfig
     device: str
-    task: str | None  # fingerprint of the data that candidates were judged on
+    task: str | None  # fingerprint of the data to judge candidates on
     flops: int  # of the original
     picks: dict[str, Network]
     evaluated: tuple[Evaluation, ...]
-    guide: Mapping[str, Any] | None = None  # orders that a guided search followed
+    guide: Mapping[str, Any] | None = None  # of a guided search
 
     @property
     def refits(self) -> bool:
@@ -54,7 +52,7 @@ class Match:
 
     @property
     def method(self) -> str:
-        """The method that is this run's search once more, with the same candidates; empty where none is."""
+        """The method that repeats this run's search, with the same candidates; empty if there is none."""
         if self.search.objective != FLOPS.name:
             return ""
         if self.search.strategy == "guided":
@@ -65,21 +63,21 @@ class Match:
 
     @classmethod
     def read(cls, path: Path | str, model: Any) -> "Match":
-        """Read a run whose search is over."""
+        """Read a run with a finished search."""
         with RunFolder.open(path, read_only=True) as run:
             check_same_network(run, model)
             check_options(run)
             search = SearchConfig.from_table(run.config["search"])
             if run.history.get_fact(facts.MULTIPLES) and search.round_to != EVERY_WIDTH:
-                search = replace(search, round_to=None)  # nobody asked for these multiples
+                search = replace(search, round_to=None)  # these multiples were not asked for
             candidates = {candidate.id: candidate for candidate in run.history.candidates()}
             picks = run.history.picks().get(search.generations, {})
             if picks.keys() != set(ROLES):
                 raise RunError(
-                    f"the search in {path} is not over, so it has no picks to match; "
+                    f"the search in {path} is not over, so there are no picks to match; "
                     f"finish it with `{command('resume', path)}`"
                 )
-            with readable_errors(run.history.path):  # rows or facts that are not there
+            with readable_errors(run.history.path):  # missing rows or facts
                 return cls(
                     search=search,
                     finetune=FinetuneConfig.from_table(run.config["finetune"]),
@@ -151,7 +149,7 @@ def make_rivalry(
 
 
 def _check_sample(methods: Sequence[Method], sample: ImageSet) -> None:
-    """Refuse methods that need more images than there are."""
+    """Raise an error for methods that need more images than there are."""
     for method in methods:
         if len(sample) < method.least_sample:
             raise InputError(
@@ -167,7 +165,7 @@ def _part(data: Images, images: int, seed: int) -> ImageSet:
 
 
 def _check_same(match: Match, task: Classification, graph: ChannelGraph) -> None:
-    """Refuse to compare with a run that judged its candidates on other data, or counted other FLOPs."""
+    """Raise an error for a run that used other data, or counted other FLOPs."""
     if match.task is not None and match.task != task.fingerprint():
         raise RunError("the run to match was started with other training data; give the same")
     full = graph.flops(graph.full_genome())
@@ -184,7 +182,7 @@ def _targets(graph: ChannelGraph, shares: Sequence[float], match: Match | None) 
         return tuple(Target(role, graph.flops(match.picks[role].genome)) for role in ROLES)
     if not shares:
         raise InputError(
-            "nothing says how large the networks shall be: give a run to match, or shares of the FLOPs"
+            "it is not said how large the networks shall be: give a run to match, or shares of the FLOPs"
         )
     if len(set(shares)) < len(shares):
         raise InputError(f"the shares of FLOPs must differ, got {', '.join(map(str, shares))}")
@@ -198,9 +196,9 @@ def _targets(graph: ChannelGraph, shares: Sequence[float], match: Match | None) 
 
 
 def open_comparison(path: Path | str, config: Mapping[str, Any]) -> RunFolder:
-    """The folder of a comparison, new, or one that was begun with the same options."""
+    """The folder of a comparison, new or begun with the same options."""
     path = Path(path)
-    if (path.parent / CONFIG).exists():  # in a run, which may be someone else's
+    if (path.parent / CONFIG).exists():  # within a run, possibly of someone else
         refuse_linked_folder(path)
     if not (path / CONFIG).exists():
         return RunFolder.create(path, {COMPARISON: config})

@@ -30,6 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from deeppruning.data.images import ImageSet, Normalization, check_labels, count_levels, normalization_of
 from deeppruning.errors import DataError
+from deeppruning.genome import derived_seed
 
 HELD = 1 << 28  # bytes of pixels up to which images are kept in memory instead of read in every pass
 FEWEST_MEASURED = 1_000  # images to measure a normalisation on, if measuring all of them would take long
@@ -224,7 +225,9 @@ class _Reader(Dataset[Any]):
         with _random_state_kept() if self.source.draws else nullcontext():
             for place, index in enumerate(batch):
                 try:
-                    image, label = self.source.read(index, _key(self.this.seed, index), shift=self.this.shift)
+                    image, label = self.source.read(
+                        index, derived_seed(self.this.seed, index), shift=self.this.shift
+                    )
                 except DataError as error:
                     return str(error)
                 array = image.numpy()
@@ -263,10 +266,6 @@ def _end_with(parent: int, _number: int) -> None:
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
-
-
-def _key(seed: int, index: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}/{index}".encode()).digest()[:8], "big") >> 1
 
 
 @contextmanager

@@ -7,8 +7,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from deeppruning.backends import Backend
-from deeppruning.comparison.events import MethodDone, RivalEvent, RivalObserver
-from deeppruning.comparison.words import method_line
+from deeppruning.comparison.results import MethodDone, RivalEvent, RivalObserver, method_line
 from deeppruning.display.lines import diverged_line
 from deeppruning.display.notebook import NotebookProgress, in_notebook
 from deeppruning.display.progress import SearchProgress, make_progress

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deeppruning.errors import InputError
+from deeppruning.evolution.selection import Picks
 from deeppruning.genome import Genome, Population
 
 
@@ -114,6 +115,22 @@ class Generations(ABC):
             for origin, (operator, parents) in zip(asked.origins, made, strict=True)
         ]
         self._batch = Batch(genomes.copy(), origins)
+
+    @property
+    @abstractmethod
+    def picks(self) -> Picks[Individual]:
+        """Knee, heavy and light of all generations told."""
+
+    @abstractmethod
+    def picks_without(self, refused: Container[int]) -> Picks[Individual] | None:
+        """The picks without some individuals, by their ids; None where no other is left."""
+
+    @abstractmethod
+    def tell(self, objectives: NDArray[np.float64], scores: NDArray[np.float64] | None = None) -> None:
+        """Learn error and cost (k, 2), and the score to select on (k,), of the genomes asked for.
+
+        A row of two nan is a genome whose evaluation failed.
+        """
 
     @abstractmethod
     def _propose(self, rng: np.random.Generator) -> Batch:

@@ -98,7 +98,7 @@ class GuidedStrategy(Generations):
         return picks
 
     def picks_without(self, refused: Container[int]) -> Picks[Individual] | None:
-        """The picks without some individuals, by their ids; None where no other is left."""
+        """The picks without some individuals; None where no other is left."""
         left = [individual for individual in self.population if individual.id not in refused]
         if not left:
             return None
@@ -111,10 +111,10 @@ class GuidedStrategy(Generations):
         return Picks(knee=left[chosen.knee], heavy=heavy, light=light)
 
     def tell(self, objectives: NDArray[np.float64], scores: NDArray[np.float64] | None = None) -> None:
-        """Learn error and cost (k, 2), and the score to select on (k,), of the genomes asked for.
+        """Fill the archive; the default score is the error.
 
-        A row of two nan is a genome whose evaluation failed. As long as the archive is empty, one genome must
-        lie within the range; otherwise an error is raised and the same generation can be told again.
+        As long as the archive is empty, one genome must lie within its range; otherwise an error is raised
+        and the same generation can be told again.
         """
         batch, values = self._answered(objectives)
         scores = values[:, 0] if scores is None else np.asarray(scores, dtype=np.float64)

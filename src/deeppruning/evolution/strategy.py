@@ -74,7 +74,7 @@ class EvolutionStrategy(Generations):
         return self._picks
 
     def picks_without(self, refused: Container[int]) -> Picks[Individual] | None:
-        """The picks without some individuals, by their ids; None where no other is left."""
+        """The picks without some individuals; None where no other is left."""
         left = [individual for individual in self._population if individual.id not in refused]
         if not left:
             return None
@@ -86,12 +86,10 @@ class EvolutionStrategy(Generations):
         """The individuals that the picks were selected from, by id; empty before the first generation."""
         return self._population
 
-    def tell(self, objectives: NDArray[np.float64], scores: object = None) -> None:
-        """Learn error and cost (k, 2) of the genomes asked for, in their order, and select the three.
+    def tell(self, objectives: NDArray[np.float64], scores: NDArray[np.float64] | None = None) -> None:
+        """Select the three; scores are ignored, as the paper selects on the error.
 
-        The paper selects on the error itself: scores are ignored. A row of two nan is a genome whose
-        evaluation failed, which is never selected. If no individual is left, an error is raised and the same
-        generation can be told again.
+        If no individual is left, an error is raised and the same generation can be told again.
         """
         batch, values = self._answered(objectives)
         newcomers = [

@@ -78,6 +78,7 @@ def prepare(
     settled = Settled(graph, options, chosen)
     if measure:
         settled = settle(graph, options, chosen, target, example_input, device, history)
+    _check_sample(task, options, sample_note)
     context = Context(
         graph=settled.graph,
         task=task.for_search() if isinstance(task, Classification) else task,
@@ -86,7 +87,6 @@ def prepare(
         seed=options.seed,
         device=device,
         plan=settled.plan,
-        refits=_refits(task, options, sample_note),
     )
     augmentation = None
     if measure and isinstance(task, Classification):
@@ -152,17 +152,15 @@ def _example(model: nn.Module, task: Task) -> Any:
     raise InputError("a task of your own needs example_input: one input the network can be run on")
 
 
-def _refits(task: Task, search: SearchConfig, sample_note: str) -> bool:
-    """Whether candidates are refitted; a sample that is too small for it is refused."""
-    if not EVALUATIONS.find(search.evaluation).refits:
-        return False
-    if isinstance(task, Classification) and len(task.sample) < 2 * FEWEST:
+def _check_sample(task: Task, search: SearchConfig, sample_note: str) -> None:
+    """Refuse a sample that is too small for a refit."""
+    refits = EVALUATIONS.find(search.evaluation).refits
+    if refits and isinstance(task, Classification) and len(task.sample) < 2 * FEWEST:
         why = f" ({sample_note})" if sample_note else ""
         raise InputError(
             f"a refit needs at least {FEWEST} images to fit and {FEWEST} more to evaluate, but the sample "
             f"has {len(task.sample)}{why}: give {2 * FEWEST} or more, or choose another evaluation"
         )
-    return True
 
 
 def _describe(model: nn.Module, task: Task) -> dict[str, str]:

@@ -33,7 +33,7 @@ OTHER_KIND = "others"
 KIND_COLORS = {  # of the methods of a comparison
     "criteria": "#2878ab",
     "criteria with refit": "#12908c",
-    "reconstruction, regularisation": "#1d7f61",
+    "regularisation": "#1d7f61",
     "searches": "#b0601a",
     "floors": "#6b7480",
     OTHER_KIND: "#8d3f74",

@@ -32,7 +32,7 @@ class Evaluation:
     """
 
     genome: Genome
-    error: float | None
+    error: float | None  # in the search, see `Candidate.train_error`
     cost: float | None
     flops: int
     params: int
@@ -89,9 +89,12 @@ class Evaluation:
 class Candidate:
     """A genome that was proposed, with its number and, once it is evaluated, its evaluation.
 
-    `train_error` is its error in the search, after brief training. A candidate that diverged or failed has
-    neither error nor cost, but a `reason`. `operator` is the operator that proposed it and `parents` are the
-    ids of its parents; both are empty if the strategy does not report them.
+    `train_error` is its error in the search: after a refit the error on images of the sample that the refit
+    did not use, after brief training, as in the paper, the error on the images it was trained on, and in a
+    search without labels the drift of its outputs from the original's. It is never an error on the test data.
+    A candidate that diverged or failed has neither error nor cost, but a `reason`. `operator` is the operator
+    that proposed it and `parents` are the ids of its parents; both are empty if the strategy does not report
+    them.
     """
 
     id: int
@@ -116,7 +119,7 @@ class Candidate:
 
     @property
     def train_error(self) -> float | None:
-        """The error on the search's sample."""
+        """The error that the search measured, see above; None if the candidate diverged or failed."""
         return self.known.error
 
     @property

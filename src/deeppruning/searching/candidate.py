@@ -17,7 +17,7 @@ from deeppruning.refitting import Reference, refit_in_place
 from deeppruning.runs.records import Evaluation, Status, now
 from deeppruning.searching.task import Judgement, Task
 
-Worked = TypeVar("Worked")
+Value = TypeVar("Value")
 FINAL_REFERENCE = "final reference"
 
 
@@ -27,37 +27,37 @@ class Context:
 
     graph: ChannelGraph
     task: Task
-    objective: Objective | str | Callable[[nn.Module], float]  # a name only where workers know it, too
+    objective: Objective | str | Callable[[nn.Module], float]  # a name only if workers know it, too
     example_input: Any
     seed: int
-    device: str = "cpu"  # what latency is measured on
-    plan: LatencyPlan | None = None  # where a latency is the objective or limited
-    refits: bool = False  # candidates are refitted where the task has inputs for it
-    _found: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # by this process
+    device: str = "cpu"  # on which latency is measured
+    plan: LatencyPlan | None = None  # if a latency is the objective or limited
+    _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # of this process
 
-    def once(self, name: str, find: Callable[[], Worked]) -> Worked:
-        """What is found under this name by the first call in this process; it does not travel."""
-        if name not in self._found:
-            self._found[name] = find()
-        return cast(Worked, self._found[name])
+    def once(self, name: str, compute: Callable[[], Value]) -> Value:
+        """The value that the first call in this process computed under this name."""
+        if name not in self._cache:
+            self._cache[name] = compute()
+        return cast(Value, self._cache[name])
 
     def reference(self, *, final: bool = False) -> Reference | None:
-        """What the original answers to the inputs that networks are refitted on; each process has its own."""
-        if not self.refits:
-            return None
+        """The original's answers to the inputs that networks are refitted on; None where nothing is refitted.
 
-        def find() -> Reference | None:
+        The task alone decides that: by whether its `refit_inputs` are None.
+        """
+
+        def compute() -> Reference | None:
             inputs = self.task.refit_inputs(final=final)
             return None if inputs is None else Reference.of(self.graph, inputs, device=self.device)
 
-        return self.once(FINAL_REFERENCE if final else "reference", find)
+        return self.once(FINAL_REFERENCE if final else "reference", compute)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_found": {}}
+        return {**self.__dict__, "_cache": {}}
 
 
 def refit_if_asked(context: Context, genome: Genome, thin: nn.Module, *, final: bool = False) -> None:
-    """Refit a network just cut, in place, where the context says so; the original itself stays as it is.
+    """Refit a network just cut, in place, if the task has inputs for it; the original itself stays as it is.
 
     `final` is for the start of fine-tuning.
     """
@@ -69,39 +69,40 @@ def refit_if_asked(context: Context, genome: Genome, thin: nn.Module, *, final: 
 def evaluate_candidate(context: Context, genome: Genome) -> Evaluation:
     """Cut from the original weights, refit or train briefly, measure.
 
-    Nothing is inherited from other candidates, and the seed follows from the run's seed and the
-    genome alone: which worker does it, in what order, makes no difference.
+    Nothing is inherited from other candidates, and the seed follows from the run's seed and the genome: the
+    result does not depend on the worker or the order of evaluations.
     """
     thin = context.graph.prune(genome)
-    cost = cost_of(context, thin, genome)
+    objective = as_objective(context.objective)
+    cost = objective.cost(context.graph, genome, thin, context.example_input, context.device)
     if not math.isfinite(cost):
         reason = f"the second objective is {cost}, not a finite number"
-        return _came_to(context, genome, status=Status.FAILED, detail=reason)
+        return _evaluation(context, genome, status=Status.FAILED, detail=reason)
     try:
         refit_if_asked(context, genome, thin)
-        found = context.task.judge(thin, candidate_seed(context.seed, genome))
+        judgement = context.task.judge(thin, candidate_seed(context.seed, genome))
     except Diverged as diverged:
-        return _came_to(context, genome, status=Status.DIVERGED, detail=str(diverged))
-    for name, figure in (("error", found.error), ("score", found.score)):
+        return _evaluation(context, genome, status=Status.DIVERGED, detail=str(diverged))
+    for name, figure in (("error", judgement.error), ("score", judgement.score)):
         if figure is not None and not math.isfinite(figure):
             reason = f"the {name} is {figure}, not a finite number"
-            return _came_to(context, genome, status=Status.DIVERGED, detail=reason)
-    return _came_to(context, genome, found, cost)
+            return _evaluation(context, genome, status=Status.DIVERGED, detail=reason)
+    return _evaluation(context, genome, judgement, cost)
 
 
 def settle(context: Context, genome: Genome, outcome: Outcome[Any, Evaluation]) -> Evaluation:
-    """What is kept of a candidate: what its worker found, or that none did; where, when, and how long."""
-    found = outcome.value
-    if found is None:
+    """The evaluation that a worker returned, or that of a failure; with its time and worker."""
+    evaluation = outcome.value
+    if evaluation is None:
         reason = outcome.failure or "its worker gave no reason"
-        found = _came_to(context, genome, status=Status.FAILED, detail=reason)
-    return replace(found, seconds=outcome.seconds, worker=outcome.worker, finished_at=now())
+        evaluation = _evaluation(context, genome, status=Status.FAILED, detail=reason)
+    return replace(evaluation, seconds=outcome.seconds, worker=outcome.worker, finished_at=now())
 
 
-def _came_to(
+def _evaluation(
     context: Context,
     genome: Genome,
-    found: Judgement | None = None,
+    judgement: Judgement | None = None,
     cost: float | None = None,
     *,
     status: Status = Status.OK,
@@ -109,17 +110,11 @@ def _came_to(
 ) -> Evaluation:
     return Evaluation(
         genome=genome,
-        error=None if found is None else found.error,
-        score=None if found is None else found.score,
+        error=None if judgement is None else judgement.error,
+        score=None if judgement is None else judgement.score,
         cost=cost,
         flops=context.graph.flops(genome),
         params=context.graph.params(genome),
         status=status,
         detail=detail,
     )
-
-
-def cost_of(context: Context, thin: nn.Module, genome: Genome) -> float:
-    """The second objective of a thin network."""
-    objective = as_objective(context.objective)
-    return objective.cost(context.graph, genome, thin, context.example_input, context.device)

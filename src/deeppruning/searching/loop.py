@@ -1,13 +1,10 @@
-"""The search loop: ask the strategy, evaluate what is not known yet, tell it; every result is kept at once.
+"""The search loop: ask the strategy, evaluate new genomes, tell it; every result is recorded at once.
 
-Resuming is the same loop: the strategy asks for the same genomes again and finds their objectives in
-the history.
+Resuming is the same loop: the strategy asks for the same genomes, and the history has their evaluations.
 """
 
-import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,19 +13,19 @@ import numpy as np
 from deeppruning.backends.base import Backend, Outcome, Session
 from deeppruning.config import SearchConfig
 from deeppruning.errors import RunError
+from deeppruning.evolution.generations import Generations
 from deeppruning.evolution.selection import Picks
 from deeppruning.genome import Genome, Population
-from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Candidate, Evaluation, Status
 from deeppruning.searching.candidate import Context, evaluate_candidate, settle
-from deeppruning.searching.events import CandidateDone, GenerationDone, LayersScanned, Observer
+from deeppruning.searching.events import CandidateDone, GenerationDone, Observer
+from deeppruning.searching.guide import FAILURE_SHOWN, ScanCut, losses_by_workers, scan_loss
 from deeppruning.searching.moving import has_moved
 from deeppruning.searching.proving import Proofs
-from deeppruning.searching.scan import loss_of
-from deeppruning.searching.strategies import AskAndTell, Price, make_strategy
+from deeppruning.searching.strategies import Price, make_strategy
 
-FAILURE_SHOWN = 1500  # characters of a worker's traceback that an error message repeats
+Submit = Callable[[Iterable[tuple[int, Genome]]], Iterable[Outcome[int, Evaluation]]]
 
 
 def search(
@@ -48,22 +45,29 @@ def search(
     candidates: dict[int, Candidate] = {}
     session: Session[Any, Any] = backend.open(work, context, kind=type)
     with session:
-        look = partial(look_by_workers, session, history, observer)
+        look = partial(losses_by_workers, session, history, observer)
         strategy = make_strategy(context, config, history, look, within)
-        recorded = history.candidates() if has_moved(history) else []
-        while not strategy.done:
-            _follow(strategy, recorded)
-            generation, ids, genomes = strategy.generation, strategy.ids, strategy.ask()
+        forgetful = config.strategy == "paper" and config.selection == "comma"
+
+        def evaluate(genomes: Population) -> list[Evaluation]:
+            generation, ids = strategy.generation, strategy.ids
             origins = [(origin.operator, origin.parents) for origin in strategy.origins]
             history.record_generation(generation, zip(ids, genomes, strict=True), origins)
-            forgetful = config.strategy == "paper" and config.selection == "comma"
+
+            def tell(rows: Sequence[int], evaluation: Evaluation, attempts: int | None) -> None:
+                for row in rows:
+                    candidate = Candidate(ids[row], generation, genomes[row], evaluation, *origins[row])
+                    candidates[candidate.id] = candidate
+                    observer(CandidateDone(candidate, attempts is not None, attempts or 1))
+
             needed = generation == 1 or forgetful
-            batch = _Generation(context, history, observer, generation, origins, needed=needed)
-            found = batch.evaluate(session, ids, genomes)
-            known = [candidate.known for candidate in found]
-            objectives = np.array([evaluation.objectives for evaluation in known])
-            strategy.tell(objectives, np.array([evaluation.judged for evaluation in known]))
-            candidates |= {candidate.id: candidate for candidate in found}
+            name = f"generation {generation}"
+            return evaluate_genomes(
+                context, history, session.map, genomes, name=name, needed=needed, tell=tell
+            )
+
+        recorded = history.candidates() if has_moved(history) else []
+        for generation, _ in enumerate(ask_evaluate_tell(strategy, evaluate, recorded), start=1):
             picks = Picks(*(candidates[pick.id] for pick in strategy.picks))
             history.record_picks(generation, {role: pick.id for role, pick in picks.items()})
             observer(GenerationDone(generation, config.generations, dict(picks.items()), original_flops))
@@ -76,130 +80,84 @@ def search(
     return picks
 
 
-def _follow(strategy: AskAndTell, recorded: Sequence[Candidate]) -> None:
-    """Keep to the candidates of this generation that were proposed by another processor."""
-    known = [candidate for candidate in recorded if candidate.id in strategy.ids]
-    if known and len(known) == len(strategy.ids):
-        made = [(candidate.operator, candidate.parents) for candidate in known]
-        strategy.follow(np.array([candidate.genome for candidate in known]), made)
-
-
-@dataclass(frozen=True, eq=False)
-class Glance:
-    """A cut that a scan looks at, as an item for workers; other genomes are candidates."""
-
-    genome: Genome
-
-
-def work(context: Context, item: Genome | Glance) -> Evaluation | float:
+def work(context: Context, item: Genome | ScanCut) -> Evaluation | float:
     """What the workers of a search do."""
-    return loss_of(context, item.genome) if isinstance(item, Glance) else evaluate_candidate(context, item)
+    return scan_loss(context, item.genome) if isinstance(item, ScanCut) else evaluate_candidate(context, item)
 
 
-def look_by_workers(
-    session: Session[Any, Any], history: History, observer: Observer, genomes: Sequence[Genome]
-) -> list[float]:
-    """What is lost by each cut of a scan; kept as it arrives, so that a scan that is stopped goes on."""
-    kept = history.get_fact(facts.SCAN)
-    # One that a version with other cuts has begun is of no use.
-    known: dict[str, float | None] = {} if kept is None or kept["of"] != len(genomes) else kept["losses"]
-    places = [str(place) for place in range(len(genomes))]
-    glances = {place: Glance(genome) for place, genome in zip(places, genomes, strict=True)}
-    missing = [(place, glance) for place, glance in glances.items() if place not in known]
-    for outcome in session.map(missing) if missing else ():
-        if outcome.value is None:
-            reason = (outcome.failure or "its worker gave no reason")[-FAILURE_SHOWN:]
-            raise RunError(f"a scan of the network's layers failed:\n{reason}")
-        known[outcome.key] = outcome.value if math.isfinite(outcome.value) else None
-        figures: facts.ScanFigures = {"of": len(genomes), "losses": known}
-        history.set_fact(facts.SCAN, figures)
-        observer(LayersScanned(len(known), len(genomes)))
-    losses = [known[place] for place in places]
-    return [math.inf if loss is None else loss for loss in losses]
+def ask_evaluate_tell(
+    strategy: Generations,
+    evaluate: Callable[[Population], list[Evaluation]],
+    recorded: Sequence[Candidate] = (),
+) -> Iterator[list[Evaluation]]:
+    """Run a strategy to its end; yields the evaluations of each generation once the strategy is told.
+
+    A generation that is complete in `recorded` is followed, whatever this processor would propose.
+    """
+    while not strategy.done:
+        followed = [candidate for candidate in recorded if candidate.id in strategy.ids]
+        if followed and len(followed) == len(strategy.ids):
+            made = [(candidate.operator, candidate.parents) for candidate in followed]
+            strategy.follow(np.array([candidate.genome for candidate in followed]), made)
+        evaluations = evaluate(strategy.ask())
+        objectives = np.array([evaluation.objectives for evaluation in evaluations])
+        strategy.tell(objectives, np.array([evaluation.judged for evaluation in evaluations]))
+        yield evaluations
 
 
-class _Generation:
-    """The evaluation of one generation's genomes; equal ones are evaluated once."""
+def evaluate_genomes(
+    context: Context,
+    history: History,
+    submit: Submit,
+    genomes: Population,
+    *,
+    name: str,
+    needed: bool = False,
+    tell: Callable[[Sequence[int], Evaluation, int | None], None] = lambda rows, evaluation, attempts: None,
+) -> list[Evaluation]:
+    """The evaluations of genomes, in their order; duplicates and those in the history are not repeated.
 
-    def __init__(
-        self,
-        context: Context,
-        history: History,
-        observer: Observer,
-        generation: int,
-        origins: Sequence[tuple[str, tuple[int, ...]]],
-        *,
-        needed: bool,
-    ) -> None:
-        self.context = context
-        self.history = history
-        self.observer = observer
-        self.generation = generation
-        self.origins = origins
-        self.needed = needed
-
-    def evaluate(
-        self, session: Session[Genome, Evaluation], ids: range, genomes: Population
-    ) -> list[Candidate]:
-        by_genome: dict[bytes, list[int]] = {}
-        for row, genome in enumerate(genomes):
-            by_genome.setdefault(genome.tobytes(), []).append(row)
-        found: dict[int, Candidate] = {}
-
-        def keep(rows: Sequence[int], evaluation: Evaluation, *, fresh: bool, attempts: int = 1) -> None:
-            for row in rows:
-                found[row] = Candidate(
-                    ids[row], self.generation, genomes[row], evaluation, *self.origins[row]
-                )
-                self.observer(CandidateDone(found[row], fresh, attempts))
-
-        missing = []
-        for rows in by_genome.values():
-            known = self.history.evaluation(genomes[rows[0]])
-            if known is None:
-                missing.append(rows)
-            else:
-                keep(rows, known, fresh=False)
-        items = ((rows[0], genomes[rows[0]]) for rows in missing)
-        for outcome in self._outcomes(session, items):
-            genome = genomes[outcome.key]
-            evaluation = self._record(genome, outcome)
-            keep(by_genome[genome.tobytes()], evaluation, fresh=True, attempts=outcome.attempts)
-        candidates = [found[row] for row in range(len(genomes))]
-        evaluations = [candidate.known for candidate in candidates]
-        if missing or self.needed:
-            refuse_hopeless(f"generation {self.generation}", evaluations, needed=self.needed)
-        for evaluation in evaluations:
-            if evaluation.status is not Status.OK:
-                self.history.record_evaluation(evaluation)
-        return candidates
-
-    def _outcomes(
-        self, session: Session[Genome, Evaluation], items: Iterator[tuple[int, Genome]]
-    ) -> Iterator[Outcome[int, Evaluation]]:
-        listed = list(items)
-        return session.map(listed) if listed else iter(())
-
-    def _record(self, genome: Genome, outcome: Outcome[int, Evaluation]) -> Evaluation:
-        evaluation = settle(self.context, genome, outcome)
+    `submit` has workers evaluate the others. `tell` is called with the rows of equal genomes, their
+    evaluation and its number of attempts, None for one from the history. If all fail, an error is raised and
+    the failures are not recorded, so that the run can go on once the cause is gone.
+    """
+    rows: dict[bytes, list[int]] = {}
+    for row, genome in enumerate(genomes):
+        rows.setdefault(genome.tobytes(), []).append(row)
+    evaluations: dict[bytes, Evaluation] = {}
+    for key, places in rows.items():
+        recorded = history.evaluation(genomes[places[0]])
+        if recorded is not None:
+            evaluations[key] = recorded
+            tell(places, recorded, None)
+    missing = [(places[0], genomes[places[0]]) for key, places in rows.items() if key not in evaluations]
+    for outcome in submit(missing) if missing else ():
+        genome = genomes[outcome.key]
+        evaluation = evaluations[genome.tobytes()] = settle(context, genome, outcome)
         if evaluation.status is Status.OK:
-            self.history.record_evaluation(evaluation)
-        return evaluation
+            history.record_evaluation(evaluation)
+        tell(rows[genome.tobytes()], evaluation, outcome.attempts)
+    found = [evaluations[genome.tobytes()] for genome in genomes]
+    if missing or needed:
+        _refuse_hopeless(name, found, needed=needed)
+    for evaluation in found:
+        if evaluation.status is not Status.OK:
+            history.record_evaluation(evaluation)
+    return found
 
 
-def refuse_hopeless(whose: str, evaluations: Sequence[Evaluation], *, needed: bool) -> None:
-    """One failing candidate is bad luck; where all fail, that is a mistake to be seen.
+def _refuse_hopeless(name: str, evaluations: Sequence[Evaluation], *, needed: bool) -> None:
+    """Raise an error if all candidates failed, which is a mistake to be seen rather than bad luck.
 
-    Nothing should be kept of them then, so that the run can go on once the cause is gone. That all
-    diverge, or the only one fails, can be borne, unless one is `needed` as there is no other to select.
+    If all diverge, or the only one fails, the search can go on, unless one is `needed` to select from.
     """
     counts = Counter(evaluation.status for evaluation in evaluations)
     bearable = counts[Status.DIVERGED] > 0 or len(evaluations) == 1
     if counts[Status.OK] or (bearable and not needed):
         return
-    told = " and ".join(f"{counts[status]} {status}" for status in Status if counts[status])
+    listed = " and ".join(f"{counts[status]} {status}" for status in Status if counts[status])
     last = max(evaluations, key=lambda evaluation: evaluation.status is Status.FAILED)
     raise RunError(
-        f"every candidate of {whose} came to nothing ({told}), so there is none to select; one of them with:"
+        f"no candidate of {name} could be evaluated ({listed}), so there is none to select; one of them with:"
         f"\n{last.detail[-FAILURE_SHOWN:]}"
     )

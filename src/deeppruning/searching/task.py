@@ -1,6 +1,6 @@
-"""What is done with a network: how a candidate is judged and how a pick is fine-tuned.
+"""Tasks: how a candidate is judged and how a pick is fine-tuned.
 
-`Classification` is the paper's. Someone with boxes, masks or another loss writes a `Task` of their own:
+`Classification` is the paper's. For boxes, masks or another loss, write a `Task` of your own:
 
     class Segmentation(Task):
         def candidate_error(self, model, seed): ...  # brief training, then an error to minimise
@@ -8,7 +8,6 @@
         def test_error(self, model): ...
 """
 
-import warnings
 from abc import ABC, abstractmethod
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -32,127 +31,125 @@ from deeppruning.training.evaluate import evaluate, guessing_note, outputs_on
 from deeppruning.training.loop import fit
 from deeppruning.training.tensors import hash_tensors
 
-REFITTED_ON = 500  # images at most; more of them make a refit slower and hardly better
+REFITTED_ON = 500  # images at most; more make a refit slower and hardly better
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a candidate came to: its error and, where there is one, the score that the search selects on."""
+    """The error of a candidate and, if the search selects on something smoother, its score."""
 
     error: float
     score: float | None = None
 
+    @property
+    def judged(self) -> float:
+        """What the search selects on: the score, or else the error."""
+        return self.error if self.score is None else self.score
+
 
 class Task(ABC):
-    """How networks are judged. Instances travel to worker processes: keep open files out of them.
+    """How networks are judged. Instances are sent to worker processes: keep open files out of them.
 
-    Everything random must follow from `seed`, so that a candidate comes to the same error wherever
-    and whenever it is evaluated. One that raises, or whose error is not finite, has no error: it is kept
-    with the reason and never selected.
+    Everything random must follow from `seed`, so that a candidate has the same error wherever and whenever
+    it is evaluated. A candidate whose evaluation raises, or whose error is not finite, is recorded with the
+    reason and never selected.
     """
-
-    def __init_subclass__(cls) -> None:
-        if hasattr(cls, "worst_error"):
-            warnings.warn(
-                f"{cls.__name__}.worst_error has no effect: a candidate that diverges or fails has no error",
-                DeprecationWarning,
-                stacklevel=2,
-            )
 
     @abstractmethod
     def candidate_error(self, model: nn.Module, seed: int) -> float:
         """Train the thin network briefly, in place, and return the error to minimise."""
 
     def judge(self, model: nn.Module, seed: int) -> Judgement:
-        """The error and, where the search has something smoother to select on, that as well."""
+        """The error and, if the search is to select on something smoother, a score."""
         return Judgement(float(self.candidate_error(model, seed)))
 
     def refit_inputs(self, *, final: bool = False) -> Any:
-        """A batch of inputs, as the network is called with them, on which networks are refitted; None: not.
+        """A batch of inputs to refit networks on, as the network is called with them; None: no refit.
 
-        `final` is for the start of fine-tuning, when none need be kept aside to judge by.
+        This alone decides whether networks are refitted. `final` is for the start of fine-tuning, when no
+        inputs have to be held out to judge by.
         """
         return None
 
     def untrained_error(self, model: nn.Module) -> float | None:
-        """The error of the original as it is, on the data candidates are judged on; a check for people."""
+        """The error of the original as it is, on the data that candidates are judged on."""
         return None
 
     def doubt(self, error: float, *, tested: bool = False) -> str:
-        """A warning for people where this error of the original (on the test data: `tested`) is no good."""
+        """A warning if this error of the original (on the test data if `tested`) is suspiciously high."""
         return ""
 
     def fingerprint(self) -> str | None:
-        """Something that differs when the data candidates are judged on does; None skips the check."""
+        """A text that differs if the data to judge candidates on differs; None skips the check."""
         return None
 
     @property
     def rounds(self) -> int:
-        """In how many rounds fine-tuning comes; a run that is killed loses at most one of each pick."""
+        """The number of rounds of fine-tuning; a run that is killed loses at most one of each pick."""
         return 1
 
     def begin(self, model: nn.Module, *, seed: int) -> None:
-        """Change, in place, the weights that fine-tuning begins with; by default they stay as they are."""
+        """Change the weights that fine-tuning begins with, in place; by default they stay as they are."""
         return
 
     def finetune(self, model: nn.Module, *, round: int, seed: int, checkpoint: Path) -> EpochReport | None:
-        """One round of training a pick at length, in place; rounds count from 1.
+        """One round of fine-tuning a pick, in place; rounds count from 1.
 
-        Each round may run in another process: with more than one, write all that the next needs (the
-        weights too) to the file `checkpoint` and read it back; in round 1 it is not there.
+        Each round may run in another process: with more than one, write all that the next round needs (the
+        weights too) to the file `checkpoint`, and read it back; in round 1 it does not exist.
         """
         return None
 
     def slower(self, factor: float) -> "Task | None":
         """The same task with the learning rate of `finetune` times a factor below 1; None if it has none.
 
-        A pick whose fine-tuning diverges starts again with it; without, it has failed.
+        A pick whose fine-tuning diverges starts again with it; without it, the pick has failed.
         """
         return None
 
     def validation_error(self, model: nn.Module) -> float | None:
-        """The error on data that neither the search nor fine-tuning sees; None where none is set aside.
+        """The error on data held out from both search and fine-tuning; None if there is none.
 
-        Limits of the error are checked by it, and whether fine-tuning helped: the test data must not decide
-        what is chosen.
+        It decides whether limits of the error are met and whether fine-tuning helped: the test data must not
+        decide what is chosen.
         """
         return None
 
     @property
     def keeps_best(self) -> bool:
-        """Whether a pick that errs less on the data set aside before fine-tuning than after it stays so."""
+        """Whether a pick keeps its weights before fine-tuning if their validation error is smaller."""
         return True
 
     @property
     def validation_images(self) -> int | None:
-        """How many images the error on data set aside is a share of; None: no such share."""
+        """The number of images behind the validation error, if it is a share of them; else None."""
         return None
 
     def test_error(self, model: nn.Module) -> float | None:
-        """The error on data never trained on, None where there is none."""
+        """The error on the test data, None if there is none."""
         return None
 
     @property
     def test_images(self) -> int | None:
-        """How many answers that error is a share of, which tells how sure it is; None: no such share."""
+        """The number of images behind the test error, if it is a share of them; else None."""
         return None
 
 
 @dataclass
 class Classification(Task):
-    """The paper's task: SGD on a class-balanced sample to judge, on the whole training set to finish."""
+    """The paper's task: candidates are judged on a class-balanced sample, picks fine-tuned on all images."""
 
     sample: ImageSet
     search: SearchConfig
     device: str = "cpu"
     train: Images | None = None
     test: Images | None = None
-    validation: Images | None = None  # set aside from training
-    refitted: ImageSet | None = None  # the sample, where some of it is set aside, without that
+    validation: Images | None = None  # held out from training
+    refitted: ImageSet | None = None  # the sample without its held-out images, if there are any
     tuning: FinetuneConfig | None = None
     teacher: nn.Module | None = None
-    identity: str = ""  # what tells training data that is not in memory from other data
-    # Looked up where the task is made: workers need not know every name that this process does.
+    identity: str = ""  # of training data that is not in memory
+    # Looked up where the task is made: workers need not know every name that this process knows.
     evaluation: EvaluationKind | None = None
     _outputs: Tensor | None = field(default=None, init=False, repr=False)  # of the original, once asked for
 
@@ -161,49 +158,49 @@ class Classification(Task):
             self.evaluation = EVALUATIONS.find(self.search.evaluation)
 
     @property
-    def refits(self) -> bool:
-        """Whether candidates are refitted before they are judged."""
+    def _kind(self) -> EvaluationKind:
         assert self.evaluation is not None
-        return self.evaluation.refits
+        return self.evaluation
 
     @cached_property
     def parts(self) -> tuple[ImageSet, ImageSet]:
         """The images that candidates are prepared on, and those they are judged on.
 
-        A refit gives back what it has seen, so it is judged on other images; training, as in the paper, on
-        the very same.
+        After a refit they are judged on other images; after training, as in the paper, on the same.
         """
-        if not self.refits:
+        if not self._kind.refits:
             return self.sample, self.sample
         return split_balanced(self.sample, min(REFITTED_ON, len(self.sample) // 2))
 
     def candidate_error(self, model: nn.Module, seed: int) -> float:
-        """The evaluation that the options name, then the error."""
+        """The error after the evaluation that the options name."""
         return self.judge(model, seed).error
 
     def judge(self, model: nn.Module, seed: int) -> Judgement:
-        """The evaluation that the options name, then the error; after a refit the divergence as well.
+        """The error after the evaluation that the options name; after a refit the divergence as well.
 
-        The divergence from the original's outputs is smoother than a count of wrong answers: it tells two
-        candidates apart that err alike.
+        The divergence from the original's outputs is smoother than a count of wrong answers: it
+        distinguishes candidates with equal errors.
         """
         if type(self).candidate_error is not Classification.candidate_error:
-            return super().judge(model, seed)  # a subclass has its own way to tell the error
-        assert self.evaluation is not None
+            return super().judge(model, seed)  # a subclass has its own error
         prepared, judged = self.parts
-        self.evaluation.prepare(Trial(model, prepared, self.search, seed, self.device))
-        if not self.refits or self.teacher is None:
+        self._kind.prepare(Trial(model, prepared, self.search, seed, self.device))
+        if not self._kind.refits or self.teacher is None:
             return Judgement(evaluate(model, judged, device=self.device).error)
         if self._outputs is None:
             self._outputs = outputs_on(deepcopy(self.teacher), judged, device=self.device)
-        found = outputs_on(model, judged, device=self.device)
-        wrong = int((found.argmax(1) != judged.labels).sum())
-        return Judgement(wrong / len(judged), float(distillation_loss(found, self._outputs, 1.0)))
+        outputs = outputs_on(model, judged, device=self.device)
+        wrong = int((outputs.argmax(1) != judged.labels).sum())
+        return Judgement(wrong / len(judged), float(distillation_loss(outputs, self._outputs, 1.0)))
 
     def refit_inputs(self, *, final: bool = False) -> Tensor | None:
-        """The normalised images of the part kept for it, or of the whole sample."""
+        """The normalised images of the part kept for it or, if `final`, of the whole sample.
+
+        None for an evaluation kind that does not refit, and before fine-tuning from re-drawn weights.
+        """
         redrawn = self.tuning is not None and self.tuning.from_scratch
-        if not self.refits or (final and redrawn):
+        if not self._kind.refits or (final and redrawn):
             return None
         images = (self.refitted or self.sample) if final else self.parts[0]
         return normalize(images.images, images.normalization)
@@ -211,24 +208,24 @@ class Classification(Task):
     def untrained_error(self, model: nn.Module) -> float | None:
         """The error on the images that candidates are judged on, without any training.
 
-        It is asked for where the run is directed from, which may lack the GPU that the workers have.
+        It is computed in the main process, which may lack the GPU of the workers.
         """
         return evaluate(model, self.parts[1], device=device_or_cpu(self.device)).error
 
     def doubt(self, error: float, *, tested: bool = False) -> str:
-        """A network hardly better than guessing is not the one that was trained, or is fed wrongly."""
+        """A network hardly better than guessing has wrong weights or wrongly prepared inputs."""
         images = self.test if tested else self.parts[1]
         which = "test images" if tested else "images of the sample"
         return "" if images is None else guessing_note(error, images.labels, which)
 
     def fingerprint(self) -> str:
-        """A hash of the sample, and of what tells the rest apart where that is not in memory."""
-        found = hash_tensors(self.sample.key_tensors())
-        return f"{found} {self.identity}" if self.identity else found
+        """A hash of the sample, with the identity of data that is not in memory."""
+        digest = hash_tensors(self.sample.key_tensors())
+        return f"{digest} {self.identity}" if self.identity else digest
 
     @property
     def rounds(self) -> int:
-        """One epoch a round."""
+        """One epoch per round."""
         return 0 if self.tuning is None else self.tuning.epochs
 
     def begin(self, model: nn.Module, *, seed: int) -> None:
@@ -237,9 +234,9 @@ class Classification(Task):
             redraw_weights(model, seed)
 
     def finetune(self, model: nn.Module, *, round: int, seed: int, checkpoint: Path) -> EpochReport | None:
-        """SGD on all training images that are not set aside, with distillation if asked for.
+        """SGD on all training images that are not held out, with distillation if asked for.
 
-        What the teacher answers in this round is read from a file beside the checkpoint, or written there.
+        The teacher's answers in this round are read from a file beside the checkpoint, or written there.
         """
         assert self.train is not None
         assert self.tuning is not None
@@ -269,19 +266,19 @@ class Classification(Task):
         return replace(self, tuning=replace(self.tuning, lr=self.tuning.lr * factor))
 
     def validation_error(self, model: nn.Module) -> float | None:
-        """The error on the images that are set aside; asked for where the run is directed from."""
+        """The error on the held-out images, computed in the main process."""
         if self.validation is None:
             return None
         return evaluate(model, self.validation, device=device_or_cpu(self.device)).error
 
     @property
     def keeps_best(self) -> bool:
-        """As the options of fine-tuning say; re-drawn weights are to be trained, whatever comes of it."""
+        """As the options of fine-tuning say; re-drawn weights are always trained."""
         return self.tuning is not None and self.tuning.keep_best and not self.tuning.from_scratch
 
     @property
     def validation_images(self) -> int | None:
-        """How many are set aside."""
+        """The number of held-out images."""
         return None if self.validation is None else len(self.validation)
 
     def test_error(self, model: nn.Module) -> float | None:
@@ -294,18 +291,18 @@ class Classification(Task):
         return None if self.test is None else len(self.test)
 
     def for_search(self) -> "Classification":
-        """The same task without what only fine-tuning needs, so that workers are sent the sample alone."""
-        teacher = self.teacher if self.refits else None
+        """The same task without the data of fine-tuning, so that workers are sent the sample alone."""
+        teacher = self.teacher if self._kind.refits else None
         return replace(self, train=None, test=None, validation=None, refitted=None, teacher=teacher)
 
 
 def answers_beside(checkpoint: Path) -> Path:
-    """Where what a teacher answers in a round of training is found by the next network, and left for it."""
+    """The file of a teacher's answers in a round of training, shared by the networks of that round."""
     return checkpoint.with_name("answers")
 
 
 def redraw_weights(model: nn.Module, seed: int) -> None:
-    """New initial weights for every layer that knows how to draw them, in place."""
+    """Initialise every layer that has `reset_parameters` again, in place."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for module in model.modules():

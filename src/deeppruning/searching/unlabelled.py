@@ -1,25 +1,37 @@
-"""A task without labels: candidates are judged by how far their outputs drift from the original's."""
+"""A search without labels: inputs gathered into a batch, candidates judged by the drift of their outputs.
+
+>>> drift(torch.tensor([[2.0, 0.0]]), torch.tensor([[2.0, 0.0]]))
+Judgement(error=0.0, score=0.0)
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
 
-from deeppruning.errors import InputError
+from deeppruning.data.batches import normalize
+from deeppruning.data.images import ImageSet
+from deeppruning.data.stream import ImageStream
+from deeppruning.errors import Diverged, InputError
 from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.refitting.reference import FEWEST
-from deeppruning.searching.drift import drift
 from deeppruning.searching.task import REFITTED_ON, Judgement, Task
+from deeppruning.training.distillation import distillation_loss
 from deeppruning.training.evaluate import mode
 from deeppruning.training.tensors import hash_tensors
 
 CHUNK = 128  # inputs that go through the network at once
-KEPT_BYTES = 2**28  # of the original's outputs; what is larger is worked out anew for each candidate
+KEPT_BYTES = 2**28  # of the original's outputs; larger ones are computed again for each candidate
+LABELS = ("label", "labels", "target", "targets")  # of an entry that is a dict
 
 
 @dataclass
@@ -29,7 +41,7 @@ class Unlabelled(Task):
     model: nn.Module
     inputs: Any  # a tensor, a tuple of arguments or a dict of them, nested or not, with a batch
     device: str = "cpu"
-    _wanted: list[Any] | None = field(default=None, init=False, repr=False)
+    _outputs: list[Any] | None = field(default=None, init=False, repr=False)  # of the original, by chunk
 
     def __post_init__(self) -> None:
         count = batch_size(as_call(self.inputs))
@@ -40,36 +52,32 @@ class Unlabelled(Task):
             )
 
     def candidate_error(self, model: nn.Module, seed: int) -> float:
-        """The share of other answers, or the relative distance of the outputs."""
+        """The share of different answers, or the relative distance of the outputs."""
         return self.judge(model, seed).error
 
     def judge(self, model: nn.Module, seed: int) -> Judgement:
-        """Drift on the inputs that no refit has seen, averaged over all of them."""
+        """The mean drift on the inputs that are not refitted on."""
         call = self._part(refitted=False)
         count, error, score = batch_size(call), 0.0, 0.0
         model.to(self.device)
         kept = self._original_outputs(call)
-        original = None if kept is not None else deepcopy(self.model).to(self.device)
+        original = self.model if kept else deepcopy(self.model).to(self.device)
         for number, start in enumerate(range(0, count, CHUNK)):
             rows = slice(start, min(start + CHUNK, count))
             part = part_of(call, rows)
-            if kept is not None:
-                wanted = kept[number]
-            else:
-                assert original is not None
-                wanted = self._run(original, part)
-            found = drift(wanted, self._run(model, part))
+            expected = kept[number] if kept else self._run(original, part)
+            moved = drift(expected, self._run(model, part))
             share = (rows.stop - rows.start) / count
-            error, score = error + share * found.error, score + share * found.score
+            error, score = error + share * moved.error, score + share * moved.judged
         return Judgement(error, score)
 
     def refit_inputs(self, *, final: bool = False) -> Any:
-        """Every second input at most; all of them once nothing is judged any more."""
+        """Every second input at most; all of them when nothing is judged any more."""
         args, kwargs = as_call(self.inputs) if final else self._part(refitted=True)
         return kwargs or args
 
     def untrained_error(self, model: nn.Module) -> float | None:
-        """What the network itself comes to: nothing, unless its outputs are not finite or not repeatable."""
+        """The drift of the network from itself: 0, unless its outputs are not finite or not repeatable."""
         return self.judge(model, 0).error
 
     def fingerprint(self) -> str:
@@ -86,20 +94,128 @@ class Unlabelled(Task):
         rows: Any = chosen if refitted else ~chosen
         return part_of(call, rows)
 
-    def _original_outputs(self, call: Call) -> list[Any] | None:
-        if self._wanted is None:
+    def _original_outputs(self, call: Call) -> list[Any]:
+        """The original's outputs, chunk by chunk; empty if they are too large to keep."""
+        if self._outputs is None:
             original = deepcopy(self.model).to(self.device)
-            found, size = [], 0
+            outputs, size = [], 0
             for start in range(0, batch_size(call), CHUNK):
-                found.append(self._run(original, part_of(call, slice(start, start + CHUNK))))
-                size += sum(leaf.nbytes for leaf in tensors_in(found[-1]))
+                outputs.append(self._run(original, part_of(call, slice(start, start + CHUNK))))
+                size += sum(leaf.nbytes for leaf in tensors_in(outputs[-1]))
                 if size > KEPT_BYTES:
-                    found = []
+                    outputs = []
                     break
-            self._wanted = found
-        return self._wanted or None
+            self._outputs = outputs
+        return self._outputs
 
     def _run(self, model: nn.Module, call: Call) -> Any:
         args, kwargs = onto(call, self.device)
         with mode(model, training=False), torch.no_grad():
             return model(*args, **kwargs)
+
+
+def drift(expected: Any, outputs: Any) -> Judgement:
+    """How far outputs are from the expected ones, nested tensors of any form; raises Diverged if not finite.
+
+    For class scores (inputs, classes) the error is the share of different answers, and the score the
+    divergence of the probabilities. Otherwise both are the squared distance over the variance of the expected
+    outputs.
+    """
+    pairs = _pairs(expected, outputs)
+    if not all(bool(torch.isfinite(new).all()) for _, new in pairs):
+        raise Diverged("outputs of the network are not finite")
+    if len(pairs) == 1 and pairs[0][0].dim() == 2 and pairs[0][0].shape[1] > 1:
+        old, new = pairs[0]
+        different = int((old.argmax(1) != new.argmax(1)).sum())
+        return Judgement(different / max(len(old), 1), float(distillation_loss(new, old, 1.0)))
+    distances = [_distance(old, new) for old, new in pairs]
+    mean = sum(distances) / len(distances)
+    return Judgement(mean, mean)
+
+
+def _pairs(expected: Any, outputs: Any) -> list[tuple[Tensor, Tensor]]:
+    """The floating-point tensors of both, side by side."""
+    old, new = map(tensors_in, (expected, outputs))
+    if [leaf.shape for leaf in old] != [leaf.shape for leaf in new]:
+        raise Diverged("the outputs of the thin network differ in shape from the original's")
+    pairs = [(a.float(), b.float()) for a, b in zip(old, new, strict=True) if a.is_floating_point()]
+    if not pairs:
+        raise InputError("the network returns no floating-point tensors: there is nothing to compare")
+    return pairs
+
+
+def _distance(old: Tensor, new: Tensor) -> float:
+    spread = (old - old.mean(0, keepdim=True)).square().mean() if len(old) > 1 else old.square().mean()
+    return float((old - new).square().mean() / spread.clamp_min(1e-12))
+
+
+def gather_inputs(inputs: Any, most: int) -> Any:
+    """Inputs as one batch: of a Dataset at most `most` entries, evenly spread, without their labels.
+
+    Of a DataLoader and of an IterableDataset the first ones are taken.
+    """
+    if isinstance(inputs, (ImageSet, ImageStream)):
+        some = inputs.subset(_spread(len(inputs), most)).in_memory()
+        return normalize(some.images, some.normalization)
+    if isinstance(inputs, DataLoader):
+        return _joined(inputs, most)
+    if isinstance(inputs, IterableDataset):
+        return _stacked(list(islice(inputs, most)))
+    is_batch = isinstance(inputs, (Tensor, tuple, list, Mapping))
+    if is_batch or not hasattr(inputs, "__getitem__") or not hasattr(inputs, "__len__"):
+        batch_size(as_call(inputs))  # raises an error if there is no batch
+        return inputs
+    return _stacked([inputs[number] for number in _spread(len(inputs), most).tolist()])
+
+
+def _spread(count: int, most: int) -> Tensor:
+    return torch.arange(0, count, max(1, count // most))[:most]
+
+
+def _joined(loader: Iterable[Any], most: int) -> Any:
+    """The first batches as one."""
+    batches, count = [], 0
+    for batch in loader:
+        batches.append(_without_labels(batch))
+        count += batch_size(as_call(batches[-1]))
+        if count >= most:
+            break
+    whole = _combine(batches, torch.cat)
+    args, kwargs = part_of(as_call(whole), slice(most))
+    return kwargs or (args[0] if isinstance(whole, Tensor) else args)
+
+
+def _stacked(entries: list[Any]) -> Any:
+    return _combine([_without_labels(entry) for entry in entries], torch.stack)
+
+
+def _without_labels(entry: Any) -> Any:
+    """The first part of a pair; a dict without entries that are named like labels."""
+    if isinstance(entry, (tuple, list)):
+        return entry[0]
+    if isinstance(entry, Mapping):
+        return {name: value for name, value in entry.items() if name not in LABELS}
+    return entry
+
+
+def _combine(parts: list[Any], join: Any) -> Any:
+    """Nested tensors joined leaf by leaf; values of a dict that are not numeric are left out."""
+    if not parts:
+        raise InputError("there are no inputs: the data set is empty")
+    first = parts[0]
+    if isinstance(first, Mapping):
+        names = [name for name, value in first.items() if _is_numeric(value)]
+        return {name: _combine([part[name] for part in parts], join) for name in names}
+    if isinstance(first, (tuple, list)):
+        return tuple(_combine([part[place] for part in parts], join) for place in range(len(first)))
+    try:
+        return join([torch.as_tensor(part) for part in parts])
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"the inputs cannot be joined into one batch: {error}") from error
+
+
+def _is_numeric(value: Any) -> bool:
+    """Whether it contains arrays; a list of names does not."""
+    if isinstance(value, (tuple, list)):
+        return len(value) > 0 and all(map(_is_numeric, value))
+    return isinstance(value, (Tensor, np.ndarray, Mapping))

@@ -18,7 +18,6 @@ EXTRAS = {
     "onnx": ("onnx>=1.16", "onnxruntime>=1.18", "onnxscript>=0.1"),
     "plots": ("matplotlib>=3.8",),
     "ray": ("ray[client]>=2.40",),
-    "rivals": ("pymoo>=0.6.1",),
 }
 
 
@@ -50,7 +49,7 @@ def program() -> list[str]:
 def how_to_install(package: str) -> str:
     """The pip command that installs a package, with the others of its extra, for this interpreter.
 
-    >>> how_to_install("pymoo").endswith("-m pip install 'pymoo>=0.6.1'")
+    >>> how_to_install("ray").endswith("-m pip install 'ray[client]>=2.40'")
     True
     """
     needed = next((extra for extra in EXTRAS.values() if package in map(_package, extra)), (package,))

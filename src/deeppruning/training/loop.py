@@ -7,7 +7,6 @@
 [1, 2]
 """
 
-import hashlib
 import math
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from deeppruning.config import TrainConfig
 from deeppruning.data.batches import Augment, Batches
 from deeppruning.data.stream import Images, ImageStream
 from deeppruning.errors import Diverged, InputError
+from deeppruning.genome import derived_seed
 from deeppruning.system.device import precision_of
 from deeppruning.training.checkpoint import BatchReport, EpochReport, load_checkpoint, save_checkpoint
 from deeppruning.training.distillation import Loss
@@ -99,12 +99,6 @@ def _job(train: Images, config: TrainConfig, loss: Loss) -> dict[str, Any]:
     distilled = loss.teacher is not None and loss.distill > 0.0
     distillation = {"distill": loss.distill, "temperature": loss.temperature} if distilled else {}
     return {**config.to_table(), **distillation, **data}
-
-
-def derived_seed(seed: int, epoch: int, purpose: str) -> int:
-    """A seed of 63 bits for one purpose in one epoch."""
-    digest = hashlib.sha256(f"{seed}/{epoch}/{purpose}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
 
 
 @dataclass

@@ -23,9 +23,8 @@ from deeppruning.cli.options.search import (
     search_options,
 )
 from deeppruning.cli.running import resumable
-from deeppruning.comparison import METHODS, USUAL, Comparison, usable_methods
-from deeppruning.comparison.events import RivalEvent
-from deeppruning.comparison.words import method_line
+from deeppruning.comparison import METHODS, USUAL, Comparison, choose_methods
+from deeppruning.comparison.results import RivalEvent, method_line
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.lines import diverged_line
 from deeppruning.errors import InputError
@@ -86,10 +85,10 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare with other ways to prune MODEL: same data, same FLOPs, same fine-tuning.
 
-    A criterion such as l1 cuts the same share of every layer, l1-global wherever the score is lowest;
-    l1+refit cuts the same filters as l1 and refits what is left. guided is our search with other seeds,
-    es-plus and es-comma are the paper's. Methods that search evaluate as many candidates as the run.
-    Stopped, the same command goes on; methods and seeds can be added later.
+    A criterion such as l1 cuts the same share of every layer; l1+refit cuts the same filters and refits the
+    others. guided is our search with other seeds, es-plus and es-comma are the paper's. Methods that search
+    evaluate as many candidates as the run. If stopped, the same command goes on; methods and seeds can be
+    added later.
 
     \b
     Example:
@@ -111,9 +110,7 @@ def compare(
     given = {key: settings[key] for key in LOADING}
     choice = BackendChoice.take(settings).or_as_in({})
     progress = _Progress(quiet=quiet, as_json=as_json)
-    usable, note = usable_methods(methods)
-    if note:
-        click.echo(note, err=True)
+    choose_methods(methods)  # a misspelt name is an error before anything is loaded
     backend = choice.make(search.threads, device or "auto", progress.say)
     with resumable(folder, "the same command"), entered(choice, backend, search.threads) as workers:
         loaded = Inputs(model, weights, settings["data"], settings["model_options"], **given).load()
@@ -122,7 +119,7 @@ def compare(
             loaded.network,
             loaded.splits.train,
             loaded.splits.test,
-            methods=usable,
+            methods=methods,
             match=match,
             shares=_shares(shares),
             seeds=seeds,

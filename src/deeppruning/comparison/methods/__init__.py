@@ -1,6 +1,3 @@
-"""Ways to prune, each one class, asked for networks of the same FLOPs; a file put here is found by itself."""
+"""Pruning methods, each one class, asked for networks of the same FLOPs; a file in this folder is found."""
 
-ORDER = (
-    *("ranking", "thinet", "refitted", "auto_balanced"),
-    *("widths", "searching", "nsga", "genetic", "uniform_width"),
-)
+ORDER = ("ranking", "auto_balanced", "searching")

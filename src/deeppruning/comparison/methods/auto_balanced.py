@@ -1,4 +1,4 @@
-"""Auto-balanced filter pruning: train what will go towards zero and what stays away from it, then cut."""
+"""Auto-balanced filter pruning: train the weights of filters to remove towards zero, then cut."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,16 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from deeppruning.comparison.methods.registry import register_method
-from deeppruning.comparison.problem import Method, Network, Problem, Target
+from deeppruning.comparison.problem import Method, Network, Problem, Target, register_method
 from deeppruning.errors import Diverged
 from deeppruning.genome import Genome, candidate_seed
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.searching.candidate import Context
-from deeppruning.searching.importance.budget import meet_flops
 from deeppruning.searching.importance.criteria import L1Norm
-from deeppruning.searching.importance.orders import Scores, prunable, uniform_order
+from deeppruning.searching.importance.evidence import Scores
+from deeppruning.searching.importance.orders import meet_flops, prunable, uniform_order
 from deeppruning.searching.task import Classification
 from deeppruning.training.loop import fit
 
@@ -25,21 +24,20 @@ STRENGTH = 0.05
 
 @register_method
 class AutoBalanced(Method):
-    """Ding et al. 2018: l2 regularisation of two signs moves what filters do to those that will stay.
+    """Ding et al. 2018: l2 regularisation of two signs moves the function of filters to those that stay.
 
-    In every layer the filters with the smallest l1-norms are to go. While training, they are pulled
-    towards zero, the smaller the harder, and the others are pushed away from it, the larger the harder;
-    the two are scaled to cancel out, here anew at every step. Then the first are cut. The source trains
-    for many epochs with a weak pull; here it is as many epochs of the same data as the fine-tuning
-    that follows has, with a stronger one (0.05), which makes this method twice as long to train as the
-    others: the time is in the table.
+    In every layer the filters with the smallest l1-norms are removed. Before, they are pulled towards zero in
+    training, small ones harder, and the others are pushed away from it, large ones harder; the two are scaled
+    to cancel out, here at every step. The source trains for many epochs with a weak pull; here it is the
+    number of epochs of the fine-tuning that follows, on the same data, with a stronger pull (0.05), so that
+    this method trains twice as long as the others: the time is in the table.
     """
 
     name = "auto-balanced"
-    kind = "reconstruction, regularisation"
+    kind = "regularisation"
 
     def propose(self, problem: Problem, targets: Sequence[Target]) -> list[Network]:
-        """A network regularised and cut for each target by itself, because each has its own filters to go."""
+        """A network regularised and cut separately for each target, because the filters to remove differ."""
         graph, scores = problem.graph, L1Norm().scores(problem.evidence)
         order = uniform_order(graph, scores)
         genomes = [meet_flops(graph, graph.full_genome(), order, target.flops) for target in targets]
@@ -48,9 +46,9 @@ class AutoBalanced(Method):
 
 
 def balance_factors(graph: ChannelGraph, scores: Scores, genome: Genome) -> Scores:
-    """The pull on each gene: 1 + ln(t/m) if it goes, -1 - ln(m/t) if it stays; m its norm, t the threshold.
+    """The pull on each gene of norm m: 1 + ln(t/m) if it is removed, else -1 - ln(m/t).
 
-    The threshold of a layer is the largest norm that goes; a layer that loses nothing is left alone.
+    The threshold t of a layer is the largest norm to remove; a layer that loses nothing is left alone.
     """
     factors = np.zeros(graph.num_genes)
     norms = np.maximum(scores, 1e-12)
@@ -65,7 +63,7 @@ def balance_factors(graph: ChannelGraph, scores: Scores, genome: Genome) -> Scor
 
 
 def train_balanced(context: Context, item: tuple[Genome, Scores]) -> Network:
-    """Train the whole network with the pulls, then cut it; one that diverges has failed."""
+    """Train the whole network with the penalty, then cut it; one that diverges has failed."""
     genome, factors = item
     task, graph = context.task, context.graph
     assert isinstance(task, Classification)
@@ -82,15 +80,15 @@ def train_balanced(context: Context, item: tuple[Genome, Scores]) -> Network:
 
 @dataclass(frozen=True, eq=False)
 class TwoSigned:
-    """The regulariser: factor x squared norm, summed over filters, the pushes scaled to undo the pulls."""
+    """The penalty: factor times squared norm, summed over filters, with pushes scaled to cancel the pulls."""
 
     graph: ChannelGraph
     factors: dict[str, Tensor]  # layer -> the factor of each filter, as a column
 
     @classmethod
     def of(cls, graph: ChannelGraph, network: nn.Module, factors: Scores) -> "TwoSigned":
-        """The regulariser of this network for these factors, one a gene."""
-        extended = np.append(factors, 0.0)  # a filter that always stays reads the 0 at the end
+        """The penalty of this network for these factors, one per gene."""
+        extended = np.append(factors, 0.0)  # the gene -1, of filters that always stay, reads the 0 at the end
         layers = graph.layer_genes()
         columns = {
             name: torch.from_numpy(extended[np.array(layers[name])]).to(filters).unsqueeze(1)
@@ -99,9 +97,9 @@ class TwoSigned:
         return cls(graph, columns)
 
     def __call__(self, network: nn.Module) -> Tensor:
-        """The penalty of the network as it is now: always 0 in value, with the gradients of both sides.
+        """The penalty for the current weights: always 0 in value, with the gradients of both sides.
 
-        The balance follows the weights, or what is pushed would grow without end.
+        The balance follows the weights; otherwise pushed weights would grow without limit.
         """
         filters = self.graph.filters(network)
         terms = [(factor * filters[name].square()).flatten() for name, factor in self.factors.items()]

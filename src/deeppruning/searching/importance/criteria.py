@@ -1,25 +1,36 @@
-"""The filter-selection criteria that the paper lists: each scores every gene, the lowest goes first."""
+"""Filter-selection criteria: each scores every gene, and the lowest score is removed first.
+
+Random, l1-norm, mean activation, APoZ and entropy are those that the paper lists; span is ours.
+"""
 
 from abc import ABC, abstractmethod
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
-from torch import Tensor
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from deeppruning.registry import Registry
-from deeppruning.searching.importance.evidence import Evidence
-from deeppruning.searching.importance.orders import Scores
+from deeppruning.searching.importance.evidence import Evidence, Scores
+from deeppruning.training.evaluate import mode
+
+SPAN_IMAGES = 256
+SPAN_ROWS = 4096  # positions of all images at which the inputs of a layer are sampled
+Matrix = NDArray[np.float64]
 
 
 class Criterion(ABC):
-    """How much a filter matters. A gene that stands for several filters gets what they come to together."""
+    """How much a filter matters. A gene that stands for several filters gets their joint score."""
 
     name: str
     kind = "criteria"  # where a comparison shows it
 
     @abstractmethod
     def scores(self, evidence: Evidence) -> Scores:
-        """A score for each gene; only the order within a layer matters, and the ratios between layers."""
+        """A score per gene; only the order within a layer matters, and the ratios between layers."""
 
 
 CRITERIA: Registry[Criterion] = Registry("criterion", "deeppruning.searching.importance")
@@ -27,14 +38,14 @@ Class = TypeVar("Class", bound=type[Criterion])
 
 
 def register_criterion(criterion: Class) -> Class:
-    """Enter a criterion under its name: `genome_by` finds it, and `compare` has four methods of it."""
+    """Register a criterion under its name, for `genome_by`, and for `compare` with and without a refit."""
     CRITERIA.add(criterion())
     return criterion
 
 
 @register_criterion
 class Random(Criterion):
-    """No criterion at all: every filter draws a number. The floor that each other has to beat."""
+    """Random scores, which look at nothing: the baseline that all other criteria have to beat."""
 
     name = "random"
     kind = "floors"
@@ -48,8 +59,8 @@ class Random(Criterion):
 class L1Norm(Criterion):
     """Li et al. 2017: the sum of the absolute weights of a filter.
 
-    The source prunes first layers of residual blocks freely and second layers by the order of their
-    shortcut; here filters that go together are scored by the sum of their norms.
+    The source prunes the first layers of residual blocks freely and the second layers by the order of their
+    shortcut; here filters that are removed together are scored by the sum of their norms.
     """
 
     name = "l1"
@@ -66,7 +77,7 @@ class L1Norm(Criterion):
 
 @register_criterion
 class MeanActivation(Criterion):
-    """Molchanov et al. 2017: the mean answer of a filter, after rectification, over images and places."""
+    """Molchanov et al. 2017: the mean rectified activation of a filter over images and positions."""
 
     name = "activation"
 
@@ -77,9 +88,9 @@ class MeanActivation(Criterion):
 
 @register_criterion
 class APoZ(Criterion):
-    """Hu et al. 2016: the average percentage of zeros among a filter's rectified answers, most go first.
+    """Hu et al. 2016: the average percentage of zeros among a filter's rectified activations.
 
-    The source prunes what lies one deviation above the mean and repeats; here the order alone is used.
+    The source prunes filters one standard deviation above the mean and repeats; here only the order is used.
     """
 
     name = "apoz"
@@ -91,9 +102,9 @@ class APoZ(Criterion):
 
 @register_criterion
 class Entropy(Criterion):
-    """Luo and Wu 2017: the entropy of a filter's pooled answers over the images, in `bins` equal steps.
+    """Luo and Wu 2017: the entropy of a filter's pooled activations over the images, in `bins` equal steps.
 
-    A filter that answers every image alike tells little and goes first.
+    A filter with the same activation for every image carries little information and is removed first.
     """
 
     name = "entropy"
@@ -104,8 +115,66 @@ class Entropy(Criterion):
         return np.array([histogram_entropy(column, self.bins) for column in evidence.activations.pooled.T])
 
 
+@register_criterion
+class Span(Criterion):
+    """Ours: greedy pivoted Cholesky on the covariance of the channels that the next layers read.
+
+    Each channel is weighted by the norm of the weights that read it. The score of a filter is its variance
+    that the filters chosen before it do not explain, so that a copy of another filter scores nothing. Filters
+    that no layer reads with weights of its own are scored by their l1-norm, scaled below all others.
+    """
+
+    name = "span"
+
+    def scores(self, evidence: Evidence) -> Scores:
+        """The variance that each gene adds, in the order of choice within its group."""
+        graph = evidence.graph
+        groups = [np.array(group.genes) for group in graph.groups if group.prunable]
+        place = np.zeros(graph.num_genes, dtype=np.int64)
+        member = np.full(graph.num_genes, -1, dtype=np.int64)
+        for number, genes in enumerate(groups):
+            place[genes], member[genes] = np.arange(len(genes)), number
+        covariances = [np.zeros((len(genes), len(genes))) for genes in groups]
+        read = np.zeros(graph.num_genes, dtype=np.bool_)
+        network = graph.prune(graph.full_genome()).to(evidence.device)
+        readers = _readers(evidence, network)
+
+        def record(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+            if not inputs or not isinstance(inputs[0], Tensor):
+                return
+            genes, rows = readers[name], _rows(module, inputs[0])
+            if rows is None or rows.shape[1] != len(genes):
+                return
+            weight = module.weight
+            assert isinstance(weight, Tensor)
+            read[genes[genes >= 0]] = True
+            norms = weight.detach().double().cpu().transpose(0, 1).flatten(1).norm(dim=1).numpy()
+            for number in np.unique(member[genes[genes >= 0]]):
+                positions = np.flatnonzero((genes >= 0) & (member[np.maximum(genes, 0)] == number))
+                _add(covariances[number], rows[:, positions], norms[positions], place[genes[positions]])
+
+        hooks = [
+            network.get_submodule(name).register_forward_pre_hook(partial(record, name)) for name in readers
+        ]
+        try:
+            with mode(network, training=False), torch.inference_mode():
+                args, kwargs = evidence.call(SPAN_IMAGES)
+                network(*args, **kwargs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        scores = np.zeros(graph.num_genes)
+        for genes, covariance in zip(groups, covariances, strict=True):
+            scores[genes] = unexplained_variance(covariance)
+        if not read.all():
+            norms = L1Norm().scores(evidence)
+            least = scores[scores > 0].min(initial=1.0)
+            scores[~read] = norms[~read] / max(float(norms.max()), 1e-12) * least / 2
+        return scores
+
+
 def filter_norms(filters: Tensor) -> Scores:
-    """The l1-norm of each filter, given as rows.
+    """The l1-norm of each row.
 
     >>> import torch
     >>> filter_norms(torch.tensor([[-3.0, 1.0], [2.0, 0.0]])).tolist()
@@ -124,3 +193,64 @@ def histogram_entropy(values: Scores, bins: int) -> float:
     counts, _ = np.histogram(values, bins=bins)
     shares = counts[counts > 0] / len(values)
     return float(abs(-(shares * np.log(shares)).sum()))
+
+
+def unexplained_variance(covariance: Matrix) -> Scores:
+    """For each variable, its variance given those chosen before it; the largest is always chosen next.
+
+    >>> unexplained_variance(np.array([[4.0, 4.0, 0.0], [4.0, 4.0, 0.0], [0.0, 0.0, 1.0]])).tolist()
+    [4.0, 0.0, 1.0]
+    """
+    count = len(covariance)
+    left = covariance.diagonal().astype(np.float64).copy()
+    factors = np.zeros((count, count))
+    scores = np.zeros(count)
+    waiting = np.ones(count, dtype=np.bool_)
+    for step in range(count):
+        pivot = int(np.argmax(np.where(waiting, left, -np.inf)))
+        scores[pivot], waiting[pivot] = max(left[pivot], 0.0), False
+        if left[pivot] <= 1e-12:
+            continue
+        column = (covariance[:, pivot] - factors[:, :step] @ factors[pivot, :step]) / np.sqrt(left[pivot])
+        factors[:, step] = column
+        left = left - column**2
+    return scores
+
+
+def _readers(evidence: Evidence, network: nn.Module) -> dict[str, NDArray[np.int64]]:
+    """Layers with their own weights for prunable channels -> the gene of each channel they read."""
+    by_parameter = evidence.graph.parameter_genes()
+    readers = {}
+    for name, module in network.named_modules():
+        genes = by_parameter.get(f"{name}.weight", {}).get(1)
+        plain = isinstance(module, nn.Linear) or (
+            isinstance(module, _ConvNd) and not isinstance(module, _ConvTransposeNd) and module.groups == 1
+        )
+        if plain and genes is not None and (genes >= 0).any():
+            readers[name] = genes
+    return readers
+
+
+def _rows(module: nn.Module, x: Tensor) -> Tensor | None:
+    """(rows, channels): some positions of the input of a layer, evenly spread."""
+    if isinstance(module, nn.Linear):
+        flat = x.flatten(0, -2)
+    elif x.dim() > 2:
+        flat = x.transpose(0, 1).flatten(1).T
+    else:
+        return None
+    step = max(1, len(flat) // SPAN_ROWS)
+    return flat[::step].double().cpu()
+
+
+def _add(total: Matrix, rows: Tensor, norms: Matrix, places: NDArray[np.int64]) -> None:
+    """Add the weighted covariance of some channels; several channels of one gene are added one by one."""
+    centred = (rows - rows.mean(0)).numpy() * norms
+    times = np.zeros(len(places), dtype=np.int64)
+    seen: dict[int, int] = {}
+    for number, place in enumerate(places.tolist()):
+        times[number] = seen[place] = seen.get(place, -1) + 1
+    for turn in range(int(times.max(initial=0)) + 1):
+        part = np.flatnonzero(times == turn)
+        covariance = centred[:, part].T @ centred[:, part] / max(len(centred), 1)
+        total[np.ix_(places[part], places[part])] += covariance
