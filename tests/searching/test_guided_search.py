@@ -147,9 +147,7 @@ def test_a_range_that_cannot_be_met_is_refused_before_anything_is_written(
     tmp_path: Path, objective: str
 ) -> None:
     search = quick_guided(low=0.05, high=0.1, min_channels=5, depth=False, objective=objective)
-    with pytest.raises(
-        InputError, match=rf"10% of the original's {objective}, .* cannot be cut below"
-    ):
+    with pytest.raises(InputError, match=rf"10% of the original's {objective}, .* cannot be cut below"):
         run_guided(tmp_path / "run", search=search)
     assert not (tmp_path / "run").exists()
 
