@@ -179,15 +179,15 @@ class TestContract:
             with backend:
                 assert run(backend, lambda context, item: context + item, number, []) == {}
 
-    def test_deaths_cost_a_retry_and_three_of_them_the_item(self, make_remote, tmp_path):
-        def deadly(folder, item):
-            with (folder / str(item)).open("a") as log:
+    def test_deaths_cost_a_retry_and_three_of_them_the_item(self, make_remote, session, tmp_path):
+        def deadly(item):
+            with (tmp_path / str(item)).open("a") as log:
                 log.write("x")
-            if item == 0 or (item == 1 and (folder / "1").stat().st_size == 1):
+            if item == 0 or (item == 1 and (tmp_path / "1").stat().st_size == 1):
                 os.kill(os.getpid(), signal.SIGKILL)
             return item * 10
 
-        found = run(make_remote(), deadly, tmp_path, [(i, i) for i in range(4)])
+        found = collect(session, [(i, lambda _, i=i: deadly(i)) for i in range(4)])
         assert re.fullmatch(r"worker died 3 times \(last: .+\)", found[0].failure)
         assert [found[key].value for key in range(4)] == [None, 10, 20, 30]
         assert [found[key].attempts for key in range(4)] == [3, 2, 1, 1]
@@ -263,7 +263,8 @@ class TestContract:
             def fill(context, item):
                 return box(context.n + item) if item else threading.Lock()
 
-            found = run(make_remote(), fill, box(40), [(0, 2), (1, 0)])
+            with make_remote().open(fill, box(40)) as session:
+                found = collect(session, [(0, 2)]) | collect(session, [(1, 0)])  # in one worker
         finally:
             del sys.modules["a_users_file"]
         assert type(found[0].value) is box and found[0].value.n == 42
@@ -293,12 +294,6 @@ class TestTimeLimit:
         for backend in (PoolBackend, RayBackend):
             with pytest.raises(InputError, match="auto, off or a number of seconds above 0, got"):
                 backend(timeout=given)
-
-    def test_a_kind_is_asked_of_the_item(self):
-        """Short items must not set the limit of long ones, however many there are."""
-        with PoolBackend(workers=1).open(lambda _, item: item, None, kind=type) as session:
-            list(session.map([(0, 1), (1, 2), (2, "long")]))
-            assert [session._time_limit.of(kind, 1) for kind in (int, str, float)] == [60, 60, 3600]
 
 
 def test_in_process_restores_the_number_of_threads():
@@ -348,19 +343,22 @@ class TestPool:
                 list(session.map([(0, "sleep"), (1, "sleep")]))
         assert [alive(pid) for pid in pids] == [False, False]
 
-    def test_workers_outlive_the_thread_that_started_them(self):
+    def test_workers_outlive_the_thread_that_started_them_and_each_kind_has_its_time_limit(self):
         def begin():
             started.extend(session.map([(0, 0)]))
 
         started = []
-        with PoolBackend(workers=1).open(lambda _, item: item, None) as session:
+        with PoolBackend(workers=1).open(lambda _, item: item, None, kind=type) as session:
             thread = threading.Thread(target=begin)
             thread.start()
             thread.join()
-            (later,) = session.map([(1, 1)])
-        assert [(one.value, one.attempts, one.worker) for one in (*started, later)] == [
+            later, long = session.map([(1, 1), (2, "long")])
+            # Short items must not set the limit of long ones, however many there are.
+            assert [session._time_limit.of(kind, 1) for kind in (int, str, float)] == [60, 60, 3600]
+        assert [(one.value, one.attempts, one.worker) for one in (*started, later, long)] == [
             (0, 1, later.worker),
             (1, 1, later.worker),
+            ("long", 1, later.worker),
         ]
 
     def test_a_death_is_described(self, monkeypatch):

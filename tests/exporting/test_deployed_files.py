@@ -12,7 +12,7 @@ import deeppruning as dp
 from deeppruning.deploying.onnx_graph import has_onnx
 from deeppruning.exporting import export_onnx, export_program
 from deeppruning.models import create_model
-from export_runs import TinyNet
+from export_runs import TinyNet, names_a_place
 
 needs_onnx = pytest.mark.skipif(not has_onnx(), reason="onnx and onnxruntime are not installed")
 SHAPES = {"Shape", "ConstantOfShape", "Expand", "Cast", "Reshape", "Transpose", "Constant", "Identity"}
@@ -93,3 +93,4 @@ def test_programs_hold_folded_layers(tmp_path: Path) -> None:
     assert export_program(TinyNet().eval(), torch.zeros(1, 1, 8, 8), tmp_path / "whole.pt2") <= 1e-4
     nodes = torch.export.load(tmp_path / "whole.pt2").graph.nodes
     assert [node for node in nodes if "batch_norm" in str(node.target)] == []
+    assert not names_a_place(tmp_path / "whole.pt2", tmp_path)

@@ -55,5 +55,5 @@ def test_a_target_is_picked_from_it(stored_run: Path) -> None:
     train, test = digits()
     with RunFolder.open(stored_run) as run:
         original = run.history.get_fact(facts.ORIGINAL_FIGURES)
-    found = pick(stored_run, {"flops": 0.8}, stored_net(), train, test)
+    found = pick(stored_run, stored_net(), train, test, target={"flops": 0.8})
     assert found.path == stored_run / "target.safetensors" and found.flops <= 0.8 * original["flops"]

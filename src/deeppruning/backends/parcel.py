@@ -1,11 +1,10 @@
-"""Pack an object so that other processes look at its tensors where they lie instead of copying them.
+"""Pack an object so that other processes use its tensors in shared memory instead of copying them.
 
-Tensors lie in the parcel as they are; the rest is a pickle at its end that refers to them. For processes
-of this machine the parcel is a file that they map (`pack`, `unpack`): its pages are shared until a process
-writes to one, which then becomes its own, so the data set exists once however many workers there are, and
-no worker can spoil it for another. The file has no name, so the system takes it back when the last process
-using it ends, even one that was killed. For other machines the parcel is an array (`pack_array`,
-`unpack_array`) that whoever carries it may keep in shared memory.
+A parcel holds the bytes of the tensors, followed by a pickle of the rest that refers to them. For processes
+of this machine it is a file that they map (`pack`, `unpack`): pages are shared until a process writes to one,
+which then becomes its own copy, so the data set exists once, and no worker can change it for another. The
+file has no name, so the system removes it when the last process that uses it ends, even if that was killed.
+For other machines the parcel is an array (`pack_array`, `unpack_array`), which Ray keeps in shared memory.
 """
 
 import importlib.machinery
@@ -30,10 +29,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-# Whether the receiver can import a module by its name, judged by that name and the module here.
+# Whether the receiver can import a module, given its name and the module here.
 Importable = Callable[[str, ModuleType], bool]
 
-_ALIGNMENT = 64  # what torch's own allocator gives; kernels may take other paths on odd addresses
+_ALIGNMENT = 64  # as torch allocates; kernels may take other paths at other addresses
 _TRAILER = struct.Struct("<Q")
 _SHARED_FROM = 2**20  # bytes; tensors of an array that are smaller are copied out of it
 
@@ -57,7 +56,7 @@ def unpack(descriptor: int) -> Any:
 def pack_array(value: object) -> NDArray[np.uint8]:
     """An array of bytes that holds `value`, for machines that have the same packages installed.
 
-    The code of all other modules goes along: a user's own files are on the user's machine only.
+    The code of all other modules is included: a user's own files are on the user's machine only.
     """
     pickled, pickler = _pickle(value, _installed)
     file = io.BytesIO()
@@ -68,8 +67,8 @@ def pack_array(value: object) -> NDArray[np.uint8]:
 def unpack_array(array: NDArray[np.uint8]) -> Any:
     """The value in the array. Its large tensors, such as a data set's images, are views of the array.
 
-    They must not be written to, for other processes may look at the same memory. Small tensors are
-    copies: code that writes to a weight or a counter spoils nothing but its own process.
+    They must not be written to, because other processes use the same memory. Small tensors are copies: code
+    that writes to a weight or a counter affects its own process only.
     """
     (start,) = _TRAILER.unpack(array[-_TRAILER.size :].tobytes())
     pickled = io.BytesIO(array[start : -_TRAILER.size].tobytes())
@@ -94,7 +93,7 @@ def _write(file: BinaryIO, pickled: io.BytesIO, pickler: "_Pickler") -> None:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Leaves CPU storages out of the pickle and lays out where they go in the file instead."""
+    """Leaves CPU storages out of the pickle and assigns them places in the file instead."""
 
     def __init__(self, file: io.BytesIO, importable: Importable) -> None:
         super().__init__(file, protocol=5)
@@ -123,7 +122,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
     def _judge(self, name: str | None) -> None:
-        """Send a module's code along when the receiver could not import that module by its name."""
+        """Include a module's code if the receiver could not import that module."""
         if name is None or name in self._judged:
             return
         self._judged.add(name)
@@ -134,7 +133,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     @contextmanager
     def carrying_modules(self) -> Iterator[None]:
-        """Undo on leaving what was arranged for modules while pickling."""
+        """Undo on leaving what pickling registered for modules."""
         try:
             yield
         finally:
@@ -165,7 +164,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _found_by_new_process(name: str, module: ModuleType) -> bool:
-    """Whether the module's top package would be found, at the same place, by a process just started."""
+    """Whether a new process would find the module's top package at the same place."""
     top = name.partition(".")[0]
     if top in sys.builtin_module_names or top in sys.stdlib_module_names:
         return True

@@ -30,6 +30,8 @@ from deeppruning.backends.workers import LOOK_EVERY, Worker, WorkerSession, cann
 from deeppruning.errors import DeepPruningError, InputError
 
 _LOOK_AT_NODES_EVERY = 2.0
+# Workers of this program without a job. Sessions share them, so that none takes the nodes from another.
+_idle: list["RayWorker"] = []
 
 
 class RayBackend(Backend):
@@ -65,7 +67,6 @@ class RayBackend(Backend):
         self.threads = threads
         self.workers = workers
         self.timeout = read_timeout(timeout)
-        self.idle: list[RayWorker] = []  # workers that the next session may use
         self._say = say or (lambda text: warnings.warn(text, RuntimeWarning, stacklevel=4))
         self._entered = 0
 
@@ -114,14 +115,12 @@ class RayBackend(Backend):
     ) -> None:
         self._entered -= 1
         if not self._entered:
-            while self.idle:
-                self.idle.pop().kill()
+            while _idle:
+                _idle.pop().kill()
         disconnect()
 
 
 class _RaySession(WorkerSession[Item, Value]):
-    """Workers are the backend's between maps, so that sessions do not take resources from each other."""
-
     def __init__(self, backend: RayBackend, parcel: Any, kind: Kind) -> None:
         super().__init__(kind, backend.timeout)
         self._backend = backend
@@ -131,17 +130,21 @@ class _RaySession(WorkerSession[Item, Value]):
         self._workers: list[RayWorker] = []  # type: ignore[assignment]
 
     def map(self, items: Iterable[tuple[Key, Item]]) -> Iterator[Outcome[Key, Value]]:
-        backend = self._backend
-        self._workers, backend.idle = backend.idle, []
         try:
-            for worker in self._workers:
-                worker.open(self._parcel, backend.threads)
+            while _idle:
+                worker = _idle.pop()
+                if worker.share == self._backend.share:
+                    worker.open(self._parcel, self._backend.threads)
+                    self._workers.append(worker)
+                else:
+                    worker.kill()
             yield from super().map(items)
         finally:
             for worker in list(self._workers):
                 if not worker.ready:
                     self._drop(worker)
-            backend.idle, self._workers = self._workers, []
+            _idle.extend(self._workers)
+            self._workers.clear()
 
     def close(self) -> None:
         if not self._closed:
@@ -179,6 +182,7 @@ class RayWorker(Worker):
 
     def __init__(self, share: Share) -> None:
         super().__init__()
+        self.share = share
         self._ray = import_ray()
         options = {"num_cpus": share.cpus, "num_gpus": share.gpus, "scheduling_strategy": "SPREAD"}
         self._actor = self._ray.remote(**options, max_restarts=0)(NodeWorker).remote()

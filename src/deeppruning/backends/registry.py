@@ -1,4 +1,4 @@
-"""The backends that --backend knows: each enters itself in its own file, with the flags that are its own."""
+"""The backends for --backend: each registers itself in its own file, with its own flags."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,15 +9,15 @@ from deeppruning.backends.limits import AUTO, Timeout
 from deeppruning.errors import InputError
 from deeppruning.registry import Registry
 
-LOCAL = "local"  # the one that is taken where none is named
+LOCAL = "local"  # the default
 
 
 @dataclass(frozen=True)
 class BackendOption:
-    """A flag of one backend, kept in a run's config.toml under its name.
+    """A flag of one backend, stored in a run's config.toml under its name.
 
-    What is called ..._address leads to another machine: from a run made by someone else it is not followed
-    unless the user vouches for it.
+    A name that ends with _address leads to another machine: in a run made by someone else it is not used
+    without --trust-run.
     """
 
     name: str  # as in config.toml; the flag has - for _
@@ -33,22 +33,22 @@ class BackendOption:
 
     @property
     def is_address(self) -> bool:
-        """Whether work would be sent to where it says."""
+        """Whether it is an address that work is sent to."""
         return self.name.endswith("_address")
 
     def check(self, value: object) -> None:
-        """Refuse a value of another type, as a file may hold it."""
-        fitting, word = ((int, float), "number") if self.holds is float else (str, "text")
-        if isinstance(value, bool) or not isinstance(value, fitting):
+        """Refuse a value of another type, which a file may contain."""
+        types, word = ((int, float), "number") if self.holds is float else (str, "text")
+        if isinstance(value, bool) or not isinstance(value, types):
             raise InputError(f"--{self.flag} must be a {word}, got {value!r}")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a backend is made from; `options` are its own, those that were given."""
+    """What a backend is created from; `options` are the values of its own flags."""
 
     threads: int = 1
-    workers: int | None = None  # by default as many as there is room for
+    workers: int | None = None  # by default as many as fit
     timeout: Timeout = AUTO
     say: Callable[[str], None] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class BackendKind:
-    """A backend by name: how it is made, and its flags."""
+    """A backend by name: how it is created, and its flags."""
 
     name: str
     about: str  # for --help
@@ -68,5 +68,5 @@ BACKENDS: Registry[BackendKind] = Registry("backend", "deeppruning.backends")
 
 
 def backend_flags() -> dict[str, tuple[BackendKind, BackendOption]]:
-    """Every flag that belongs to one backend, by its name in config.toml."""
+    """The flags of all backends by name in config.toml."""
     return {option.name: (kind, option) for kind in BACKENDS.values() for option in kind.options}
