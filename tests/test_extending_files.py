@@ -82,7 +82,7 @@ def test_a_backend(example: Callable[[str], ModuleType], tmp_path: Path) -> None
     assert notes.read_text() == "a done\nb failed\n"
     shown = CliRunner().invoke(command, ["--help"]).output
     assert "--backend local|ray|noted" in shown and "--noted-file FILE" in shown
-    with pytest.raises(InputError, match="--noted-file goes with --backend noted only"):
+    with pytest.raises(InputError, match=r"--noted-file .*--backend noted"):
         BackendChoice("local", options={"noted_file": "x"})
     stored = BackendChoice(options={"noted_file": "x"}).or_as_in({}).table(threads=1)
     assert stored == {"backend": "noted", "noted_file": "x"}
@@ -113,7 +113,7 @@ def test_a_report_section(example: Callable[[str], ModuleType], tmp_path: Path) 
 
 def test_a_name_is_entered_once(example: Callable[[str], ModuleType]) -> None:
     example("An export format")
-    with pytest.raises(InputError, match="a format named 'npz' is registered already"):
+    with pytest.raises(InputError, match="a format named 'npz'"):
         example("An export format")
 
 

@@ -64,7 +64,7 @@ def test_a_signal_stops_everything_and_says_how_to_go_on(whole, tmp_path, number
         process.send_signal(signal.SIGCONT)
         _, errors = process.communicate()
     assert process.returncode == code
-    assert f"go on with: {command('resume', out)}" in errors and "Traceback" not in errors
+    assert f"continue with: {command('resume', out)}" in errors and "Traceback" not in errors
     assert len(workers) == count
     assert eventually(lambda: not any(alive(int(pid)) for pid in workers))
     if number == signal.SIGTERM:
