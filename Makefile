@@ -62,9 +62,9 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "DeepPruningES needs Python 3.10 or newer; set PYTHON=python3.x")'
 	$(PYTHON) -m venv $(VENV)
 
-# With ONNX, which is what the demo says to try next.
+# With plots, and with ONNX, which is what the demo says to try next.
 $(BASE): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[onnx]' || { $(PIP) -e . && echo "no ONNX for this Python: other formats can be exported"; }
+	$(PIP) -e '.[onnx,plots]' || { $(PIP) -e . && echo "no ONNX for this Python: other formats can be exported"; }
 	touch $@
 
 $(READY): pyproject.toml constraints.txt | $(BIN)/python

@@ -26,7 +26,7 @@ from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.data.registry import load_data
 from deeppruning.data.sample import balanced_sample
 from deeppruning.errors import DeepPruningError
-from deeppruning.evolution.variation import flip
+from deeppruning.evolution import flip
 from deeppruning.genome import Genome, Population
 from deeppruning.graph import ChannelGraph
 from deeppruning.models import create_model

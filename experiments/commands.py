@@ -45,7 +45,7 @@ def prune_command(config: Mapping[str, Any], row: str) -> str:
 def finetune_command(config: Mapping[str, Any], row: str, id_: int, by: Mapping[str, Any]) -> str:
     """`deeppruning finetune` of one candidate, by flags what differs from the run's own options."""
     own = FinetuneConfig.from_table(config["finetune"]).to_table()
-    usual = {**own, "threads": SearchConfig.of_run(config["search"]).threads}
+    usual = {**own, "threads": SearchConfig.from_table(config["search"]).threads}
     return command("finetune", f"runs/{row}", "--candidate", id_, *_flags(finetune, by, usual, "finetune_"))
 
 

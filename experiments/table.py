@@ -14,7 +14,7 @@ from typing import Any
 
 from collect import FORMAT, RECORDS
 from deeppruning.errors import DeepPruningError, InputError
-from deeppruning.reporting.plots import population
+from deeppruning.reporting.plots import population, svg
 from deeppruning.roles import ROLES, TARGET
 from pick_lines import GUIDED, Group, PickLine, our_lines, paper_lines, who
 from row_options import HERE, RowOptions, row_files
@@ -111,9 +111,9 @@ def write_page(records: Sequence[Mapping[str, Any]], page: Path = PAGE) -> list[
     for stale in set(page.parent.glob("paper-*.svg")) - plots.keys():
         stale.unlink()
     for path, run in plots.items():
-        drawing = population(_plot_data(run))
-        if drawing is not None:
-            path.write_text(drawing.svg(), encoding="utf-8")
+        figure = population(_plot_data(run))
+        if figure is not None:
+            path.write_text(svg(figure), encoding="utf-8")
     return [page, *plots]
 
 

@@ -42,7 +42,7 @@ from deeppruning.jobs.finetuning import Finetuning
 from deeppruning.jobs.states import read_state, write_state
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render
-from deeppruning.reporting.plots import draw
+from deeppruning.reporting.plots import draw_plots
 from deeppruning.runs import RunFolder
 from deeppruning.training.checkpoint import load_checkpoint, save_checkpoint
 from deeppruning.training.folder import TrainFolder
@@ -75,8 +75,12 @@ def _made(loader: Loader) -> Path:
     return folder
 
 
-def _run(folder: Path) -> None:
+def _stored(folder: Path) -> None:
     shutil.copytree(STORED_RUN, folder, dirs_exist_ok=True)
+
+
+def _run(folder: Path) -> None:
+    _stored(folder)
     config = (folder / "config.toml").read_text()
     more = {"data": {"data": "digits", "image_size": [8, 8], "mean": [0.3], "std": [0.4]}}
     model = f'spec = "resnet20"\nweights = {json.dumps(str(folder / "knee.safetensors"))}\n'
@@ -95,8 +99,7 @@ def _read_config(folder: Path) -> None:
 def _report(folder: Path) -> None:
     data = collect(folder)
     render(data)
-    for drawing in draw(data, folder).values():
-        drawing.svg()
+    draw_plots(data, folder / "plots")
 
 
 def _read_history(folder: Path) -> None:
@@ -125,7 +128,7 @@ def _sgd(model: torch.nn.Module) -> torch.optim.Optimizer:
 def _with_architecture(folder: Path) -> None:
     with safe_open(STORED_RUN / "knee.safetensors", framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        metadata = file.metadata()
+        metadata = {key: value for key, value in file.metadata().items() if key != CHECKSUM}
     table = {"name": "resnet20", "num_classes": 10, "in_channels": 1, "image_size": 8, "shortcut": "pad"}
     save_file(tensors, folder / "zoo.safetensors", {**metadata, "architecture": json.dumps(table)})
 
@@ -203,19 +206,20 @@ def _read_compare(folder: Path) -> None:
         (folder / "compare" / "run.lock").unlink(missing_ok=True)
 
 
-def _signed(folder: Path) -> None:
-    """A solution with a checksum, as this version writes it."""
-    with safe_open(STORED_RUN / "knee.safetensors", framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        write_tensors(folder / "knee.safetensors", tensors, file.metadata())
+def _unsigned(folder: Path) -> None:
+    """A solution without a checksum."""
+    shutil.copy(STORED_RUN / "knee.safetensors", folder)
+    rewrite_metadata(folder / "knee.safetensors", lambda metadata: metadata)
 
 
 LOADERS = {
     "config.toml": Loader("config.toml", _run, _read_config),
-    "history.sqlite": Loader("history.sqlite", _run, _read_history),
+    "history.sqlite": Loader("history.sqlite", _stored, _read_history),
     "fine-tuned": Loader("finetune/candidate-7.safetensors", _run, _tuned),
-    "solution": Loader("knee.safetensors", _signed, lambda at: dp.load(at / "knee.safetensors", TinyNet())),
-    "old solution": Loader("knee.safetensors", _run, lambda at: dp.load(at / "knee.safetensors", TinyNet())),
+    "solution": Loader("knee.safetensors", _run, lambda at: dp.load(at / "knee.safetensors", TinyNet())),
+    "unsigned solution": Loader(
+        "knee.safetensors", _unsigned, lambda at: dp.load(at / "knee.safetensors", TinyNet())
+    ),
     "zoo solution": Loader("zoo.safetensors", _with_architecture, lambda at: dp.load(at / "zoo.safetensors")),
     "exported": Loader("knee.safetensors", _run, _read_export),
     "safetensors": Loader("w.safetensors", _weights, lambda at: _read_weights(at / "w.safetensors")),

@@ -15,7 +15,7 @@ from deeppruning.data.sample import balanced_sample
 from deeppruning.runs import RunFolder
 from deeppruning.searching.task import Task
 
-STORED_RUN = Path(__file__).parent / "fixtures" / "run-format-1"  # by version 0.1.0
+STORED_RUN = Path(__file__).parent / "fixtures" / "run"  # of the current format
 EXAMPLE = torch.zeros(1, 1, 8, 8)  # an input of TinyNet
 
 

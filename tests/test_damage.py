@@ -27,7 +27,7 @@ JSON = ("comparison", "labels")
 TOML = ("config.toml", "train.toml", "comparison's options")
 DESCRIBED = (
     "fine-tuned",
-    "old solution",
+    "unsigned solution",
     "zoo solution",
     "exported",
     "safetensors",

@@ -41,7 +41,7 @@ def test_the_result_is_a_table_and_a_plot(shown: dict[str, dict[str, str]]) -> N
     assert rows[:5] == ["network", "original", "heavy", "knee", "light"] and rows[-1] == "run"
     page = ElementTree.fromstring(shown["result"]["text/html"])
     assert len(list(page.iter("tr"))) == 5
-    assert len(list(page.iter("{http://www.w3.org/2000/svg}circle"))) > 20
+    assert len(list(page.iter("{http://www.w3.org/2000/svg}use"))) > 20
     (knee_error, saved), original_error = figures(table[3]), figures(table[1])[0]
     assert original_error < 5
     assert knee_error < 10

@@ -20,15 +20,15 @@ from deeppruning.comparison.setup import Match, make_rivalry, open_comparison
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.display.watching import rivals_watched, watched
 from deeppruning.errors import InputError
+from deeppruning.graph.calls import as_call, part_of
 from deeppruning.jobs.front import Front
 from deeppruning.jobs.job import Job, check_same_network, execute, hash_network
 from deeppruning.jobs.prepare import Setup
 from deeppruning.jobs.result import Result
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
-from deeppruning.refitting.calls import as_call, part_of
 from deeppruning.reporting import write_report_or_warn
-from deeppruning.reporting.notebook import candidates_svg
+from deeppruning.reporting.plots import candidates_markup
 from deeppruning.reporting.recommendation import recommend
 from deeppruning.runs import RunFolder
 from deeppruning.runs.history import History
@@ -120,8 +120,8 @@ def _advised(result: Result) -> Result:
     with RunFolder.open(result.run_dir, read_only=True) as run:
         found = recommend(run.history.facts())
     if found is None:
-        return replace(result, plot=candidates_svg)
-    return replace(result, plot=candidates_svg, advice=found.text, advised=found.role)
+        return replace(result, plot=candidates_markup)
+    return replace(result, plot=candidates_markup, advice=found.text, advised=found.role)
 
 
 def _warn_of(setup: Setup, *, idle: bool) -> None:
@@ -184,7 +184,7 @@ def resume(
             model=model,
             train=train,
             test=test,
-            search=SearchConfig.of_run(run.config["search"]),
+            search=SearchConfig.from_table(run.config["search"]),
             finetune=None if task else FinetuneConfig.from_table(run.config["finetune"]),
             workers=workers_here(table.get("workers")) if workers is None else workers,
             device=device or table["device"],

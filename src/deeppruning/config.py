@@ -10,7 +10,6 @@ Traceback (most recent call last):
 deeppruning.errors.InputError: mutation must lie in [0.0, 1.0], got 2.0
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -179,11 +178,6 @@ class SearchConfig(Options):
     def multiples(self) -> int | None:
         """The number to a multiple of which `ChannelGraph` rounds widths."""
         return 1 if self.round_to is None and self.strategy == "paper" else self.round_to
-
-    @classmethod
-    def of_run(cls, table: Mapping[str, Any]) -> "SearchConfig":
-        """The options of a run; a run without a strategy has the paper's."""
-        return cls.from_table(table if "strategy" in table else {**cls._paper_values(), **table})
 
     def __post_init__(self) -> None:
         super().__post_init__()

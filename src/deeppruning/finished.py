@@ -186,7 +186,7 @@ def finetune(
     """
     with RunFolder.open(run_dir) as run:
         network = _original(run, model)
-        search = SearchConfig.of_run(run.config["search"])
+        search = SearchConfig.from_table(run.config["search"])
         usual = FinetuneConfig.from_table(run.config["finetune"])
         chosen = options or usual
         cores = threads or search.threads
@@ -256,7 +256,7 @@ def pick(
     with RunFolder.open(run_dir) as run:
         network = _original(run, model)
         own = Limits.of(run.config.get("target"))
-        search = SearchConfig.of_run(run.config["search"])
+        search = SearchConfig.from_table(run.config["search"])
         # Of fewer images the run's own sample may not be had.
         variant = "set-aside" if limits.bounds_error and not own.bounds_error else ""
         setup = Setup(

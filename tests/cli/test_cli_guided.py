@@ -68,17 +68,7 @@ def test_a_file_names_a_preset_too(tmp_path, line):
     assert configs_of(*given) == (SearchConfig.paper(offspring=4), FinetuneConfig.paper())
 
 
-def test_the_config_of_an_older_run_without_a_strategy_is_read_as_the_papers(tmp_path):
-    search = SearchConfig.paper(offspring=4, mutation=0.2, exclude=["stem"])
-    new = {"strategy", "low", "high", "bins", "depth"}
-    table = {key: value for key, value in search.to_table().items() if key not in new}
-    table["exclude"] = list(search.exclude)
-    assert SearchConfig.of_run(table) == search
-    tuning = FinetuneConfig.paper(epochs=3)
-    content = {"format": 1, "version": "0.1.0", "search": table, "finetune": tuning.to_table()}
-    (tmp_path / "config.toml").write_text(tomli_w.dumps(content))
-    assert configs_of("--config", str(tmp_path / "config.toml"), "--trust-run") == (search, tuning)
-    # A file that is no run's says what is to be changed of our own values, as the flags do.
+def test_a_file_that_is_no_runs_changes_the_default_options(tmp_path):
     (tmp_path / "mine.toml").write_text(tomli_w.dumps({"search": {"offspring": 4}}))
     assert configs_of("--config", str(tmp_path / "mine.toml")) == (
         SearchConfig(offspring=4),
@@ -88,7 +78,7 @@ def test_the_config_of_an_older_run_without_a_strategy_is_read_as_the_papers(tmp
 
 def test_a_new_run_says_its_strategy_so_that_it_is_read_as_it_was():
     for search in (SearchConfig(bins=5), SearchConfig.paper(sample=7)):
-        assert SearchConfig.of_run(search.to_table()) == search
+        assert SearchConfig.from_table(search.to_table()) == search
 
 
 def test_prune_from_the_beginning_to_the_table(tmp_path):
@@ -105,7 +95,7 @@ def test_prune_from_the_beginning_to_the_table(tmp_path):
     config = (out / "config.toml").read_text()
     assert 'strategy = "guided"' in config and 'evaluation = "refit"' in config
     with RunFolder.open(out, read_only=True) as run:
-        assert SearchConfig.of_run(run.config["search"]) == SearchConfig(
+        assert SearchConfig.from_table(run.config["search"]) == SearchConfig(
             offspring=4, generations=2, sample=100
         )
         candidates = list(run.history.candidates())

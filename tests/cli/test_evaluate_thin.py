@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_told(
 
 
 def test_a_network_must_be_named_somehow(zoo_knee: tuple[Path, float], tmp_path: Path) -> None:
-    with pytest.raises(DeepPruningError, match="MODEL.*--weights"):
+    with pytest.raises(DeepPruningError, match=r"MODEL.*--weights"):
         measured("--data", "digits")
     with pytest.raises(DeepPruningError, match=r"It is a solution of a run, a thin network"):
         call("prune", "resnet20", "--weights", zoo_knee[0], "--out", tmp_path / "run")

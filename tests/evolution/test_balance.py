@@ -5,9 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from deeppruning.evolution.balance import Balance
 from deeppruning.evolution.guided import GuidedStrategy
-from deeppruning.evolution.seeds import seeds
+from deeppruning.evolution.seeds import Balance, seeds
 from deeppruning.evolution.space import Space
 
 SIZES = (12, 24, 16)
@@ -67,5 +66,6 @@ def test_balanced_seeds_come_first_one_for_each_share() -> None:
     shares = [0.3, 0.5, 0.7]
     found = list(seeds(space_of(), shares, [EVEN, EVEN, DEAR]))
     assert [seed.operator for seed in found[:4]] == ["balanced"] * 3 + ["falling"]
-    strategy = GuidedStrategy(space_of(), offspring=4, generations=2, bins=3, losses=[EVEN, EVEN, DEAR])
+    archive = {"low": 0.15, "high": 0.85, "bins": 3}
+    strategy = GuidedStrategy(space_of(), offspring=4, generations=2, losses=[EVEN, EVEN, DEAR], **archive)
     assert [origin.operator for origin in strategy.origins][:4] == ["original"] + ["balanced"] * 3

@@ -27,7 +27,7 @@ def space_of(**options) -> Space:
 
 
 def strategy_of(space: Space | None = None, **options) -> GuidedStrategy:
-    given = {"offspring": 6, "generations": 8, "bins": 8, "seed": 1, **options}
+    given = {"offspring": 6, "generations": 8, "low": 0.15, "high": 0.85, "bins": 8, "seed": 1, **options}
     return GuidedStrategy(space or space_of(), **given)
 
 
@@ -56,7 +56,9 @@ def run(strategy: GuidedStrategy, tell: Callable[[np.ndarray], Told] | None = No
 
 
 def test_a_run_asks_for_three_more_at_first_and_303_with_the_default_values():
-    assert GuidedStrategy(space_of()).evaluations == SearchConfig().evaluations == 303
+    usual = SearchConfig()
+    whole = strategy_of(offspring=usual.offspring, generations=usual.generations)
+    assert whole.evaluations == usual.evaluations == 303
     strategy = strategy_of(offspring=5, generations=4)
     batches = run(strategy)
     assert [len(batch) for batch in batches] == [8, 5, 5, 5] and strategy.evaluations == 23

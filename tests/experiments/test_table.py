@@ -148,7 +148,7 @@ def test_what_is_written_by_hand_survives(tmp_path: Path) -> None:
     assert hand in page.read_text() and before.count(START) == page.read_text().count(START) == 1
     plots = [tmp_path / f"paper-resnet56-cifar10{end}.svg" for end in ("", "-2")]
     assert pages == [[page, *plots], page.read_text()]
-    assert [plot.read_text().count("<circle") for plot in plots] == [3, 3]
+    assert all('id="candidates"' in plot.read_text() for plot in plots)
     assert all(f"]({plot.name})" in page.read_text() for plot in plots)
     write_page([], page)  # a record that is gone takes its plots along
     assert hand in page.read_text() and not any(plot.exists() for plot in plots)

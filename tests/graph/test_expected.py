@@ -10,7 +10,7 @@ from torch import nn
 
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.build import prefer
-from deeppruning.graph.proof.stage import Stage
+from deeppruning.graph.proof.twin import Stage
 from deeppruning.models import create_model
 from graph_checks import every_nth
 from graph_networks import NETWORKS, Net, block, conv, head

@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeppruning.graph.labels.atoms import AtomTable, components
-from deeppruning.graph.labels.payloads import Channels, Constant, Origin, gather
+from deeppruning.graph.atoms import AtomTable, components
+from deeppruning.graph.payloads import Channels, Constant, Origin, gather
+from deeppruning.graph.plan import Tally
 from deeppruning.graph.repair import FilterRepair
-from deeppruning.graph.tally import Tally
 
 VIEWS = {
     "transposed": lambda x: x.transpose(0, 1),

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.proof.moves import find_move, positions_of
-from deeppruning.graph.proof.trials import Trials
+from deeppruning.graph.atoms import positions_of
+from deeppruning.graph.proof.trials import Trials, find_move
 from deeppruning.graph.trace.tracer import Trace
 from graph_checks import every_nth
 from graph_networks import NETWORKS, conv

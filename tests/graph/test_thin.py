@@ -18,8 +18,8 @@ import deeppruning.graph
 from deeppruning.errors import GraphError, InputError, WeightsError
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.duplicate import duplicate
+from deeppruning.graph.cut.hollow import Reindexed
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.graph.cut.reindex import Reindexed
 from deeppruning.models import create_model
 from deeppruning.training.weights import load_weights
 from graph_networks import NETWORKS, Net, block, conv, head

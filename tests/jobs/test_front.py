@@ -202,7 +202,7 @@ def test_inputs_are_gathered_from_any_form() -> None:
     assert torch.equal(gather_inputs(one, 5), normalize(one.images[::2], one.normalization))
     batch = {"x": torch.zeros(4, 2)}
     assert gather_inputs(batch, 2) is batch
-    with pytest.raises(InputError, match="inputs with a batch"):
+    with pytest.raises(InputError, match="got int"):
         gather_inputs(3, 2)
     with pytest.raises(InputError, match="empty"):
         gather_inputs(TensorDataset(torch.zeros(0, 2)), 2)

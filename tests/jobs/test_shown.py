@@ -59,7 +59,8 @@ def test_a_result_shows_a_table_and_the_candidates_in_a_notebook(result: Result)
     page = ElementTree.fromstring(result._repr_html_())  # well-formed, so nothing of the run is markup
     assert [row[0].text for row in page.iter("tr")] == ["network", "original", *ROLES]
     assert [line.text for line in page.iter("p")][-2:] == [result.advice, f"run folder: {result.run_dir}"]
-    drawn = list(page.iter("{http://www.w3.org/2000/svg}circle"))
+    groups = {group.get("id"): group for group in page.iter("{http://www.w3.org/2000/svg}g")}
+    drawn = list(groups["candidates"].iter("{http://www.w3.org/2000/svg}use"))
     assert len(drawn) == sum(one.train_error is not None for one in result.candidates)
 
 

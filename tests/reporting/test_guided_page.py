@@ -76,7 +76,7 @@ class TestData:
     def test_before_the_first_candidate_there_is_an_empty_archive(self, tmp_path):
         data = collect_guided(make_guided_run(tmp_path / "run", 0)[0])
         assert data["archive"] == {"bins": RANGE["bins"], "fronts": [], "entered": [], "sources": []}
-        assert (data["tables"], draw(data, tmp_path)) == ([], {})
+        assert (data["tables"], draw(data)) == ([], {})
         assert "No candidate has been evaluated yet" in render(data)
 
     def test_damaged_parents_are_refused(self, made, tmp_path):
@@ -91,16 +91,16 @@ class TestData:
 
 def test_the_plot_for_papers_joins_the_front(made, data):
     _, strategy = made
-    (front,) = [part for part in population(data).parts if getattr(part, "width", 0) == 1.2]
-    assert len(front.points) == len(strategy.archive)
-    across, down = zip(*front.points, strict=True)
-    assert list(across) == sorted(across)
-    errors = [one.error for one in strategy.archive]
-    assert sorted(range(len(down)), key=lambda at: -down[at]) == sorted(
-        range(len(errors)), key=errors.__getitem__
+    axes = population(data).axes[0]
+    (front,) = [line for line in axes.lines if line.get_linewidth() == 1.2 and len(line.get_xdata()) > 1]
+    held = sorted(
+        (row["flops"], row["error"])
+        for row in data["candidates"]
+        if row["id"] in data["archive"]["fronts"][-1]["ids"]
     )
-    assert "best of each bin of cost" in population(data).svg()
-    assert "bin of cost" not in population({**data, "archive": None}).svg()
+    assert len(held) == len(strategy.archive) and sorted(map(tuple, front.get_xydata())) == held
+    assert axes.get_legend() is not None
+    assert population({**data, "archive": None}).axes[0].get_legend() is None
 
 
 def test_hostile_names_of_operators_stay_text(made, tmp_path):

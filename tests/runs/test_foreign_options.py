@@ -16,11 +16,12 @@ from deeppruning.data.folders import PictureForm
 from deeppruning.errors import DeepPruningError, InputError, RunError
 from deeppruning.jobs.prepare import Setup
 from deeppruning.runs import RunFolder
+from deeppruning.runs.database import FORMAT
 from deeppruning.system.device import available_threads, most_workers
 from deeppruning.system.toml import DEEPEST, LARGEST, parse_toml
 from deeppruning.training.folder import TrainFolder
 
-HEADER = 'format = 1\nversion = "0"\n'
+HEADER = f'format = {FORMAT}\nversion = "0"\n'
 DEEP = "a" + ".a" * 50_000
 HUGE = "0x" + "f" * 5000
 BOMBS = {

@@ -137,7 +137,7 @@ def test_a_database_of_another_shape_is_refused(tmp_path: Path, kind: str, read_
     with closing(sqlite3.connect(path)) as database:
         database.execute(STRANGE_SCHEMAS[kind])
         database.commit()
-    with pytest.raises(RunError, match=r"history\.sqlite is not as a run makes it"):
+    with pytest.raises(RunError, match=r"history\.sqlite does not have the tables of a run"):
         History(path, read_only=read_only)
 
 
@@ -148,7 +148,7 @@ def test_a_view_in_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
         database.execute("DROP TABLE facts")
         database.execute("CREATE VIEW facts AS SELECT 'original' AS key, load_extension('x') AS value")
         database.commit()
-    with pytest.raises(RunError, match=r"is not as a run makes it: see its (table|view|index)"):
+    with pytest.raises(RunError, match=r"tables of a run \(see its (table|view|index)"):
         History(path)
 
 

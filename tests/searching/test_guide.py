@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from deeppruning.errors import RunError
 from deeppruning.graph import ChannelGraph
-from deeppruning.jobs import scan as scan_module
 from deeppruning.jobs.prepare import Setup
 from deeppruning.objectives import as_objective
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
+from deeppruning.searching import scan as scan_module
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.guide import Guide, find_guide, order_units
 from deeppruning.searching.importance import CRITERIA

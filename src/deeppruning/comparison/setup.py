@@ -70,7 +70,7 @@ class Match:
         with RunFolder.open(path, read_only=True) as run:
             check_same_network(run, model)
             check_options(run)
-            search = SearchConfig.of_run(run.config["search"])
+            search = SearchConfig.from_table(run.config["search"])
             if run.history.get_fact(facts.MULTIPLES) and search.round_to != EVERY_WIDTH:
                 search = replace(search, round_to=None)  # nobody asked for these multiples
             candidates = {candidate.id: candidate for candidate in run.history.candidates()}

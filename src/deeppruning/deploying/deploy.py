@@ -21,7 +21,7 @@ from deeppruning.deploying.report import Deployment
 from deeppruning.deploying.stand_ins import find_answers, find_unheard
 from deeppruning.deploying.steps import Fix, FoldNorm, Remove, Step, find_no_ops
 from deeppruning.errors import GraphError, InputError, describe_raised
-from deeppruning.graph.channel_graph import as_call
+from deeppruning.graph.calls import as_call
 from deeppruning.graph.cut.duplicate import duplicate, forget_runs, unrun
 from deeppruning.graph.proof.difference import difference, tolerance_for
 from deeppruning.graph.proof.twin import (

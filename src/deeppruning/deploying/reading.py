@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from deeppruning.graph.cut.duplicate import unrun
-from deeppruning.graph.depth.flow import Flow, FlowRun
 from deeppruning.graph.proof.twin import seeded
+from deeppruning.graph.trace.flow import Flow, FlowRun
 
 
 class SeenRun:

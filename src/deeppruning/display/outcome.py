@@ -16,7 +16,7 @@ from deeppruning.jobs.network_table import NetworkRow, NetworkTable
 from deeppruning.jobs.result import Result
 from deeppruning.latency import Conditions
 from deeppruning.latency.plan import measure_both_forms, measure_networks
-from deeppruning.reporting import write_report
+from deeppruning.reporting import missing_plots_line, write_report
 from deeppruning.reporting.recommendation import Recommendation, recommend
 from deeppruning.roles import KNEE, ORIGINAL, ROLES, in_order
 from deeppruning.runs import facts
@@ -46,6 +46,7 @@ def conclude(run_dir: Path, progress: SearchProgress) -> None:
     ]
     more = [f"entered the archive: {entered}"] if entered else []
     more += [f"run folder: {run_dir}", *([f"report: {report}"] if report else [])]
+    more += filter(None, [missing_plots_line()])
     none = advice is not None and advice.none
     more += next_lines(run_dir, None if none else (advice and advice.role) or KNEE)
     progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines), more)

@@ -1,4 +1,4 @@
-"""What every strategy has: generations of genomes that are asked for, told and numbered."""
+"""Ask and tell, as every strategy does it: generations of numbered genomes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Individual:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a genome comes from: the operator that made it, or the seed it is, and its parents' ids."""
+    """Where a genome comes from: the operator or seed that made it, and the ids of its parents."""
 
     operator: str
     parents: tuple[int, ...] = ()
-    order: str = ""  # of filters, that chose which stay
+    order: str = ""  # of the filters, which decided the ones that stay
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +47,10 @@ class Batch:
 
 
 class Generations(ABC):
-    """Asks for 3 + offspring genomes, then for `offspring` a generation; what is told is up to the strategy.
+    """Asks for 3 + offspring genomes, then for `offspring` per generation.
 
-    The random numbers of a generation are to depend on `seed` and the generation alone, so that telling the
-    same objectives again leads through the same genomes: that is how a run is resumed.
+    The random numbers of a generation depend on `seed` and the generation alone, so that telling the same
+    objectives again leads to the same genomes: that is how a run is resumed.
     """
 
     def __init__(self, *, offspring: int, generations: int, seed: int, fewest: int = 1) -> None:
@@ -75,12 +75,12 @@ class Generations(ABC):
 
     @property
     def generation(self) -> int:
-        """The generation under way, from 1; it stays at the last one when done."""
+        """The current generation, from 1; it stays at the last one when done."""
         return min(self._told + 1, self.generations)
 
     @property
     def evaluations(self) -> int:
-        """How many genomes a whole run asks for: 203 with the paper's values."""
+        """The number of genomes in a whole run: 203 with the paper's values."""
         return 3 + self.offspring * self.generations
 
     @property
@@ -91,7 +91,7 @@ class Generations(ABC):
 
     @property
     def origins(self) -> list[Origin]:
-        """Where the genomes that `ask` returns come from, in their order."""
+        """The origins of the genomes that `ask` returns, in their order."""
         return list(self._asked().origins)
 
     def ask(self) -> Population:
@@ -99,10 +99,9 @@ class Generations(ABC):
         return self._asked().genomes.copy()
 
     def follow(self, genomes: Population, made: Sequence[tuple[str, tuple[int, ...]]]) -> None:
-        """Ask for these genomes in this generation, with their operators and parents.
+        """Replace this generation by recorded genomes, with their operators and parents.
 
-        A run that goes on keeps to what it has recorded: another processor rounds otherwise, which may be
-        all that it takes to propose another genome.
+        A resumed run keeps what it recorded: another processor rounds differently and may propose others.
         """
         asked = self._asked()
         if genomes.shape != asked.genomes.shape or len(made) != len(genomes):
@@ -118,7 +117,7 @@ class Generations(ABC):
 
     @abstractmethod
     def _propose(self, rng: np.random.Generator) -> Batch:
-        """The genomes of the generation under way."""
+        """The genomes of the current generation."""
 
     def _asked(self) -> Batch:
         if self.done:
@@ -128,7 +127,7 @@ class Generations(ABC):
         return self._batch
 
     def _answered(self, objectives: NDArray[np.float64]) -> tuple[Batch, NDArray[np.float64]]:
-        """What was asked for, with the objectives (k, 2) told of it, if there is a row for each."""
+        """The batch that was asked for, and its objectives (k, 2), checked."""
         if self._batch is None:
             raise InputError("tell needs genomes that were asked for: call ask first")
         values = np.asarray(objectives, dtype=np.float64)
@@ -139,8 +138,7 @@ class Generations(ABC):
             )
         return self._batch, values
 
-    def _go_on(self) -> None:
-        """The generation is told: the next one can be asked for."""
+    def _finish_generation(self) -> None:
         self._next_id = self.ids.stop
         self._told += 1
         self._batch = None

@@ -1,9 +1,9 @@
-"""The guided strategy as ask and tell: widths and orders are varied, the best at each cost are kept.
+"""The guided strategy as ask and tell: it varies widths and orders and keeps the best at each cost.
 
 >>> space = Space(
 ...     8, [[0, 1, 2, 3], [4, 5, 6, 7]], scores={"l1": np.arange(8.0)}, price=lambda genomes: genomes.sum(1)
 ... )
->>> strategy = GuidedStrategy(space, offspring=4, generations=3, low=0.2, high=0.9, seed=1)
+>>> strategy = GuidedStrategy(space, offspring=4, generations=3, low=0.2, high=0.9, bins=4, seed=1)
 >>> while not strategy.done:
 ...     genomes = strategy.ask()
 ...     kept = genomes.mean(axis=1)
@@ -22,51 +22,45 @@ from numpy.typing import NDArray
 
 from deeppruning.errors import InputError
 from deeppruning.evolution.archive import Archive
-from deeppruning.evolution.chances import Chances
 from deeppruning.evolution.generations import Batch, Generations, Individual, Origin
+from deeppruning.evolution.learning import Chances, Steering
 from deeppruning.evolution.operators import OPERATORS, Variation
 from deeppruning.evolution.seeds import Seed, seeds
 from deeppruning.evolution.selection import Picks, select
 from deeppruning.evolution.space import Space
-from deeppruning.evolution.steering import Steering
 from deeppruning.genome import Genome
 from deeppruning.roles import ORIGINAL
 
 SEEDED = 0.5  # at most this part of all evaluations goes to seeds
 REACH = 2  # bins from which a parent may come
-TRIES = 20  # to find a genome that has not been there yet
-FOCUSED = 0.5  # of seeds and offspring are made for the focus, where there is one
-NEAR = 0.9  # of the focus, from which on a cost that has to be measured is near it
-ALIKE = 0.01  # costs that differ by less count as equal when the light pick is taken
+TRIES = 20  # to find a genome that is new
+FOCUSED = 0.5  # of seeds and offspring are made for the focus, if there is one
+NEAR = 0.9  # of the focus: from here on a measured cost counts as near it
+ALIKE = 0.01  # costs that differ by less count as equal when the light pick is chosen
 
 
 class GuidedStrategy(Generations):
-    """Quality at every cost: an archive of the best by cost, from which parents are drawn.
+    """An archive of the best individual in each cost range, from which parents are drawn.
 
-    The first genome is the original: its cost is what shares are shares of. Then come the seeds, then
-    offspring of the archive, each brought to the price of the bin it is made for. As many genomes are
-    asked for as by `EvolutionStrategy`: 3 + offspring, then offspring a generation. What is selected on is
-    the score, where one is told beside the objectives, and the error elsewhere; the three picks are those
-    of the paper, over the archive, by error and cost.
+    The first genome is the original: other costs are shares of its cost. Then come the seeds, then offspring
+    of the archive, each fitted to the price of the bin it is made for. The number of genomes is that of
+    `EvolutionStrategy`. Selection is on the score where one is told beside the objectives, else on the error;
+    the three picks are those of the paper, among the archive, by error and cost.
 
-    `losses` are what a scan found for each group, for balanced seeds (see `balance`).
-
-    `focus` is a share of the original's cost: half of the seeds and of the offspring are made to cost just
-    that. `limits` is the space under the price that is to be 1 there, where several limits are to be kept.
-
-    The random numbers of a generation depend on `seed` and the generation alone, so telling the same
-    objectives again leads through the same genomes: that is how a run is resumed.
+    `losses` are the result of a scan, for balanced seeds. `focus` is a share of the original's cost: half of
+    the seeds and of the offspring are made for it. `limits` is the space with a price that is 1 where several
+    limits are met.
     """
 
     def __init__(
         self,
         space: Space,
         *,
-        offspring: int = 20,
-        generations: int = 15,
-        low: float = 0.15,
-        high: float = 0.85,
-        bins: int = 16,
+        offspring: int,
+        generations: int,
+        low: float,
+        high: float,
+        bins: int,
         losses: Sequence[Sequence[float]] = (),
         focus: float | None = None,
         limits: Space | None = None,
@@ -76,13 +70,11 @@ class GuidedStrategy(Generations):
         self.space = space
         self.archive: Archive[Individual] = Archive(low=low, high=high, bins=bins)
         self._refuse_empty_range()
-        self._known: set[bytes] = set()
-        self._original_cost: float | None = None
+        self._proposed: set[bytes] = set()
         self._steering = Steering()
         self._operators = Chances(tuple(OPERATORS))
         self._orders = Chances(space.orders)
-        wanted = [self.archive.top(number) for number in range(self.archive.bins)]
-        self._seeds = seeds(space, wanted, losses)
+        self._seeds = seeds(space, [self.archive.top(number) for number in range(bins)], losses)
         self._focus, self._limits = focus, limits
         if focus is not None:
             both = zip_longest(self._focused_seeds(focus, losses), self._seeds)
@@ -95,102 +87,98 @@ class GuidedStrategy(Generations):
 
     @property
     def picks(self) -> Picks[Individual]:
-        """Knee, heavy and light of the archive, as the paper chooses them but for what is a tie.
+        """Knee, heavy and light of the archive, as the paper chooses them except for ties.
 
-        Costs that hardly differ count as equal for the light one. Where several err alike, as on few images
-        or easy ones, the score tells which is the most accurate, and that is the heavy one.
+        Costs that hardly differ count as equal for the light pick. Among equal errors, which are common on
+        few or easy images, the score decides which one is the heavy pick.
         """
-        found = self.picks_without(())
-        if found is None:
+        picks = self.picks_without(())
+        if picks is None:
             raise InputError("there are no picks before a generation is told: call ask, then tell")
-        return found
+        return picks
 
     def picks_without(self, refused: Container[int]) -> Picks[Individual] | None:
-        """The same without some individuals, by their ids; None where no other is left."""
-        held = [individual for individual in self.population if individual.id not in refused]
-        if not held:
+        """The picks without some individuals, by their ids; None where no other is left."""
+        left = [individual for individual in self.population if individual.id not in refused]
+        if not left:
             return None
-        chosen = select(np.array([individual.objectives for individual in held]))
-        cheapest = held[chosen.light].cost
-        alike = [individual for individual in held if individual.cost <= cheapest * (1 + ALIKE)]
+        chosen = select(np.array([individual.objectives for individual in left]))
+        cheapest = left[chosen.light].cost
+        alike = [individual for individual in left if individual.cost <= cheapest * (1 + ALIKE)]
         light = min(alike, key=lambda individual: (individual.error, individual.cost, individual.id))
-        scored = [entry for entry in self.archive.scored() if entry[1] in held]
+        scored = [entry for entry in self.archive.scored() if entry[1] in left]
         heavy = min(scored, key=lambda entry: (entry[1].error, entry[0], entry[1].cost, entry[1].id))[1]
-        return Picks(knee=held[chosen.knee], heavy=heavy, light=light)
+        return Picks(knee=left[chosen.knee], heavy=heavy, light=light)
 
     def tell(self, objectives: NDArray[np.float64], scores: NDArray[np.float64] | None = None) -> None:
-        """Learn error and cost (k, 2), and what to select on (k,), of the genomes asked for, in their order.
+        """Learn error and cost (k, 2), and the score to select on (k,), of the genomes asked for.
 
-        A row of two nan is a genome without objectives. As long as the archive is empty, one within the
-        range must have them; where there is none, an error is raised and the same can be told again.
+        A row of two nan is a genome whose evaluation failed. As long as the archive is empty, one genome must
+        lie within the range; otherwise an error is raised and the same generation can be told again.
         """
         batch, values = self._answered(objectives)
-        judged = values[:, 0] if scores is None else np.asarray(scores, dtype=np.float64)
-        if judged.shape != (len(values),):
-            raise InputError(f"scores must have shape {(len(values),)}, got {judged.shape}")
+        scores = values[:, 0] if scores is None else np.asarray(scores, dtype=np.float64)
+        if scores.shape != (len(values),):
+            raise InputError(f"scores must have shape {(len(values),)}, got {scores.shape}")
         if not len(self.archive):
-            self._original_cost = self._cost_of_the_original(values)
-        self._learn(batch, values, judged)
+            self._scale_archive(values[:, 1].tolist())
+        self._learn(batch, values, scores)
         if not len(self.archive):
             raise InputError(
                 f"no genome of generation {self.generation} lies within {self.archive.low:.0%} to "
                 f"{self.archive.high:.0%} of the original's cost: there is nothing to select from"
             )
-        self._go_on()
+        self._finish_generation()
 
-    def _cost_of_the_original(self, values: NDArray[np.float64]) -> float:
-        """What shares are shares of; should the original itself have failed, the costliest stands in."""
-        costs = values[~np.isnan(values[:, 1]), 1]
-        if not len(costs):
-            raise InputError(f"none of the {len(values)} genomes of generation 1 has objectives")
-        cost = float(values[0, 1] if not np.isnan(values[0, 1]) else costs.max())
-        if cost <= 0:
+    def _scale_archive(self, costs: list[float]) -> None:
+        self.archive.scale_by(costs)
+        if np.isnan(self.archive.original_cost):
+            raise InputError(f"none of the {len(costs)} genomes of generation 1 has objectives")
+        if self.archive.original_cost <= 0:
             raise InputError(
-                f"the original costs {cost:g}, of which nothing is a share: the guided strategy needs a "
-                "second objective above 0; give another one, or take the strategy paper"
+                f"the original costs {self.archive.original_cost:g}, but the guided strategy needs a second "
+                "objective above 0; give another one, or use the strategy paper"
             )
-        return cost
 
-    def _learn(self, batch: Batch, values: NDArray[np.float64], judged: NDArray[np.float64]) -> None:
-        assert self._original_cost is not None
+    def _learn(self, batch: Batch, values: NDArray[np.float64], scores: NDArray[np.float64]) -> None:
         prices = self.space.price(batch.genomes) / self._whole()
         for number, genome, origin, price, (error, cost), score in zip(
-            self.ids, batch.genomes, batch.origins, prices, values, judged, strict=True
+            self.ids, batch.genomes, batch.origins, prices, values, scores, strict=True
         ):
-            if origin.operator == ORIGINAL or np.isnan((error, cost, score)).any():
-                continue
-            self._steering.learn(price=float(price), cost=float(cost) / self._original_cost)
             individual = Individual(number, self.generation, genome, float(error), float(cost))
-            entered = self.archive.add(
-                individual, score=float(score), share=float(cost) / self._original_cost
+            added = self.archive.offer(
+                individual, operator=origin.operator, score=float(score), cost=float(cost)
             )
+            if added is None:
+                continue
+            self._steering.learn(price=float(price), cost=float(cost) / self.archive.original_cost)
             if origin.parents:
-                self._operators.learn(origin.operator, success=entered)
-                self._orders.learn(origin.order, success=entered)
+                self._operators.learn(origin.operator, success=added)
+                self._orders.learn(origin.order, success=added)
 
     def _propose(self, rng: np.random.Generator) -> Batch:
-        found: list[tuple[Genome, Origin]] = []
+        proposed: list[tuple[Genome, Origin]] = []
         seeded = int(SEEDED * self.evaluations)
         if self._told == 0:
-            found.append((self.space.full(), Origin(ORIGINAL)))
+            proposed.append((self.space.full(), Origin(ORIGINAL)))
             seeded = max(seeded, len(self.ids))  # there is nothing else to begin with
-        while len(found) < len(self.ids) and self._next_id + len(found) < seeded:
+        while len(proposed) < len(self.ids) and self._next_id + len(proposed) < seeded:
             seed = next(self._seeds, None)
             if seed is None:
                 break
-            found.append((seed.genome, Origin(seed.operator)))
-        self._known |= {genome.tobytes() for genome, _ in found}
-        while len(found) < len(self.ids):
-            found.append(self._offspring(rng))
-        return Batch(np.array([genome for genome, _ in found]), [origin for _, origin in found])
+            proposed.append((seed.genome, Origin(seed.operator)))
+        self._proposed |= {genome.tobytes() for genome, _ in proposed}
+        while len(proposed) < len(self.ids):
+            proposed.append(self._offspring(rng))
+        return Batch(np.array([genome for genome, _ in proposed]), [origin for _, origin in proposed])
 
     def _offspring(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
-        """A genome that has not been there, unless none is found in a fair number of tries."""
+        """A genome that was not proposed before, unless none is found in `TRIES` tries."""
         for _ in range(TRIES):
             genome, origin = self._vary(rng)
-            if genome.tobytes() not in self._known:
+            if genome.tobytes() not in self._proposed:
                 break
-        self._known.add(genome.tobytes())
+        self._proposed.add(genome.tobytes())
         return genome, origin
 
     def _vary(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
@@ -198,10 +186,11 @@ class GuidedStrategy(Generations):
         number = self._focused_bin() if focused else int(rng.integers(self.archive.bins))
         near = self.archive.near(number, REACH)
         order = self._orders.draw(rng)
-        if not near:  # nothing has been evaluated yet: the first generation is larger than there are seeds
+        if not near:  # nothing has been evaluated: there are fewer seeds than genomes in the first generation
             share = self.archive.low + (self.archive.high - self.archive.low) * rng.random()
-            start = self._randomly(rng)
-            return self.space.fit(start, share * self._whole(), order), Origin("random widths")
+            return self.space.fit(self._random_widths(rng), share * self._whole(), order), Origin(
+                "random widths"
+            )
         parent, other = (near[int(rng.integers(len(near)))] for _ in range(2))
         while True:
             name = self._operators.draw(rng)
@@ -223,7 +212,7 @@ class GuidedStrategy(Generations):
         return number
 
     def _fit_to_focus(self, varied: Genome, parent: Individual, order: str) -> Genome:
-        """The genome at the focus and within all limits, as near to them as filters can be counted out."""
+        """The genome at the focus and within all limits, as near to them as whole filters allow."""
         assert self._focus is not None
         if not self._steering.exact or self._limits is None:
             price = self._price_at(parent, low=NEAR * self._focus, top=self._focus)
@@ -239,16 +228,15 @@ class GuidedStrategy(Generations):
             yield Seed(space.fill(seed.genome, price, space.orders[0]), seed.operator)
 
     def _price_for(self, parent: Individual, number: int) -> float:
-        """What a child of this parent is to be priced at, to cost what belongs to a bin."""
+        """The price of a child of this parent, so that its cost lies in a bin."""
         low = self.archive.top(number - 1) if number else self.archive.low
         return self._price_at(parent, low=low, top=self.archive.top(number))
 
     def _price_at(self, parent: Individual, *, low: float, top: float) -> float:
-        assert self._original_cost is not None
         price = float(self.space.price(parent.genome[None])[0])
-        return self._steering.price(price, parent.cost / self._original_cost, low=low, top=top)
+        return self._steering.price(price, parent.cost / self.archive.original_cost, low=low, top=top)
 
-    def _randomly(self, rng: np.random.Generator) -> Genome:
+    def _random_widths(self, rng: np.random.Generator) -> Genome:
         genome = self.space.full()
         for group, size in enumerate(self.space.sizes):
             count = max(1, int(size * rng.uniform(0.1, 1.0)))

@@ -1,7 +1,7 @@
-"""How offspring arise in the guided strategy: widths change, orders change, units go and come back.
+"""How the guided strategy varies genomes: widths and orders change, units are removed and restored.
 
-Every operator takes parents and gives a genome whose price does not matter yet: all widths are scaled to
-it afterwards. One that does not apply to its parents (no unit to bring back) gives None.
+The price of the result does not matter: all widths are scaled to a price afterwards. An operator that does
+not apply to its parents (no unit to restore) returns None.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LEAST_STEP, MOST_STEP = 0.1, 0.7  # spread of the logarithm of a width's factor
 
 @dataclass(frozen=True)
 class Variation:
-    """What an operator has to work with: one parent or two, an order, random numbers."""
+    """The input of an operator."""
 
     space: Space
     parent: Genome
@@ -28,35 +28,35 @@ class Variation:
     rng: np.random.Generator
 
     def some_groups(self, least: int = 1) -> list[int]:
-        """Some of the groups that are there; mostly few, now and then half of them."""
+        """Some of the groups that are not gone; mostly few, sometimes half of them."""
         there = np.flatnonzero(self.space.widths(self.parent) > 0)
         most = max(least, len(there) // 2)
         count = min(len(there), least + int((most - least + 1) * self.rng.random() ** 3))
         return [int(group) for group in self.rng.choice(there, size=count, replace=False)]
 
     def dispensable(self) -> int | None:
-        """A unit that is there, those that matter least more often than others."""
+        """A unit that is not gone, more often one that matters little."""
         gone = set(self.space.gone(self.parent))
         there = [unit for unit in self.space.units if unit not in gone]
         return there[self._early(len(there))] if there else None
 
     def missed(self) -> int | None:
-        """A unit that is gone, those that matter most more often than others."""
+        """A unit that is gone, more often one that matters much."""
         gone = self.space.gone(self.parent)
         return gone[::-1][self._early(len(gone))] if gone else None
 
     def _early(self, count: int) -> int:
-        """A place in a list, its beginning more often than its end."""
+        """A position in a list, more often near its beginning."""
         return int(count * self.rng.random() ** 2)
 
 
 def rescale(v: Variation) -> Genome:
-    """Nothing but the price changes: what is good at one cost is tried at another."""
+    """Change nothing but the price: what is good at one cost is tried at another."""
     return v.parent
 
 
 def change_widths(v: Variation) -> Genome:
-    """Scale the widths of some groups at random; which filters is decided by the order."""
+    """Scale the widths of some groups at random; the order decides which filters."""
     step = LEAST_STEP * (MOST_STEP / LEAST_STEP) ** v.rng.random()
     genome, widths = v.parent, v.space.widths(v.parent)
     groups = v.some_groups()
@@ -66,7 +66,7 @@ def change_widths(v: Variation) -> Genome:
     counts = v.space.rounded(wanted)
     for group in groups:
         count = int(counts[group])
-        if count == widths[group]:  # a step too small to be seen: one filter, or one multiple, all the same
+        if count == widths[group]:  # rounded away: change it by one filter, or one multiple
             count += int(v.space.multiples[group]) * (1 if v.rng.random() < 0.5 else -1)
             count = int(np.clip(count, 1, v.space.sizes[group]))
         genome = v.space.resize(genome, group, count, v.order)
@@ -74,7 +74,7 @@ def change_widths(v: Variation) -> Genome:
 
 
 def trade(v: Variation) -> Genome | None:
-    """One group gives filters, another gets the same share more."""
+    """Shrink one group and widen another by the same factor."""
     groups = v.some_groups(least=2)[:2]
     if len(groups) < 2:
         return None
@@ -90,7 +90,7 @@ def trade(v: Variation) -> Genome | None:
 
 
 def change_order(v: Variation) -> Genome:
-    """Some groups keep as many filters, but others."""
+    """Replace the filters of some groups by the first ones of the order."""
     genome = v.parent
     for group in v.some_groups():
         genome = v.space.refill(genome, group, v.order)
@@ -98,19 +98,19 @@ def change_order(v: Variation) -> Genome:
 
 
 def drop_unit(v: Variation) -> Genome | None:
-    """A unit goes, and its price is shared among the rest."""
+    """Remove a unit; the others then share its price."""
     unit = v.dispensable()
     return None if unit is None else v.space.drop(v.parent, unit)
 
 
 def restore_unit(v: Variation) -> Genome | None:
-    """A unit comes back as wide as the groups that are there are in the mean."""
+    """Restore a unit at the mean relative width of the other groups."""
     unit = v.missed()
     return None if unit is None else _with_unit(v, v.parent, unit)
 
 
 def swap_units(v: Variation) -> Genome | None:
-    """One unit goes, another comes back."""
+    """Remove one unit and restore another."""
     back, away = v.missed(), v.dispensable()
     if back is None or away is None:
         return None
@@ -118,7 +118,7 @@ def swap_units(v: Variation) -> Genome | None:
 
 
 def cross(v: Variation) -> Genome | None:
-    """Each group comes from one of two parents."""
+    """Take each group from one of two parents."""
     if np.array_equal(v.parent, v.other):
         return None
     genome = v.parent.copy()

@@ -1,6 +1,8 @@
-"""What the guided strategy starts from: every order at several prices, and mixtures of depth and width.
+"""The genomes that the guided strategy starts from: balanced widths, orders, mixtures of depth and width.
 
-The search can then not end below a method that needs none, at the shares it starts from.
+Balanced widths come from a scan, which says what is lost when a single group keeps a share of its filters.
+Losses are assumed to add up, which they only nearly do: this is where a search begins, not where it ends.
+With the other seeds the search cannot end below a method without a search, at the costs it starts from.
 """
 
 from __future__ import annotations
@@ -9,36 +11,41 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from deeppruning.evolution.balance import Balance
 from deeppruning.evolution.space import Space
 from deeppruning.genome import Genome
 
-DEPTHS = (0.0, 0.15, 0.3, 0.45, 0.6)  # share of the units that are left out
+LEVELS = (0.75, 0.5, 0.25)  # shares of a group's filters that a scan measures, before the group is gone
+STEPS = 12  # in which a group is thinned
+FRESH = 8  # steps after which the prices of all moves are computed again
+DEPTHS = (0.0, 0.15, 0.3, 0.45, 0.6)  # shares of the units that are left out
 FEW_DEPTHS = (0.0, 0.3)  # with the second order
-PLACES = 5  # of the range of cost that every mixture is made for
+PLACES = 5  # costs within the range for which each mixture is made
+
+Move = tuple[int, int]  # a group, and the width it gets
 
 
 @dataclass(frozen=True, eq=False)
 class Seed:
-    """A genome to begin with, and in words where it comes from."""
+    """A genome to start from, and a description of its origin."""
 
     genome: Genome
     operator: str
 
 
 def seeds(space: Space, shares: Sequence[float], losses: Sequence[Sequence[float]] = ()) -> Iterator[Seed]:
-    """All seeds for these shares of the original's price, those of which most is to be hoped first.
+    """All seeds for these shares of the original's price, the most promising first.
 
-    `losses` are those of a scan of each group (see `balance`). Equal seeds, and those that cannot come near
-    their price, are left out.
+    `losses` are the result of a scan, a row per group: at `LEVELS` and without the group. Duplicates, and
+    seeds that miss their price by far, are left out.
     """
     whole = float(space.price(space.full()[None])[0])
-    known: set[bytes] = set()
+    yielded: set[bytes] = set()
     for seed, share in (*_balanced(space, shares, whole, losses), *_all(space, shares, whole)):
         spent = float(space.price(seed.genome[None])[0]) / whole
-        if seed.genome.tobytes() not in known and 0.8 * share <= spent <= 1.05 * share:
-            known.add(seed.genome.tobytes())
+        if seed.genome.tobytes() not in yielded and 0.8 * share <= spent <= 1.05 * share:
+            yielded.add(seed.genome.tobytes())
             yield seed
 
 
@@ -64,3 +71,72 @@ def _all(space: Space, shares: Sequence[float], whole: float) -> Iterator[tuple[
         for order in space.orders:
             yield Seed(space.uniform(share * whole, order), order), share
             yield Seed(space.anywhere(share * whole, order), f"{order} anywhere"), share
+
+
+class Balance:
+    """Thins groups step by step, always where the loss per unit of price is smallest."""
+
+    def __init__(self, space: Space, losses: Sequence[Sequence[float]], order: str) -> None:
+        self.space = space
+        self.order = order
+        self._shares = np.array([0.0, *reversed(LEVELS), 1.0])
+        self._losses = [self._curve(row) for row in losses]
+
+    def genomes(self, prices: Sequence[float]) -> Iterator[Genome]:
+        """For each of the falling prices, the balanced genome of at most that price."""
+        space, genome = self.space, self.space.full()
+        spent = float(space.price(genome[None])[0])
+        rates: dict[Move, float] = {}
+        taken = 0
+        for price in prices:
+            while spent > price:
+                moves = self._moves(genome)
+                stale = moves if taken % FRESH == 0 else [move for move in moves if move not in rates]
+                rates = {move: rates[move] for move in moves if move in rates and move not in stale}
+                rates |= self._rates(genome, stale, spent)
+                if not rates:
+                    return
+                group, count = min(rates, key=lambda move: (rates[move], move))
+                genome = space.resize(genome, group, count, self.order)
+                spent = float(space.price(genome[None])[0])
+                taken += 1
+            yield space.repaired(genome)
+
+    def _moves(self, genome: Genome) -> list[Move]:
+        """Each group with its next smaller width and, where it may be removed, with none."""
+        moves = []
+        for group, width in enumerate(self.space.widths(genome).tolist()):
+            multiple = int(self.space.multiples[group])
+            step = max(multiple, int(self.space.sizes[group]) // STEPS)
+            next_width = (width - step) // multiple * multiple
+            if next_width >= self.space.least[group]:
+                moves.append((group, next_width))
+            if width and group in self.space.units:
+                moves.append((group, 0))
+        return moves
+
+    def _rates(self, genome: Genome, moves: Sequence[Move], spent: float) -> dict[Move, float]:
+        """The loss of each move per unit of price saved."""
+        if not moves:
+            return {}
+        widths = self.space.widths(genome)
+        changed = np.array([self.space.resize(genome, group, count, self.order) for group, count in moves])
+        saved = spent - self.space.price(changed)
+        return {
+            (group, count): (self._loss(group, count) - self._loss(group, int(widths[group]))) / gain
+            for (group, count), gain in zip(moves, saved.tolist(), strict=True)
+            if gain > 0
+        }
+
+    def _loss(self, group: int, count: int) -> float:
+        return float(np.interp(count / self.space.sizes[group], self._shares, self._losses[group]))
+
+    def _curve(self, row: Sequence[float]) -> NDArray[np.float64]:
+        """Losses from no filter to all; where that of none is infinite, the last two are extrapolated."""
+        *levels, gone = row
+        if not np.isfinite(gone):
+            gone = levels[-1] + 2 * abs(levels[-1] - levels[-2])
+        # A scan may dip by chance, but cutting more is never taken to be safer.
+        rising = np.maximum.accumulate(np.maximum([0.0, *levels, gone], 0.0))
+        finite = np.nan_to_num(rising, posinf=1e9)
+        return finite[::-1]

@@ -14,22 +14,22 @@ from numpy.typing import NDArray
 from deeppruning.errors import InputError
 from deeppruning.roles import SELECTED
 
-Held = TypeVar("Held")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Picks(Generic[Held]):
-    """One thing for each role, be it an index, an individual or a model; iterates as they are SELECTED."""
+class Picks(Generic[Item]):
+    """One item per role: an index, an individual or a model; iterates in the order of SELECTED."""
 
-    knee: Held
-    heavy: Held
-    light: Held
+    knee: Item
+    heavy: Item
+    light: Item
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[Item]:
         return iter((self.knee, self.heavy, self.light))
 
-    def items(self) -> Iterator[tuple[str, Held]]:
-        """Pairs of role and what holds it."""
+    def items(self) -> Iterator[tuple[str, Item]]:
+        """Pairs of role and item."""
         return zip(SELECTED, self, strict=True)
 
 

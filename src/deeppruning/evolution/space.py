@@ -1,4 +1,4 @@
-"""What the guided strategy varies: how many filters each group keeps, and which, by an order of them.
+"""What the guided strategy varies: how many filters each group keeps, and which ones, by an order.
 
 >>> scores = {"l1": [4.0, 1.0, 3.0, 2.0]}
 >>> space = Space(4, [[0, 1, 2, 3]], scores=scores, price=lambda genomes: genomes.sum(1))
@@ -21,7 +21,7 @@ from deeppruning.errors import InputError
 from deeppruning.genome import Genome, Population
 
 Numbers = NDArray[np.int64]
-STEPS = 16  # factors that are tried at once when widths are scaled to a price
+STEPS = 16  # factors tried at once when widths are scaled to a price
 ROUNDS = 3
 CLOSE = 0.998  # of a price: no filters are added beyond it
 
@@ -29,11 +29,10 @@ CLOSE = 0.998  # of a price: no filters are added beyond it
 class Space:
     """Genomes as widths of groups, filled by orders of their filters; knows their price, not their error.
 
-    `groups` lists the genes that are decided alike, `scores` what each gene is worth by one order or
-    another (the highest stays longest). Widths are varied in multiples, of one number or of one for each
-    group. `units` are the groups that may lose all their filters, the
-    dispensable first. A group that is there keeps `least` filters, by the order rather than as a repair
-    would choose them. `price` is arithmetic that can be asked a thousand times.
+    `groups` lists the genes of each group, `scores` a score per gene for each order (the highest stays
+    longest). Widths are multiples of one number, or of one per group. `units` are the groups that may lose
+    all their filters, the most dispensable first. Every other group keeps at least `least` filters. `price`
+    must be cheap: it is called thousands of times.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Space:
         return changed
 
     def refill(self, genome: Genome, group: int, order: str) -> Genome:
-        """A copy in which a group keeps as many filters as before, but the first ones by the order."""
+        """A copy in which a group keeps the same number of filters, but the first ones by the order."""
         ranked = self._ranked[order][group]
         changed, count = genome.copy(), int(genome[ranked].sum())
         changed[ranked] = np.arange(len(ranked)) < count
@@ -121,7 +120,7 @@ class Space:
         return changed
 
     def scaled(self, genome: Genome, factor: float, order: str) -> Genome:
-        """A copy in which all groups that are there keep a multiple of their filters, at least the least."""
+        """A copy in which the widths of all groups that are not gone are multiplied by a factor."""
         widths = self.widths(genome)
         wanted = self.rounded(widths * factor)
         changed = genome
@@ -130,14 +129,14 @@ class Space:
         return changed
 
     def rounded(self, widths: NDArray[Any]) -> Numbers:
-        """Whole widths from the least to what each group has, in multiples where they are asked for."""
+        """Whole widths, within the limits of each group and in its multiples."""
         whole = np.maximum(np.round(widths / self.multiples) * self.multiples, self.least)
         return np.asarray(np.minimum(whole, self.sizes), dtype=np.int64)
 
     def fit(self, genome: Genome, price: float, order: str) -> Genome:
-        """The genome with all its widths scaled so that it costs at most `price`, and nearly that.
+        """The genome with all widths scaled to cost at most `price`, and nearly that.
 
-        Where even its least or its largest widths miss the price, these are what comes back.
+        If the smallest or largest widths miss the price, those are returned.
         """
         low, high = np.log(1.0 / max(int(self.sizes.max()), 2)), np.log(float(self.sizes.max()) + 1.0)
         best = self.repaired(self.scaled(genome, float(np.exp(low)), order))
@@ -157,9 +156,9 @@ class Space:
         return best
 
     def fill(self, genome: Genome, price: float, order: str) -> Genome:
-        """The genome with filters added to one group or another, the costliest that there is room for first.
+        """The genome with filters added to single groups, the costliest that still fits the price first.
 
-        Widths that are scaled alike leave room below a price where groups are narrow.
+        Scaling all widths alike leaves room below a price where groups are narrow.
         """
         while (spent := float(self.price(genome[None])[0])) < CLOSE * price:
             widths = self.widths(genome)
@@ -179,14 +178,14 @@ class Space:
         return genome
 
     def uniform(self, price: float, order: str, without: Sequence[int] = ()) -> Genome:
-        """The same share of every group, chosen by an order, some units left out, at most at this price."""
+        """The same share of every group by an order, without some units, at most at this price."""
         genome = self.full()
         for unit in without:
             genome = self.drop(genome, unit)
         return self.fit(genome, price, order)
 
     def anywhere(self, price: float, order: str) -> Genome:
-        """The lowest scores wherever they are, each over the mean of its group, at most at this price."""
+        """Without the lowest scores of all groups, relative to each group's mean, at most at this price."""
         relative = np.ones(self.num_genes)
         for genes in self.groups:
             values = self.scores[order][genes]

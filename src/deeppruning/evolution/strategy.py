@@ -1,5 +1,7 @@
 """The evolution strategy as ask and tell: it proposes genomes and learns their objectives.
 
+>>> flip(np.ones((1, 4), dtype=bool), 1.0, np.random.default_rng(0))
+array([[False, False, False, False]])
 >>> strategy = EvolutionStrategy(8, offspring=5, generations=3, seed=1)
 >>> while not strategy.done:
 ...     genomes = strategy.ask()
@@ -17,7 +19,6 @@ from numpy.typing import NDArray
 from deeppruning.errors import InputError, unknown
 from deeppruning.evolution.generations import Batch, Generations, Individual, Origin
 from deeppruning.evolution.selection import Picks, select
-from deeppruning.evolution.variation import flip, recombine
 from deeppruning.genome import Population
 
 
@@ -26,12 +27,8 @@ class EvolutionStrategy(Generations):
 
     The first generation is 3 + offspring copies of the full network with bits flipped; every later one
     is `offspring` genomes bred from the three picks. "plus" selects among the picks and the offspring,
-    "comma" among the offspring only. Picks keep their objectives and are not asked again. A genome that is
-    told to have none, because its evaluation failed, is never selected and counts in no scale.
-
-    The random numbers of a generation depend on `seed` and the generation alone, so telling the same
-    objectives again leads through the same genomes: that is how a run is resumed. `repair` must be
-    deterministic; it is applied before genomes are returned, so what is reported is what was evaluated.
+    "comma" among the offspring only. Picks keep their objectives and are not asked for again. `repair` must
+    be deterministic; it is applied before genomes are returned, so what is reported is what was evaluated.
     """
 
     def __init__(
@@ -77,7 +74,7 @@ class EvolutionStrategy(Generations):
         return self._picks
 
     def picks_without(self, refused: Container[int]) -> Picks[Individual] | None:
-        """The same without some individuals, by their ids; None where no other is left."""
+        """The picks without some individuals, by their ids; None where no other is left."""
         left = [individual for individual in self._population if individual.id not in refused]
         if not left:
             return None
@@ -86,16 +83,15 @@ class EvolutionStrategy(Generations):
 
     @property
     def population(self) -> tuple[Individual, ...]:
-        """All among which the picks were selected, by id; empty before the first generation is told."""
+        """The individuals that the picks were selected from, by id; empty before the first generation."""
         return self._population
 
     def tell(self, objectives: NDArray[np.float64], scores: object = None) -> None:
         """Learn error and cost (k, 2) of the genomes asked for, in their order, and select the three.
 
-        The paper selects on the error itself: scores are not looked at.
-
-        A row of two nan is a genome without objectives. One with objectives, or a survivor, is enough to
-        select from; where there is none, an error is raised and the same genomes can be told again.
+        The paper selects on the error itself: scores are ignored. A row of two nan is a genome whose
+        evaluation failed, which is never selected. If no individual is left, an error is raised and the same
+        generation can be told again.
         """
         batch, values = self._answered(objectives)
         newcomers = [
@@ -113,13 +109,12 @@ class EvolutionStrategy(Generations):
             )
         self._population = tuple(population)
         self._picks = self.picks_without(())
-        self._go_on()
+        self._finish_generation()
 
     def _propose(self, rng: np.random.Generator) -> Batch:
-        """All are flipped, from the original or the three picks."""
-        held = () if self._picks is None else tuple(sorted({pick.id for pick in self._picks}))
+        parents = () if self._picks is None else tuple(sorted({pick.id for pick in self._picks}))
         genomes = self._flipped(rng)
-        return Batch(genomes, [Origin("flip", held) for _ in genomes])
+        return Batch(genomes, [Origin("flip", parents) for _ in genomes])
 
     def _flipped(self, rng: np.random.Generator) -> Population:
         origin: Population
@@ -135,3 +130,16 @@ class EvolutionStrategy(Generations):
         if repaired.shape != genomes.shape:
             raise InputError(f"repair must keep the shape {genomes.shape}, but returned {repaired.shape}")
         return repaired
+
+
+def flip(genomes: Population, probability: float, rng: np.random.Generator) -> Population:
+    """A copy of the genomes in which every bit is inverted with the given probability."""
+    return genomes ^ (rng.random(genomes.shape) < probability)
+
+
+def recombine(parents: Population, rho: int, count: int, rng: np.random.Generator) -> Population:
+    """`count` genomes, each from `rho` parents drawn without replacement; a gene comes from one of them."""
+    num_parents, num_genes = parents.shape
+    order = rng.permuted(np.tile(np.arange(num_parents), (count, 1)), axis=1)
+    donors = np.take_along_axis(order, rng.integers(rho, size=(count, num_genes)), axis=1)
+    return np.take_along_axis(parents, donors, axis=0)

@@ -120,7 +120,7 @@ def labelled(data: Images, *, pixels: bool) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _sample(run: RunFolder, train: Images) -> ImageSet:
     """The images that the search judged its candidates on, as far as this data has them."""
-    search = SearchConfig.of_run(run.config["search"])
+    search = SearchConfig.from_table(run.config["search"])
     trained_on, _ = set_aside(train, Limits.of(run.config.get("target")), search.seed)
     settled, _ = settle_sample(search, trained_on)
     return _spread(trained_on, min(settled.sample or USUAL_SAMPLE, len(trained_on)), settled.seed)

@@ -1,20 +1,22 @@
-"""The channel graph: understand any CNN by running it once on channel labels, cut it, price it.
+"""The channel graph: follow a network for one run on channel labels, then cut and price it.
 
-The words, each for one thing:
-- *filter*: what a layer has; it makes one *channel* of an activation.
-- *atom*: a channel at its birth, a number; *label*: the atom written beside an element of a tensor.
-- *class*: atoms that go or stay together; *gene*: a class that may go, one bit of a genome. -1: it stays.
-- *position* along a *dimension*: of a parameter or an activation. Where a tensor is a parameter moved
+Each term means one thing:
+- *filter*: part of a layer; it makes one *channel* of an activation.
+- *atom*: the number of a channel where it is made; *label*: the atom stored beside an element of a tensor.
+- *class*: atoms that are kept or removed together; *gene*: a class that may be removed, one bit of a genome;
+  -1 stands for what always stays.
+- *position* along a *dimension* of a parameter or an activation. Where a tensor is a parameter moved
   about, its *own* dimension is the parameter's.
 - *strip*: the gene at each position of a dimension. A thin network keeps some positions of each strip.
 - *site*: a place in the network as a key: an operation of the run, or a dimension of a parameter.
 - *unit*: the genes that make up all filters of some layers, which may go with their branch.
-- *repair* makes a genome one that can be cut; *remedies* change what is known of a network.
+- *masked*: the full network with the channels that a genome removes held at zero. A cut must equal it.
+- *repair* turns any genome into one that can be cut; *remedies* change what is known about a network.
 
-Read in this order: `labels` (what flows), `rules` (what each operation does to it), `trace` (the run),
-`cut` (from a recipe to a thin network), `plan` with `prices` and `repair` (what the run boils down to,
-made by `assemble`), `proof` (a cut equals silence), `depth` (whole branches go), `build` (trace, prove,
-adapt until it holds), `channel_graph` (the public face).
+Read in this order: `atoms` and `payloads` (what flows), `rules` (what each operation does), `trace` (the
+run, and who reads whom), `cut` (from a recipe to a thin network), `depth` (whole branches go), `paths` (from
+inputs to outputs), `plan` and `repair` (what the run results in, made by `assemble`), `proof` (a cut equals
+masking), `build` (trace, prove, adapt until it holds), `channel_graph` (the public class).
 """
 
 from deeppruning.graph.channel_graph import ChannelGraph

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from deeppruning.graph.labels.atoms import Atoms, AtomTable, Site
-from deeppruning.graph.labels.payloads import Channels
-from deeppruning.graph.plan import Genes, LayerFilters, Plan
+from deeppruning.graph.atoms import Atoms, AtomTable, Genes, Site
+from deeppruning.graph.cut.recipe import Recipe
+from deeppruning.graph.payloads import Channels
+from deeppruning.graph.plan import LayerFilters, Plan
 from deeppruning.graph.trace.tracer import Trace
 
 
@@ -56,11 +57,20 @@ def assemble(
     layers = tuple(_layers(table, classes, genes, reasons, _output_sizes(traces), every=every))
     trace = traces["eval"]
     alike = tuple((strips.add(genes[atoms]), each) for atoms, each in trace.channel_multiply_adds)
+    detached = _detached(table, detached_strips, strips)
+    uncut = Recipe(
+        kept=tuple(np.arange(len(genes)) for genes in strips.found),
+        widths=tuple(len(genes) for genes in strips.found),
+        parameters={name: tuple(cuts) for name, cuts in parameters.items()},
+        aliases=_aliases(model),
+        detached=detached,
+        grouped=dict(table.grouped),
+        norms={layer: tuple(cuts) for layer, cuts in norms.items()},
+    )
     plan = Plan(
         num_genes=int(gene_of_class.max(initial=-1)) + 1,
         strips=tuple(strips.found),
-        parameters={name: tuple(cuts) for name, cuts in parameters.items()},
-        aliases=_aliases(model),
+        uncut=uncut,
         shapes={n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())},
         trainable=frozenset(name for name, _ in model.named_parameters()),
         uses=trace.multiply_adds,
@@ -69,9 +79,6 @@ def assemble(
         batch=batch,
         layers=layers,
         pieces=tuple(_pieces(traces, genes, layers)),
-        detached=_detached(table, detached_strips, strips),
-        grouped=dict(table.grouped),
-        norms={layer: tuple(cuts) for layer, cuts in norms.items()},
         min_channels=options.min_channels,
         round_to=options.round_to,
     )

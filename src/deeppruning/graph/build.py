@@ -12,20 +12,19 @@ from torch import nn
 
 from deeppruning.errors import GraphError
 from deeppruning.graph.assemble import GraphOptions, assemble
+from deeppruning.graph.atoms import Bits
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.graph.depth.hearing import Hearing, HearingRun
-from deeppruning.graph.depth.prove import DepthFinder
-from deeppruning.graph.plan import Bits
-from deeppruning.graph.proof.built import Built
+from deeppruning.graph.paths import InputPaths, PathRun
+from deeppruning.graph.proof.depth import DepthFinder
 from deeppruning.graph.proof.difference import difference, tolerance_for
+from deeppruning.graph.proof.masking import kept_atoms
 from deeppruning.graph.proof.probe import ExpectedSteps, Fault, expected_shapes, find_faults
 from deeppruning.graph.proof.remedies import Decisions, Doctor
-from deeppruning.graph.proof.silence import kept_atoms
-from deeppruning.graph.proof.stage import Stage
 from deeppruning.graph.proof.trials import Trials
-from deeppruning.graph.proof.twin import batch_size, seeded
-from deeppruning.graph.trace.follow import Follower, OperationList
+from deeppruning.graph.proof.twin import Stage, seeded
+from deeppruning.graph.proof.verify import Built
+from deeppruning.graph.trace.follow import Follower, OperationList, tensors_in
 from deeppruning.graph.trace.tracer import Record, Trace
 
 
@@ -96,7 +95,7 @@ class Builder:
             failure = self._probe(built, traces)
             if failure is None:
                 padded = any(issue.kind in ("constant", "module") for issue in table.issues.values())
-                built = self._with_hearings(built, traces) if padded or self.options.depth else built
+                built = self._with_paths(built, traces) if padded or self.options.depth else built
                 return self._with_depth(built, traces) if self.options.depth else built
             doctor = Doctor(model, self.decisions, traces, table, classes, gene_of_class[classes])
             if not doctor.treat(failure.faults, traces[failure.mode]):
@@ -107,21 +106,31 @@ class Builder:
         finder = DepthFinder(built.plan, built.classes, built.gene_of_class, built.detached, scenes)
         return replace(built, plan=replace(built.plan, depth=finder.find()))
 
-    def _with_hearings(self, built: Built, traces: Mapping[str, Trace]) -> Built:
+    def _with_paths(self, built: Built, traces: Mapping[str, Trace]) -> Built:
         genes = built.gene_of_class[built.classes]
-        hearings: list[Hearing] = []
+        paths: list[InputPaths] = []
         for mode, trace in traces.items():
             scene = self.stage.scene(mode)
             model = scene.copy()
             with seeded():
-                run = HearingRun(model, built.detached, trace.records, genes)
+                run = PathRun(model, built.detached, trace.records, genes)
                 found = run.follow(model, scene.args, scene.kwargs)
-            hearings += [found] if not any(found.same_as(known) for known in hearings) else []
-        return replace(built, plan=replace(built.plan, hearings=tuple(hearings)))
+            paths += [found] if not any(found.same_as(known) for known in paths) else []
+        return replace(built, plan=replace(built.plan, paths=tuple(paths)))
 
     def _batch(self, trace: Trace) -> int:
+        """How many inputs the example holds, given the batches that convolutions read while it ran.
+
+        The first dimension of an input is its batch if some convolution reads as many maps, or several per
+        input: the colours of an image without a batch, or numbers that come beside it, are no batch.
+        """
         batches = [r.shapes[0][0] for r in trace.records if r.name == "convolution"]
-        return batch_size((self.stage.eval.args, dict(self.stage.eval.kwargs)), batches)
+        inputs = tensors_in((self.stage.eval.args, dict(self.stage.eval.kwargs)))
+        inputs = sorted(inputs, key=lambda tensor: -tensor.ndim)  # images before mere numbers
+        for size in (tensor.shape[0] for tensor in inputs if tensor.ndim):
+            if size and any(batch % size == 0 for batch in batches):
+                return size
+        return 1
 
     def _probe(self, built: Built, traces: Mapping[str, Trace]) -> _Failure | None:
         """Try all genomes that matter; the first that fails ends the round."""
@@ -181,7 +190,7 @@ class Builder:
         if mode == "train" or not values:
             silent.steps = expected_shapes(records, kept)
         else:
-            due = self._silenced(silent, full)
+            due = self._run_masked(silent, full)
         # In training mode the draws of the trace: the way taken may depend on them.
         with seeded(0 if mode == "train" else 1):
             faults = find_faults(
@@ -196,7 +205,7 @@ class Builder:
             return []
         return faults
 
-    def _silenced(self, silent: ExpectedSteps, full: nn.Module) -> Any:
+    def _run_masked(self, silent: ExpectedSteps, full: nn.Module) -> Any:
         try:
             with seeded(1):  # other random numbers than the trace had: the operations must be the same
                 return silent.run(full, self.stage.eval.args, self.stage.eval.kwargs)

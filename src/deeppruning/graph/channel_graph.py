@@ -1,7 +1,7 @@
 """`ChannelGraph`: the public face of the channel graph."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,15 +11,14 @@ from torch import Tensor, nn
 
 from deeppruning.errors import GraphError, InputError
 from deeppruning.graph.assemble import GraphOptions
+from deeppruning.graph.atoms import Bits
 from deeppruning.graph.build import build_best
+from deeppruning.graph.calls import as_call
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.graph.depth.repair import repair_for
-from deeppruning.graph.filters import filter_rows
-from deeppruning.graph.groups import Group, make_groups
-from deeppruning.graph.plan import Bits
+from deeppruning.graph.groups import Group, make_groups, render
 from deeppruning.graph.proof.verify import Proof, place_of_fault, prove
-from deeppruning.graph.table import render
+from deeppruning.graph.repair import repair_for
 
 
 class ChannelGraph:
@@ -63,7 +62,7 @@ class ChannelGraph:
             if not isinstance(value, int) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
         self._model = model
-        self._args, self._kwargs = as_call(example_input)
+        self._args, self._kwargs = as_call(example_input, "example_input")
         options = GraphOptions(
             tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear, depth
         )
@@ -184,14 +183,14 @@ class ChannelGraph:
         Layers whose weights no module and no parameter holds are left out.
         """
         modules = dict(network.named_modules())
-        rows = {layer.name: filter_rows(modules, layer) for layer in self._plan.layers}
+        rows = {layer.name: layer.rows(modules) for layer in self._plan.layers}
         return {name: weights for name, weights in rows.items() if weights is not None}
 
     def parameter_genes(self) -> dict[str, dict[int, NDArray[np.int64]]]:
         """Parameter or buffer -> dimension -> the gene at each position, -1 for one that always stays."""
         return {
             name: {dimension: self._plan.strips[strip] for dimension, strip in cuts}
-            for name, cuts in self._plan.parameters.items()
+            for name, cuts in self._plan.uncut.parameters.items()
         }
 
     def __str__(self) -> str:
@@ -221,20 +220,6 @@ class ChannelGraph:
             if not numeric or not np.isin(array, (0, 1)).all():
                 raise InputError(f"a genome holds only 0 and 1 (or booleans), got {array.dtype} values")
         return np.atleast_2d(array).astype(np.bool_), array.ndim == 1
-
-
-def as_call(example_input: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """An example input as the arguments of a call, positional and by keyword."""
-    if isinstance(example_input, Tensor):
-        return (example_input,), {}
-    if isinstance(example_input, (tuple, list)):
-        return tuple(example_input), {}
-    if isinstance(example_input, Mapping):
-        return (), dict(example_input)
-    raise InputError(
-        "example_input must be a tensor, a tuple of arguments or a dict of keyword arguments, "
-        f"got {type(example_input).__name__}"
-    )
 
 
 def _stored(model: nn.Module) -> dict[str, int]:

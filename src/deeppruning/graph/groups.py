@@ -1,4 +1,4 @@
-"""What each gene stands for, in words: groups of layers whose filters go together, and their string.
+"""Groups of filters that are removed together, the paper's strings they belong to, and a table of them.
 
 The paper writes a genome as strings: one for a plain network; for a ResNet one of first layers and
 one of second layers (tied by the sums they feed); for a DenseNet one of 1x1 bottlenecks and one of
@@ -6,7 +6,7 @@ one of second layers (tied by the sums they feed); for a DenseNet one of 1x1 bot
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,15 +19,15 @@ PLAIN, FIRST, SECOND, BOTTLENECK = "plain", "first", "second", "bottleneck"
 
 @dataclass(frozen=True)
 class Group:
-    """Layers whose filters share genes; or, with no genes, a layer that keeps all and the reason."""
+    """Layers that share genes for their filters; or, without genes, a layer that keeps all and the reason."""
 
     layers: tuple[str, ...]
     genes: tuple[int, ...]
     string: str
     filters: int  # filters of all its layers that these genes decide, or that are frozen
     reasons: tuple[str, ...] = ()
-    multiple: int = 1  # of its genes that stay, so that every layer keeps the multiple of filters it should
-    branch: tuple[str, ...] = ()  # submodules that disappear when all its filters go; none: some must stay
+    multiple: int = 1  # of genes to keep, so that every layer keeps the required multiple of filters
+    branch: tuple[str, ...] = ()  # submodules that disappear when all filters go; empty: some must stay
 
     @property
     def removable(self) -> bool:
@@ -70,10 +70,10 @@ def make_groups(plan: Plan) -> list[Group]:
 
 
 def _multiple(plan: Plan, filters: Mapping[str, int]) -> int:
-    """How many genes make a multiple of filters in every layer; one decides about so many of each."""
+    """How many genes make a multiple of filters in every layer; one gene decides `filters` of each."""
     widths = {layer.name: len(layer.genes) for layer in plan.layers}
-    wanted = {name: multiple_for(widths[name], plan.round_to) for name in filters}
-    return math.lcm(*(wanted[name] // math.gcd(wanted[name], each) for name, each in filters.items()))
+    multiples = {name: multiple_for(widths[name], plan.round_to) for name in filters}
+    return math.lcm(*(multiples[name] // math.gcd(multiples[name], each) for name, each in filters.items()))
 
 
 def _strings(plan: Plan, sets: list[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
@@ -88,3 +88,36 @@ def _strings(plan: Plan, sets: list[tuple[str, ...]]) -> dict[tuple[str, ...], s
             for layers in sets
         }
     return dict.fromkeys(sets, PLAIN)
+
+
+def render(
+    name: str, plan: Plan, groups: Sequence[Group], flops: int, params: int, notes: Sequence[str]
+) -> str:
+    """A table for people: one line per layer with its filters, prunable or the reason why not."""
+    group_of = {gene: number for number, group in enumerate(groups) for gene in group.genes}
+    filters = sum(len(layer.genes) for layer in plan.layers)
+    free = sum(int(np.sum(layer.genes >= 0)) for layer in plan.layers)
+    share = 100 * free / filters if filters else 0.0
+    lines = [
+        f"ChannelGraph of {name}: {plan.num_genes} genes decide {free} of {filters} filters ({share:.1f} %)",
+        f"{flops:,} multiply-adds, {params:,} parameters",
+        "",
+    ]
+    rows = [("layer", "kernel", "filters", "prunable", "group", "string", "")]
+    for layer in plan.layers:
+        own = sorted({group_of[gene] for gene in layer.genes[layer.genes >= 0].tolist()})
+        kernel = "x".join(map(str, layer.kernel)) or "linear"
+        prunable = int(np.sum(layer.genes >= 0))
+        strings = " ".join(dict.fromkeys(groups[number].string for number in own))
+        numbers = " ".join(map(str, own)) if len(own) < 4 else f"{own[0]} {own[1]} .. {own[-1]}"
+        why = "; ".join(layer.reasons[:2]) if prunable < len(layer.genes) else ""
+        rows.append((layer.name, kernel, str(len(layer.genes)), str(prunable), numbers, strings, why))
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:6], widths, strict=True)]
+        lines.append(("  ".join(cells) + "  " + row[6]).rstrip())
+    removable = [(number, group) for number, group in enumerate(groups) if group.removable]
+    if removable:
+        lines += ["", f"{len(removable)} groups may lose all filters:"]
+        lines += [f"group {number}: {' '.join(group.branch)} would go" for number, group in removable]
+    return "\n".join([*lines, *(f"note: {note}" for note in notes)])

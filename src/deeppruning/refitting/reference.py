@@ -14,8 +14,8 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.calls import Call, as_call, batch_size, check_finite, onto, part_of
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.refitting.calls import Call, as_call, batch_size, check_finite, onto, part_of
 from deeppruning.refitting.patches import Places, answers_at, patches_at
 from deeppruning.refitting.readers import Anchor, Readers
 

@@ -15,9 +15,9 @@ from torch.utils.hooks import RemovableHandle
 
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.calls import batch_size
 from deeppruning.graph.cut.hollow import Answer, Hollow
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.refitting.calls import batch_size
 from deeppruning.refitting.patches import answers_at, patches_at
 from deeppruning.refitting.reference import LayerAnswers, Reference, statistics
 from deeppruning.refitting.solve import Fit

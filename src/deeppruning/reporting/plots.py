@@ -1,21 +1,75 @@
-"""The plots of the page as files for papers: the objective space, the layers, the fine-tuning, the rivals."""
+"""The plots of a run as files for papers, drawn by matplotlib; the page draws its own.
 
-from collections.abc import Mapping, Sequence
+matplotlib is an extra, imported when a plot is drawn. The same data gives the same bytes, whatever the user's
+own matplotlib settings are.
+"""
+
+import html
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from deeppruning.reporting.axes import Axis, Frame, draw_frame, number, percent
+from deeppruning.errors import RunError
+from deeppruning.reporting.comparison import OTHER_KIND, read_rivals
 from deeppruning.reporting.data import collect
-from deeppruning.reporting.drawing import Drawing
 from deeppruning.reporting.section import SECTIONS
-from deeppruning.roles import COLORS, ORIGINAL, ROLES, SHAPES, TARGET, in_order, kind_of
+from deeppruning.roles import COLORS, ORIGINAL, TARGET, in_order, kind_of
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY
+from deeppruning.system.atomic import write_atomically
+from deeppruning.system.extras import has_extra, how_to_install
+from deeppruning.system.links import folder_within
 
-RAMP = ("#aecbdb", "#7fa5d0", "#7b74bd", "#79429b", "#46115c")
-OTHER = "#3b4a8f"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+RAMP = ("#aecbdb", "#7fa5d0", "#7b74bd", "#79429b", "#46115c")  # generations, first to last
+OURS = "#3b4a8f"
 INK, MUTED, TRACK = "#1b2330", "#59636f", "#dde0e4"
-LETTER = 7.0  # dots that a letter takes, about
+MARKERS = {"heavy": "s", "knee": "D", "light": "^", TARGET: "v"}
+KIND_COLORS = {
+    "criteria": "#2878ab",
+    "criteria with refit": "#12908c",
+    "reconstruction, regularisation": "#1d7f61",
+    "searches": "#b0601a",
+    "floors": "#6b7480",
+    OTHER_KIND: "#8d3f74",
+}
+DASHES = ("-", (0, (6, 3)), (0, (3, 3)), (0, (1.5, 1.5)), (0, (10, 3)))  # in turn, within a kind
+LONGEST_NAME = 24
+DPI = 100
+STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#b8bec6",
+    "axes.grid": True,
+    "axes.labelcolor": MUTED,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.dpi": DPI,
+    "font.size": 9,
+    "grid.color": "#eceef0",
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "deeppruning",  # the same ids every time
+    "text.parse_math": False,  # a "$" in a name is a "$"
+    "xtick.color": MUTED,
+    "xtick.major.size": 0,
+    "ytick.color": MUTED,
+    "ytick.major.size": 0,
+}
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+def missing_plots_line() -> str:
+    """What to say where no plots can be drawn; empty where they can."""
+    if has_extra("plots"):
+        return ""
+    return f"no plots were written: they need matplotlib, installed by {how_to_install('matplotlib')}"
 
 
 def write_plots(run_dir: Path | str) -> list[Path]:
@@ -24,199 +78,327 @@ def write_plots(run_dir: Path | str) -> list[Path]:
 
 
 def draw_plots(data: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write what `data` has something for: a run without fine-tuning has no such plot."""
-    drawn = draw(data, folder.parent)
-    return [path for name, drawing in drawn.items() for path in drawing.save(folder, name)]
+    """Write every plot that `data` has something for; none without matplotlib."""
+    if not has_extra("plots"):
+        return []
+    with readable_errors(folder.parent / HISTORY):  # numbers that no axis reaches
+        return [path for name, figure in draw(data).items() for path in _save(figure, folder, name)]
 
 
-def draw(data: Mapping[str, Any], run_dir: Path) -> dict[str, Drawing]:
-    """The plots by name, not written yet."""
+def draw(data: Mapping[str, Any]) -> dict[str, "Figure"]:
+    """The plots by the names of their files; a run without fine-tuning has no plot of it."""
     plots = {name: plot for section in SECTIONS.values() for name, plot in section.plots.items()}
-    with readable_errors(run_dir / HISTORY):  # numbers that no axis reaches
-        drawn = {name: plot(data) for name, plot in plots.items()}
-    return {name: drawing for name, drawing in drawn.items() if drawing is not None}
+    figures = {name: plot(data) for name, plot in plots.items()}
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def population(data: Mapping[str, Any]) -> Drawing | None:
-    """Every candidate, error against cost, coloured by generation, the picks marked."""
-    shown = [row for row in data["candidates"] if row["error"] is not None]
-    if not shown:
+def write_rivals_plot(folder: Path) -> Path | None:
+    """Write plots/rivals.svg and .png in the folder of a comparison; the path of the SVG, if there is one."""
+    if not has_extra("plots"):
         return None
-    axis = data["axes"][0]
-    drawing = Drawing(640, 460)
-    text = percent if data["error_is_share"] else number
-    frame = Frame(
-        Axis.over([row[axis["key"]] for row in shown], 70, 620, number, label=axis["label"]),
-        Axis.over([row["error"] for row in shown], 390, 30, text, label="Error in the search", zero=True),
+    figure = rivals({"rivals": read_rivals(folder)})
+    return None if figure is None else _save(figure, folder / "plots", "rivals")[0]
+
+
+def candidates_markup(run_dir: Path) -> str:
+    """The plot of all candidates for a notebook; without matplotlib, a line that says how to get it."""
+    if not has_extra("plots"):
+        command = html.escape(how_to_install("matplotlib"))
+        return f"<p>The plot of all candidates needs matplotlib: <code>{command}</code></p>"
+    try:
+        figure = population(collect(run_dir))
+    except RunError:  # the folder was moved, deleted or damaged: the result is shown all the same
+        return ""
+    return "" if figure is None else svg(figure)
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
+
+
+@_style()
+def svg(figure: "Figure") -> str:
+    """A plot as an SVG element."""
+    content = io.StringIO()
+    figure.savefig(content, format="svg", metadata=_NO_METADATA)
+    text = content.getvalue()
+    return text[text.index("<svg") :]
+
+
+@_style()
+def png(figure: "Figure") -> bytes:
+    """A plot as PNG, with twice the dots of a plain screen."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=2 * DPI, metadata={"Software": None})
+    return content.getvalue()
+
+
+def _save(figure: "Figure", folder: Path, name: str) -> list[Path]:
+    folder_within(folder.parent, folder)
+    paths = [folder / f"{name}.svg", folder / f"{name}.png"]
+    for path, content in zip(paths, (svg(figure).encode(), png(figure)), strict=True):
+        write_atomically(path, content)
+    return paths
+
+
+@_style()
+def population(data: Mapping[str, Any]) -> "Figure | None":
+    """Every candidate, error against cost, coloured by generation, the picks marked."""
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    rows = [row for row in data["candidates"] if row["error"] is not None]
+    if not rows:
+        return None
+    key, label = data["axes"][0]["key"], data["axes"][0]["label"]
+    last = max(row["generation"] for row in rows)
+    figure = Figure((6.4, 4.6))
+    axes = figure.add_axes((0.11, 0.12, 0.76, 0.82), xlabel=label, ylabel="Error in the search")
+    axes.scatter(
+        [row[key] for row in rows],
+        [row["error"] for row in rows],
+        c=[row["generation"] for row in rows],
+        cmap=LinearSegmentedColormap.from_list("generations", RAMP, N=min(last, 48)),
+        vmin=0.5,
+        vmax=last + 0.5,
+        s=34,
+        edgecolors="white",
+        linewidths=0.8,
+        clip_on=False,
+        zorder=3,
+        gid="candidates",
     )
-    draw_frame(drawing, frame)
+    _format_axes(axes, rows[0][key], share=data["error_is_share"])
     front = _front(data)
     if len(front) > 1:
-        drawing.line([frame.at(row[axis["key"]], row["error"]) for row in front], MUTED, 1.2)
-        drawing.text(620, 14, "line: best of each bin of cost", size=11, color=MUTED, anchor="end")
-    last = max(row["generation"] for row in shown)
-    for row in sorted(shown, key=lambda row: row["generation"]):
-        drawing.circle(*frame.at(row[axis["key"]], row["error"]), 4, ramp(row["generation"], last), "#ffffff")
-    by_id = {row["id"]: row for row in shown}
-    picks = marked(data)
-    spots = [frame.at(row[axis["key"]], row["error"]) for row in shown]
-    for role in in_order(picks):
-        if picks[role] in by_id:
-            row = by_id[picks[role]]
-            x, y = frame.at(row[axis["key"]], row["error"])
-            _marker(drawing, role, x, y)
-            left, top = _free_place(x, y, LETTER * len(role), spots)
-            drawing.text(left, top, role, color=INK)
-            spots += [(left + LETTER * step, top) for step in range(len(role))]
-    _generation_key(drawing, last, tuple(dict.fromkeys((*ROLES, *map(kind_of, in_order(picks))))))
-    return drawing
+        points = [row[key] for row in front], [row["error"] for row in front]
+        axes.plot(*points, color=MUTED, linewidth=1.2, label="best in its cost range")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0)
+    bar = figure.colorbar(axes.collections[0], cax=figure.add_axes((0.9, 0.12, 0.02, 0.82)))
+    bar.set_label("Generation")
+    bar.locator = MaxNLocator(integer=True)
+    _mark_roles(axes, key, rows, marked(data))
+    return figure
 
 
 def marked(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The candidates that hold roles: the latest picks, and what was chosen for targets."""
+    """The candidates that hold roles: the latest picks, and those chosen for targets."""
     latest = data["picks"][-1] if data["picks"] else {}
-    chosen = {
-        entry["role"]: entry.get("id") for entry in data["solutions"] if kind_of(entry["role"]) == TARGET
-    }
-    return {**latest, **chosen}
+    targets = [entry for entry in data["solutions"] if kind_of(entry["role"]) == TARGET]
+    return {**latest, **{entry["role"]: entry.get("id") for entry in targets}}
 
 
 def _front(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What the archive of the search holds, by the axis of the plot; nothing where there is none."""
+    """The candidates in the archive of the search, by the axis of the plot."""
     archive, key = data["archive"], data["axes"][0]["key"]
-    held = set(archive["fronts"][-1]["ids"]) if archive and archive["fronts"] else set()
-    return sorted((row for row in data["candidates"] if row["id"] in held), key=lambda row: row[key])
+    ids = set(archive["fronts"][-1]["ids"]) if archive and archive["fronts"] else set()
+    return sorted((row for row in data["candidates"] if row["id"] in ids), key=lambda row: row[key])
+
+
+def _mark_roles(
+    axes: "Axes", key: str, rows: Sequence[Mapping[str, Any]], picks: Mapping[str, int | None]
+) -> None:
+    """Mark each pick, and write its name where it covers the fewest points."""
+    points = {row["id"]: (row[key], row["error"]) for row in rows}
+    covered = [(float(x), float(y)) for x, y in axes.transData.transform(list(points.values()))]
+    for role in in_order(picks):
+        id_ = picks[role]
+        if id_ not in points:
+            continue
+        kind = kind_of(role)
+        axes.plot(
+            *points[id_], MARKERS[kind], color=COLORS[kind], markeredgecolor="white", markersize=9,
+            clip_on=False, zorder=4,
+        )  # fmt: skip
+        x, y = axes.transData.transform(points[id_])
+        across, up, spots = _free_place(axes, x, y, 6.5 * len(role), covered)
+        covered += spots
+        axes.annotate(
+            role, points[id_], (across * 72 / DPI, up * 72 / DPI), textcoords="offset points", color=INK,
+            ha="left" if across > 0 else "right", va="center", zorder=5,
+        )  # fmt: skip
 
 
 def _free_place(
-    x: float, y: float, width: float, spots: Sequence[tuple[float, float]]
-) -> tuple[float, float]:
-    """Where a label of this width beside a point covers the fewest spots, and stays in the picture."""
+    axes: "Axes", x: float, y: float, width: float, covered: Sequence[tuple[float, float]]
+) -> tuple[float, float, list[tuple[float, float]]]:
+    """Where, in dots from a point, a name covers the fewest spots inside the axes; and the spots it takes."""
+    left, bottom, right, top = axes.get_window_extent().extents
 
-    def price(place: tuple[float, float]) -> float:
-        left, top = place
-        covered = sum(left - 5 < a < left + width + 5 and abs(b - top) < 11 for a, b in spots)
-        outside = left < 70 or left + width > 632 or not 12 < top < 384
-        return covered + 1000.0 * outside + abs(top - y) / 100
+    def start(across: float) -> float:
+        return x + across if across > 0 else x + across - width
 
-    tries = [(left, y + lift) for lift in (0, -15, 15, -28, 28) for left in (x + 11, x - 11 - width)]
-    return min(tries, key=price)
+    def cost(place: tuple[float, float]) -> float:
+        first, level = start(place[0]), y + place[1]
+        hits = sum(first - 5 < a < first + width + 5 and abs(b - level) < 10 for a, b in covered)
+        outside = first < left or first + width > right or not bottom < level < top
+        return hits + 1000.0 * outside + abs(place[1]) / 100
 
-
-def _generation_key(drawing: Drawing, last: int, roles: Sequence[str]) -> None:
-    x, y = 70.0, 445.0
-    drawing.text(x, y, "generation 1", size=11, color=MUTED)
-    steps = min(last, 120)  # no more than there are pixels
-    for step in range(steps):
-        generation = 1 + step * (last - 1) // max(1, steps - 1)
-        drawing.rectangle(x + 72 + 120 * step / steps, y - 5, 120 / steps, 10, ramp(generation, last))
-    drawing.text(x + 198, y, str(last), size=11, color=MUTED)
-    for place, role in enumerate(roles):
-        left = 625 - 75 * (len(roles) - place)
-        _marker(drawing, role, left, y)
-        drawing.text(left + 11, y, role, size=11, color=MUTED)
+    across, up = min(product((10.0, -10.0), (0.0, 14.0, -14.0, 28.0, -28.0, 42.0)), key=cost)
+    return across, up, [(start(across) + step, y + up) for step in range(0, round(width), 6)]
 
 
-def _marker(drawing: Drawing, role: str, x: float, y: float) -> None:
-    drawing.area(
-        [(x + left, y + top) for left, top in SHAPES[kind_of(role)]], COLORS[kind_of(role)], "#ffffff"
-    )
+def _format_axes(axes: "Axes", cost: float | None, *, share: bool) -> None:
+    """Ticks as people read them, and errors from 0 where that is near."""
+    from matplotlib.ticker import EngFormatter
+
+    if cost is not None and cost >= 1000:
+        axes.xaxis.set_major_formatter(EngFormatter())
+    if share:
+        axes.yaxis.set_major_formatter(_percent_tick)
+    low, high = axes.get_ylim()
+    if -0.1 * (high - low) < low < 0.15 * (high - low):
+        axes.set_ylim(bottom=0)
 
 
-def ramp(generation: int, last: int) -> str:
-    """The colour of a generation, from pale to dark.
-
-    >>> ramp(1, 3), ramp(3, 3)
-    ('#aecbdb', '#46115c')
-    """
-    place = (len(RAMP) - 1) * (generation - 1) / (last - 1) if last > 1 else len(RAMP) - 1.0
-    low = min(len(RAMP) - 2, int(place))
-    pairs = [(int(RAMP[low][at : at + 2], 16), int(RAMP[low + 1][at : at + 2], 16)) for at in (1, 3, 5)]
-    return "#" + "".join(f"{round(a + (b - a) * (place - low)):02x}" for a, b in pairs)
+def _percent_tick(value: float, _: object = None) -> str:
+    return f"{100 * value:.3g} %"
 
 
-def layers(data: Mapping[str, Any]) -> Drawing | None:
+@_style()
+def layers(data: Mapping[str, Any]) -> "Figure | None":
     """Filters kept in each layer that can be cut, one panel for each pick, the original behind."""
+    from matplotlib.figure import Figure
+
     cut = [place for place, layer in enumerate(data["layers"]) if not layer["fixed"]]
-    by_id = {row["id"]: row for row in data["candidates"]}
+    widths = {row["id"]: row["widths"] for row in data["candidates"]}
     roles = in_order(pick["role"] for pick in data["solutions"])
-    picks = [pick for pick in data["solutions"] if pick["role"] in roles and pick["id"] in by_id]
+    picks = [pick for pick in data["solutions"] if pick["role"] in roles and pick["id"] in widths]
     if not cut or not picks:
         return None
-    widest = max(data["layers"][place]["width"] for place in cut)
-    drawing = Drawing(640, 40 + 130 * len(picks) + 24)
-    for row, pick in enumerate(picks):
-        top = 30 + 130 * row
-        x = Axis(0, len(cut), 70, 620, lambda _: "", label="")
-        y = Axis(0, widest * 1.05, top + 100, top, number, label="Filters")
-        draw_frame(drawing, Frame(x, y), ticks_x=False)
-        step = 550 / len(cut)
-        for place, layer in enumerate(cut):
-            left, gap = 70 + step * place, min(2.0, step * 0.2)
-            for value, color in (
-                (data["layers"][layer]["width"], TRACK),
-                (by_id[pick["id"]]["widths"][layer], COLORS[kind_of(pick["role"])]),
-            ):
-                height = y.at(0) - y.at(value)
-                drawing.rectangle(left, y.at(0) - height, step - gap, height, color)
-            if by_id[pick["id"]]["widths"][layer] == 0:  # gone with its branch
-                _cross(drawing, left + (step - gap) / 2, y.at(0) - 6)
-        drawing.text(620, top - 14, f"{pick['role']}, candidate {pick['id']}", color=INK, anchor="end")
-    drawing.text(620, drawing.height - 18, "Layer, first to last", color=MUTED, anchor="end")
-    return drawing
+    original = [data["layers"][place]["width"] for place in cut]
+    figure = Figure((6.4, 0.7 + 1.3 * len(picks)), layout="constrained")
+    for axes, pick in zip(figure.subplots(len(picks), squeeze=False)[:, 0], picks, strict=True):
+        remaining = [widths[pick["id"]][place] for place in cut]
+        axes.bar(range(len(cut)), original, width=0.92, color=TRACK)
+        axes.bar(range(len(cut)), remaining, width=0.92, color=COLORS[kind_of(pick["role"])])
+        gone = [place for place, width in enumerate(remaining) if width == 0]  # with its branch
+        axes.plot(gone, [max(original) / 20] * len(gone), "x", color=MUTED, markersize=5)
+        axes.set(ylabel="Filters", xticks=[], ylim=(0, 1.05 * max(original)), xlim=(-0.5, len(cut) - 0.5))
+        axes.set_title(f"{pick['role']}, candidate {pick['id']}", loc="right", fontsize=9, color=INK)
+    axes.set_xlabel("Layer, first to last", loc="right")
+    return figure
 
 
-def _cross(drawing: Drawing, x: float, y: float) -> None:
-    # Not as a letter: fonts of pictures lack it.
-    for slope in (-3, 3):
-        drawing.line([(x - 3, y - slope), (x + 3, y + slope)], MUTED, 1.2)
-
-
-def finetuning(data: Mapping[str, Any]) -> Drawing | None:
+@_style()
+def finetuning(data: Mapping[str, Any]) -> "Figure | None":
     """Test error (solid) and training error (dashed) of each curve, epoch by epoch."""
-    keys = {"train_error": 4.0, "test_error": 0.0}
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import MaxNLocator
+
+    keys: dict[str, tuple[Any, float]] = {"test_error": ("-", 2.0), "train_error": ((0, (3, 3)), 1.2)}
     rows = [row for curve in data["curves"] for row in curve["epochs"]]
-    values = [row[key] for row in rows for key in keys if row[key] is not None]
-    if not values:
+    if all(row[key] is None for row in rows for key in keys):
         return None
-    base = (data["original"] or {}).get("test_error")
-    drawing = Drawing(640, 420)
-    names = [", ".join(curve["roles"]) or curve["name"] for curve in data["curves"]]
-    right = min(540.0, 622 - LETTER * max(map(len, names)))
-    text = percent if data["error_is_share"] else number
-    first = min(row["epoch"] for row in rows)  # 0, before training, where that is known
-    frame = Frame(
-        Axis(
-            first,
-            max(first + 1, *(row["epoch"] for row in rows)),
-            78,
-            right,
-            number,
-            label="Epoch",
-            whole=True,
-        ),
-        Axis.over([*values, *([] if base is None else [base])], 360, 30, text, label="Error", zero=True),
+    figure = Figure((6.4, 4.2), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlabel="Epoch", ylabel="Error")
+    handles = []
+    original = (data["original"] or {}).get("test_error")
+    if original is not None:
+        handles.append(axes.axhline(original, color=COLORS[ORIGINAL], linewidth=1.2, label=ORIGINAL))
+    for curve in data["curves"]:
+        color = COLORS.get(kind_of(curve["roles"][0]) if curve["roles"] else "", OURS)
+        for key, (dash, width) in keys.items():
+            points = [(row["epoch"], row[key]) for row in curve["epochs"] if row[key] is not None]
+            if points:
+                marker = "o" if len(points) == 1 else None
+                axes.plot(*zip(*points, strict=True), ls=dash, lw=width, color=color, marker=marker, ms=4)
+        name = ", ".join(curve["roles"]) or curve["name"]
+        handles.append(Line2D([], [], color=color, linewidth=2, label=_printable(name)))
+    for name, (dash, width) in zip(("test error", "training error"), keys.values(), strict=True):
+        handles.append(Line2D([], [], color=MUTED, linestyle=dash, linewidth=width, label=name))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _format_axes(axes, None, share=data["error_is_share"])
+    figure.legend(handles=handles, loc="outside right upper")
+    return figure
+
+
+@_style()
+def rivals(data: Mapping[str, Any]) -> "Figure | None":
+    """Mean test error after fine-tuning of each method of a comparison, against FLOPs."""
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    comparison = data["rivals"]
+    if comparison is None:
+        return None
+    methods = comparison["methods"]
+    figure = Figure((7.2, max(5.4, 1.5 + 0.17 * len(methods))), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlabel="FLOPs, share of the original's", ylabel="Test error")
+    original = axes.axhline(comparison["original_error"], color=INK, lw=1, ls=":", label=ORIGINAL)
+    looks = _looks(methods)
+    lines = []
+    for method in sorted(methods, key=lambda method: bool(method["ours"])):  # ours on top
+        points = sorted((point["share"], point["after"]) for point in method["points"] if point)
+        line = axes.plot(
+            *zip(*points, strict=True), **looks[method["name"]], marker="o", label=_printable(method["label"])
+        )[0]
+        lines.append((points[0][1], line))
+        if method["ours"]:
+            _band(axes, method)
+    low, high = axes.get_xlim()
+    if high - low < 0.1:  # methods miss a target by a filter or two: a single one must not fill the axis
+        axes.set_xlim((low + high) / 2 - 0.05, (low + high) / 2 + 0.05)
+    axes.xaxis.set_major_formatter(_percent_tick)
+    _format_axes(axes, None, share=True)
+    # Named in the order of the lines' left ends, where they are furthest apart.
+    handles = [line for _, line in sorted(lines, key=lambda entry: -entry[0])]
+    figure.legend(handles=[*handles, original], loc="outside right upper", fontsize=8, labelspacing=0.2)
+    kinds = {method["kind"] for method in methods if not method["ours"]}
+    keys = [Line2D([], [], color=color, label=kind) for kind, color in KIND_COLORS.items() if kind in kinds]
+    figure.legend(handles=keys, loc="outside lower left", ncols=3, fontsize=8)
+    axes.set_title(_seeds(*comparison["seeds"]), loc="right", fontsize=8, color=MUTED)
+    return figure
+
+
+def _band(axes: "Axes", method: Mapping[str, Any]) -> None:
+    """One standard deviation to either side."""
+    points = [point for point in method["points"] if point and point["spread"] is not None]
+    points.sort(key=lambda point: float(point["share"]))
+    axes.fill_between(
+        [point["share"] for point in points],
+        [point["after"] - point["spread"] for point in points],
+        [point["after"] + point["spread"] for point in points],
+        color=OURS,
+        alpha=0.15,
+        linewidth=0,
     )
-    draw_frame(drawing, frame)
-    ends: list[tuple[float, str, str]] = []
-    if base is not None:
-        level = frame.y.at(base)
-        drawing.line([(70, level), (right, level)], COLORS[ORIGINAL], 1.2)
-        ends.append((level, ORIGINAL, COLORS[ORIGINAL]))
-    for curve, name in zip(data["curves"], names, strict=True):
-        color = COLORS.get(kind_of(curve["roles"][0]) if curve["roles"] else "", OTHER)
-        for key, dash in keys.items():
-            points = [frame.at(row["epoch"], row[key]) for row in curve["epochs"] if row[key] is not None]
-            if len(points) > 1:
-                drawing.line(points, color, 1.2 if dash else 2.0, dash)
-            if points and (key == "test_error" or base is None):
-                drawing.circle(*points[-1], 3, color)
-        if points:
-            ends.append((points[-1][1], name, color))
-    # From the bottom up, each name as high as its line ends or as the name below leaves room for.
-    ceiling = frame.y.start + 14
-    for level, name, color in sorted(ends, reverse=True):
-        ceiling = min(level, ceiling - 14)
-        drawing.text(right + 10, ceiling, name, color=color)
-    drawing.text(620, 405, "solid: test error; dashed: training error", size=11, color=MUTED, anchor="end")
-    return drawing
+
+
+def _looks(methods: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """How each method's line looks: the colour tells the kind, the dash the method."""
+    looks: dict[str, dict[str, Any]] = {}
+    by_kind: dict[str, int] = {}
+    # By name, so that a method looks the same in the plots of two comparisons of the same methods.
+    for method in sorted(methods, key=lambda method: str(method["name"])):
+        if method["ours"]:
+            looks[method["name"]] = {"color": OURS, "lw": 3.5, "ls": "-", "ms": 8, "markeredgecolor": "white"}
+            continue
+        place = by_kind[method["kind"]] = by_kind.get(method["kind"], -1) + 1
+        width = 1.5 if place < len(DASHES) else 0.9
+        dash = DASHES[place % len(DASHES)]
+        looks[method["name"]] = {"color": KIND_COLORS[method["kind"]], "lw": width, "ls": dash, "ms": 3.5}
+    return looks
+
+
+def _seeds(low: int, high: int) -> str:
+    if high == 1:
+        return "1 seed"
+    seeds = f"{high}" if low == high else f"{low} to {high}"
+    return f"mean of {seeds} seeds; band: ± one standard deviation"
+
+
+def _printable(name: str) -> str:
+    """A name for a legend: not too long, and without control characters, which no XML document may hold."""
+    shown = "".join(character if character.isprintable() else "?" for character in name)
+    return shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 3]}..."

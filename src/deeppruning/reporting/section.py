@@ -6,14 +6,16 @@ has them in `template/NAME.html` and `template/NAME.js`; a heading with a table 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deeppruning.registry import Registry
-from deeppruning.reporting.drawing import Drawing
 from deeppruning.runs.folder import RunFolder
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Data = Mapping[str, Any]
-Plot = Callable[[Data], Drawing | None]
+Plot = Callable[[Data], "Figure | None"]
 TABLES = "tables"  # the key under which the page finds the sections that are a table
 
 

@@ -1,18 +1,20 @@
-"""The archive of a guided search, found again from what was recorded: who entered it, who holds it when.
+"""The archive of a guided search, rebuilt from its recorded candidates: who was added, and who is in it when.
 
 >>> told = [Told(0, 1, 100, 0.1), Told(1, 1, 50.0, 0.3, "l1"), Told(2, 2, 52.0, 0.2, "drop", (1,))]
->>> found = replay(CostRange(0.2, 0.8, 2), told)
->>> found.fronts, sorted(found.entered)
+>>> history = replay(CostRange(0.2, 0.8, 2), told)
+>>> history.fronts, sorted(history.entered)
 ({1: (1,), 2: (2,)}, [1, 2])
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from deeppruning.config import SearchConfig
 from deeppruning.evolution.archive import Archive
 from deeppruning.roles import ORIGINAL
 from deeppruning.runs.records import Candidate
@@ -22,16 +24,16 @@ GUIDED = "guided"
 
 @dataclass(frozen=True)
 class CostRange:
-    """Which shares of the original's cost an archive covers, and in how many bins."""
+    """The shares of the original's cost that an archive covers, and its number of bins."""
 
-    low: float = 0.15
-    high: float = 0.85
-    bins: int = 16
+    low: float
+    high: float
+    bins: int
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a strategy learns of one candidate; one that diverged or failed has neither cost nor score."""
+    """What a strategy learns of one candidate; both figures are None for one that diverged or failed."""
 
     id: int
     generation: int
@@ -42,7 +44,7 @@ class Told:
 
     @classmethod
     def of(cls, candidate: Candidate) -> Told:
-        """The same of a candidate that has been evaluated."""
+        """What a strategy learned of a candidate that has been evaluated."""
         known = candidate.known
         judged = None if known.error is None else known.judged
         return cls(
@@ -75,39 +77,36 @@ class Provenance:
 
 
 def cost_range(search: Mapping[str, Any]) -> CostRange | None:
-    """The range in a run's search options; None for a strategy without archive, as all older runs have."""
+    """The range in the search options of a run; None for a strategy without an archive."""
     if search.get("strategy") != GUIDED:
         return None
-    usual = CostRange()
     return CostRange(
-        search.get("low", usual.low), search.get("high", usual.high), search.get("bins", usual.bins)
+        search.get("low", SearchConfig.low),
+        search.get("high", SearchConfig.high),
+        search.get("bins", SearchConfig.bins),
     )
 
 
 def replay(within: CostRange, told: Iterable[Told]) -> Replay:
-    """The archive after all that was told, which may stop in the midst of a generation."""
-    listed = sorted(told, key=lambda one: one.id)
+    """The archive after these candidates, the last generation of which may be incomplete."""
+    listed = sorted(told, key=lambda candidate: candidate.id)
     archive: Archive[int] = Archive(low=within.low, high=within.high, bins=within.bins)
-    whole = _whole(listed)
+    if listed and listed[0].id == 0:
+        archive.scale_by([_number(row.cost) for row in listed if row.generation == listed[0].generation])
     fronts: dict[int, tuple[int, ...]] = {}
     entered = set()
-    for generation, group in groupby(listed, key=lambda one: one.generation):
-        for one in group:
-            if whole is None or one.cost is None or one.judged is None or one.operator == ORIGINAL:
-                continue
-            if archive.add(one.id, score=one.judged, share=one.cost / whole):
-                entered.add(one.id)
+    for generation, group in groupby(listed, key=lambda candidate: candidate.generation):
+        for row in group:
+            if archive.offer(
+                row.id, operator=row.operator, score=_number(row.judged), cost=_number(row.cost)
+            ):
+                entered.add(row.id)
         fronts[generation] = tuple(archive)
     return Replay(archive, fronts, frozenset(entered))
 
 
-def _whole(told: Sequence[Told]) -> float | None:
-    """The original's cost; should it have failed, the costliest beside it stands in, as in the search."""
-    if not told or told[0].id != 0:
-        return None
-    costs = [one.cost for one in told if one.generation == told[0].generation and one.cost is not None]
-    whole = told[0].cost if told[0].cost is not None else max(costs, default=0.0)
-    return whole if whole > 0 else None
+def _number(figure: float | None) -> float:
+    return math.nan if figure is None else figure
 
 
 def sources(told: Iterable[Told], found: Replay) -> list[Provenance]:

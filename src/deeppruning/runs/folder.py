@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import tomli_w
 
 from deeppruning.errors import RunError
+from deeppruning.runs.database import FORMAT, refuse_format
 from deeppruning.runs.history import History
 from deeppruning.runs.leftovers import remove_leftovers
 from deeppruning.runs.lock import RunLock
@@ -26,7 +27,6 @@ from deeppruning.system.commands import command
 from deeppruning.system.toml import read_toml
 from deeppruning.version import __version__
 
-FORMAT = 1
 CONFIG, HISTORY, LOCK = "config.toml", "history.sqlite", "run.lock"
 FINETUNE = "finetune"  # the folder of networks in training
 COMPARISON = "compare"  # the table of config.toml that only a comparison has
@@ -37,7 +37,7 @@ Opened = TypeVar("Opened", bound="RunFolder")
 class RunFolder:
     """A run on disk; made by `create` or `open`, closed by leaving its `with` block.
 
-    `config` holds the tables the run was created with, `version` the package version that made it.
+    `config` holds the options the run was created with, `version` the package version that created it.
     """
 
     def __init__(
@@ -51,16 +51,16 @@ class RunFolder:
 
     @classmethod
     def create(cls: type[Opened], path: Path | str, config: Mapping[str, Any]) -> Opened:
-        """Start a run in a new or empty folder and lock it; options left at None are absent."""
+        """Start a run in a new or empty folder and lock it; options that are None are left out."""
         path = Path(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunError(f"{path} cannot be made ({error.strerror}); choose another folder") from error
+            raise RunError(f"{path} cannot be created ({error.strerror}); choose another folder") from error
         refuse_occupied(path)
         lock = RunLock(path / LOCK)
         try:
-            refuse_occupied(path)  # another process may have been quicker between the look and the lock
+            refuse_occupied(path)  # another process may have been quicker between the check and the lock
             remove_leftovers(path)
             plain = without_none(config)
             header = without_none({"format": FORMAT, "version": __version__, "signature": sign(plain)})
@@ -74,9 +74,9 @@ class RunFolder:
     def open(
         cls: type[Opened], path: Path | str, *, read_only: bool = False, comparison: bool = False
     ) -> Opened:
-        """Open a run to go on with it, locked; or, read-only, to look at it while another process works.
+        """Open a run to continue it, with its lock; or, read-only, to look at it while another process works.
 
-        The folder of a comparison is refused where a run is meant, and the other way round.
+        The folder of a comparison is refused if a run is expected, and vice versa.
         """
         path = Path(path)
         config, header = _read_config(path)
@@ -84,7 +84,7 @@ class RunFolder:
             raise RunError(f"{path} holds a run, not a comparison; choose another folder")
         if not comparison and COMPARISON in config:
             raise RunError(
-                f"{path} holds a comparison, not a run; go on with it by the same `deeppruning compare`"
+                f"{path} holds a comparison, not a run; continue it with the same `deeppruning compare`"
             )
         run = cls(path, config, header, None if read_only else RunLock(path / LOCK))
         if not read_only:
@@ -93,11 +93,11 @@ class RunFolder:
 
     @cached_property
     def history(self) -> History:
-        """The run's history, opened when first needed and as the run was: to write, or to read only."""
+        """The run's history, opened when first needed, for reading only if the run was."""
         if self._lock is not None and not is_begun(self.path):
             made = [file for place in (".", FINETUNE) for file in (self.path / place).glob("*.safetensors")]
             if made:
-                # Candidates of a search that begins again may be others: their numbers would be mistaken.
+                # A search that begins again may number its candidates otherwise.
                 raise RunError(
                     f"{self.path / HISTORY} is empty or missing, though the run has networks "
                     f"({min(made).name}): restore it from a copy or start a new run; the networks can be used"
@@ -109,7 +109,7 @@ class RunFolder:
         refuse_foreign_code(self.path, self.config, self._signature, kinds)
 
     def solution(self, role: str) -> Path:
-        """Where the solution of this name is saved, whether or not it has been."""
+        """The file of the solution of this name, whether or not it has been saved."""
         return self.path / f"{role}.safetensors"
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ def is_begun(path: Path) -> bool:
 
 
 def refuse_occupied(path: Path) -> None:
-    """Raise unless a run can be started in this folder, which may be absent."""
+    """Raise unless a run can be started in this folder, which need not exist."""
     if not path.is_dir():
         if path.exists():
             raise RunError(f"{path} is a file, so no run can be kept in it; choose another folder")
@@ -147,14 +147,10 @@ def refuse_occupied(path: Path) -> None:
             f"{path} already holds a run; continue it with `{command('resume', path)}` "
             "or choose another folder"
         )
-    strangers = sorted(entry.name for entry in path.iterdir() if not _is_leftover(entry.name))
-    if strangers:
-        raise RunError(f"{path} is not empty (it holds {strangers[0]}) and not a run; choose another folder")
-
-
-def _is_leftover(name: str) -> bool:
-    """Whether a file may remain from a run that was killed while it was being created."""
-    return name == LOCK or (name.startswith(f".{CONFIG}.") and name.endswith(".partial"))
+    for name in sorted(entry.name for entry in path.iterdir()):
+        # These may remain of a run that was killed while it was being created.
+        if name != LOCK and not (name.startswith(f".{CONFIG}.") and name.endswith(".partial")):
+            raise RunError(f"{path} is not empty (it holds {name}) and not a run; choose another folder")
 
 
 def _to_toml(header: Mapping[str, Any], config: Mapping[str, Any]) -> str:
@@ -168,18 +164,18 @@ def _to_toml(header: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 
 def without_none(value: Any) -> Any:
-    """Tables as they can be written: TOML has no null, and an option that is absent reads back as None."""
+    """Tables as TOML, which has no null, can hold them: options that are None are left out."""
     if isinstance(value, Mapping):
         return {key: without_none(entry) for key, entry in value.items() if entry is not None}
     return value
 
 
 def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tables of a run's config.toml, and beside them its header: format, version, signature."""
+    """The tables of a run's config.toml, and its header: format, version, signature."""
     file = path / CONFIG
     if not file.is_file():
         what = "has no config.toml, so it is not a run" if path.is_dir() else "is not a folder"
-        raise RunError(f"{path} {what}; give the folder that `deeppruning prune --out` made")
+        raise RunError(f"{path} {what}; give the folder that `deeppruning prune --out` created")
     try:
         tables = read_toml(file)
     except (OSError, ValueError) as error:
@@ -190,9 +186,5 @@ def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     format_, version = header["format"], header["version"]
     if type(format_) is not int or not isinstance(version, str):
         raise RunError(f"{file} lacks format and version, so it is not a run's; give another folder")
-    if format_ > FORMAT:
-        raise RunError(
-            f"{file} has format {format_} (deeppruning {version}), this program reads up to {FORMAT}; "
-            "upgrade deeppruning to open this run"
-        )
+    refuse_format(file, format_)
     return check_tables(tables, file), header

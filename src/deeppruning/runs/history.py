@@ -1,4 +1,4 @@
-"""Everything that happened in a run, committed as it happens, so that a killed run can go on.
+"""Everything that happened in a run, committed as it happens, so that a killed run can be resumed.
 
 >>> import tempfile
 >>> with History(Path(tempfile.mkdtemp()) / "history.sqlite") as history:
@@ -17,17 +17,19 @@ from typing import Any, TypeVar, overload
 
 from deeppruning.errors import InputError, RunError
 from deeppruning.genome import Genome, pack_genome, unpack_genome
-from deeppruning.runs.database import columns, connect, readable_errors, transaction
+from deeppruning.runs.database import connect, readable_errors, transaction
 from deeppruning.runs.facts import Fact, Kept, named
-from deeppruning.runs.records import Candidate, EpochRow, Evaluation, Status
+from deeppruning.runs.records import Candidate, EpochRow, Evaluation
 
 Opened = TypeVar("Opened", bound="History")
 
-_EVALUATION = "num_genes, error, cost, flops, params, seconds, worker, status, detail, finished_at, score"
-_CANDIDATE = "id, generation, genome, num_genes, operator, parents"
-# What older versions lack, as a reader of theirs sees it.
-_ABSENT = {"score": "NULL", "operator": "''", "parents": "''"}
-# A file in a traceback, of which the name is kept and not the folder.
+_EVALUATION = (
+    *("num_genes", "error", "cost", "flops", "params", "seconds", "worker"),
+    *("status", "detail", "finished_at", "score"),
+)
+_EVALUATION_COLUMNS = ", ".join(f"evaluations.{name}" for name in _EVALUATION)
+_CANDIDATE_COLUMNS = "id, generation, genome, candidates.num_genes, operator, parents"
+# A file in a traceback; its name is kept, its folder is not.
 _TRACED = re.compile(r'File "[^"\n]*[/\\]([^"/\\\n]+)"')
 _PICK = ("generation", "role", "candidate_id")
 _EPOCH = "solution, epoch, train_loss, train_error, test_error, lr, seconds"
@@ -36,7 +38,7 @@ _EPOCH = "solution, epoch, train_loss, train_error, test_error, lr, seconds"
 class History:
     """The history of one run. Every `record_` call is on the disk when it returns, whole or not at all.
 
-    One process writes (the run folder's lock sees to that); any number may read at the same time with
+    One process writes, which the lock of the run folder ensures; any number may read at the same time with
     `read_only`. An instance belongs to the thread that made it.
     """
 
@@ -44,9 +46,6 @@ class History:
         self.path = Path(path)
         self._aliases: dict[str, str] = {}
         self._connection = connect(self.path, read_only=read_only)
-        with readable_errors(self.path):
-            self._evaluation = self._columns("evaluations", _EVALUATION)
-            self._candidate = self._columns("candidates", _CANDIDATE)
 
     def close(self) -> None:
         """Close the file; further calls do nothing."""
@@ -61,7 +60,7 @@ class History:
         self.close()
 
     def record_evaluation(self, evaluation: Evaluation) -> None:
-        """Keep what a genome came to; a second evaluation of the same genome changes nothing."""
+        """Store the evaluation of a genome; a second evaluation of the same genome changes nothing."""
         row = (
             pack_genome(evaluation.genome),
             len(evaluation.genome),
@@ -76,18 +75,18 @@ class History:
             None if evaluation.score is None else float(evaluation.score),
         )
         self._write(
-            f"INSERT INTO evaluations (genome, {_EVALUATION}) VALUES ({_marks(row)}) "
+            f"INSERT INTO evaluations (genome, {', '.join(_EVALUATION)}) VALUES ({_marks(row)}) "
             "ON CONFLICT (genome) DO NOTHING",
             [row],
         )
 
     def _alias(self, worker: str) -> str:
-        """A worker by its number: a history is passed on, and names neither machines nor processes."""
+        """A worker by its number: a history may be shared, and names neither machines nor processes."""
         return self._aliases.setdefault(worker, f"worker {len(self._aliases) + 1}") if worker else ""
 
     def evaluation(self, genome: Genome) -> Evaluation | None:
-        """What this genome came to, if it has been evaluated."""
-        sql = f"SELECT {self._evaluation} FROM evaluations WHERE genome = ?"
+        """The evaluation of this genome, if there is one."""
+        sql = f"SELECT {_EVALUATION_COLUMNS} FROM evaluations WHERE genome = ?"
         rows = self._read(sql, (pack_genome(genome),))
         with readable_errors(self.path):
             return _evaluation(genome, rows[0]) if rows else None
@@ -98,9 +97,9 @@ class History:
         candidates: Iterable[tuple[int, Genome]],
         origins: Sequence[tuple[str, Sequence[int]]] = (),
     ) -> None:
-        """Keep ids and genomes proposed in a generation; repeating it is allowed, changing it is not.
+        """Store ids and genomes proposed in a generation; repeating it is allowed, changing it is not.
 
-        `origins` are operator and parents of each, in the order of the candidates, where they are known.
+        `origins` holds operator and parents of each candidate, in the same order, if they are known.
         """
         proposed = list(candidates)
         if origins and len(origins) != len(proposed):
@@ -111,36 +110,31 @@ class History:
                 proposed, origins or [("", ())] * len(proposed), strict=True
             )
         ]
-        known = {row[0]: row for row in self._read(f"SELECT {self._candidate} FROM candidates")}
+        recorded = {row[0]: row for row in self._read(f"SELECT {_CANDIDATE_COLUMNS} FROM candidates")}
         for row in rows:
-            recorded = known.get(row[0], row)
-            unknown_origin = not recorded[4]  # by a version that did not keep it
-            if recorded[: 4 if unknown_origin else None] != row[: 4 if unknown_origin else None]:
+            if recorded.get(row[0], row) != row:
                 raise RunError(
                     f"{self.path}: candidate {row[0]} of generation {generation} is not the one recorded; "
                     "the run was made with other options, another network or another version: start a new one"
                 )
-        self._write(
-            f"INSERT INTO candidates ({_CANDIDATE}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-            rows,
-        )
+        self._write("INSERT INTO candidates VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING", rows)
 
     def record_picks(self, generation: int, picks: Mapping[str, int]) -> None:
-        """Keep which candidate holds which role after a generation."""
+        """Store which candidate has which role after a generation."""
         rows = [(int(generation), role, int(id_)) for role, id_ in picks.items()]
         self._write("INSERT OR REPLACE INTO picks (generation, role, candidate_id) VALUES (?, ?, ?)", rows)
 
     def record_epoch(self, epoch: EpochRow) -> None:
-        """Keep one epoch of fine-tuning; an epoch that is run again replaces the earlier one."""
+        """Store one epoch of fine-tuning; an epoch that is run again replaces the earlier one."""
         row = astuple(epoch)
         self._write(f"INSERT OR REPLACE INTO epochs ({_EPOCH}) VALUES ({_marks(row)})", [row])
 
     def forget_epochs(self, solution: str) -> None:
-        """Drop the epochs of a fine-tuning that starts again; epoch 0, before training, stays."""
+        """Delete the epochs of a fine-tuning that starts again; epoch 0, before training, stays."""
         self._write("DELETE FROM epochs WHERE solution = ? AND epoch > 0", [(solution,)])
 
     def set_fact(self, fact: Fact[Kept] | str, value: Kept) -> None:
-        """Keep a fact, replacing the earlier value; one that is not in `runs.facts` goes by its name."""
+        """Store a fact, replacing the earlier value; one that is not in `runs.facts` is given by name."""
         key = fact if isinstance(fact, str) else fact.key
         try:
             text = json.dumps(value, allow_nan=False)
@@ -155,11 +149,11 @@ class History:
     @overload
     def get_fact(self, fact: Fact[Kept], default: Kept) -> Kept: ...
     def get_fact(self, fact: Fact[Kept] | str, default: Any = None) -> Any:
-        """The value of a fact, or the default where it is not kept."""
-        known = named(fact) if isinstance(fact, str) else fact
-        rows = self._read("SELECT value FROM facts WHERE key = ?", (known.key,))
+        """The value of a fact, or the default if there is none."""
+        fact = named(fact) if isinstance(fact, str) else fact
+        rows = self._read("SELECT value FROM facts WHERE key = ?", (fact.key,))
         with readable_errors(self.path):
-            return known.parse(rows[0][0]) if rows else default
+            return fact.parse(rows[0][0]) if rows else default
 
     def facts(self) -> dict[str, Any]:
         """All facts by name."""
@@ -170,30 +164,30 @@ class History:
     def candidates(self) -> list[Candidate]:
         """Every candidate by id, with its evaluation if there is one."""
         rows = self._read(
-            f"SELECT {self._candidate}, {self._evaluation} "
+            f"SELECT {_CANDIDATE_COLUMNS}, {_EVALUATION_COLUMNS} "
             "FROM candidates LEFT JOIN evaluations USING (genome) ORDER BY candidates.id"
         )
-        found = []
+        candidates = []
         with readable_errors(self.path):
             for id_, generation, packed, num_genes, operator, parents, *rest in rows:
                 genome = unpack_genome(packed, num_genes)
                 evaluation = _evaluation(genome, rest) if rest[0] else None
                 ids = _parents(id_, parents)
-                found.append(Candidate(id_, generation, genome, evaluation, operator, ids))
-        return found
+                candidates.append(Candidate(id_, generation, genome, evaluation, operator, ids))
+        return candidates
 
     def evaluations(self) -> list[Evaluation]:
         """Every evaluation, in the order in which they were recorded."""
-        rows = self._read(f"SELECT genome, {self._evaluation} FROM evaluations ORDER BY rowid")
+        rows = self._read(f"SELECT genome, {_EVALUATION_COLUMNS} FROM evaluations ORDER BY rowid")
         with readable_errors(self.path):
             return [_evaluation(unpack_genome(packed, rest[0]), rest) for packed, *rest in rows]
 
     def picks(self) -> dict[int, dict[str, int]]:
-        """The candidate that holds each role, by generation."""
-        found: dict[int, dict[str, int]] = {}
+        """The candidate that has each role, by generation."""
+        picks: dict[int, dict[str, int]] = {}
         for generation, role, id_ in self._picks():
-            found.setdefault(generation, {})[role] = id_
-        return found
+            picks.setdefault(generation, {})[role] = id_
+        return picks
 
     def epochs(self, solution: str | None = None) -> list[EpochRow]:
         """The epochs of one solution, or of all, in order."""
@@ -201,9 +195,9 @@ class History:
         return [EpochRow(*row) for row in self._read(sql, (solution,))]
 
     def snapshot(self) -> dict[str, Any]:
-        """All of the history at one instant as JSON values; genomes are hexadecimal, see `unpack_genome`."""
+        """The whole history at one instant as JSON values; genomes are hexadecimal, see `unpack_genome`."""
         with readable_errors(self.path):
-            # A deferred transaction makes all reads see the same state without stopping the writer's work.
+            # A deferred transaction makes all reads see the same state without blocking the writer.
             self._connection.execute("BEGIN DEFERRED")
             try:
                 return {
@@ -217,11 +211,6 @@ class History:
 
     def _picks(self) -> list[tuple[Any, ...]]:
         return self._read(f"SELECT {', '.join(_PICK)} FROM picks ORDER BY generation, role")
-
-    def _columns(self, table: str, names: str) -> str:
-        """These columns of a table, those it lacks replaced by what their absence means."""
-        there = columns(self._connection, table)
-        return ", ".join(f"{table}.{name}" if name in there else _ABSENT[name] for name in names.split(", "))
 
     def _read(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with readable_errors(self.path):
@@ -237,16 +226,9 @@ def _marks(row: Sequence[Any]) -> str:
 
 
 def _row(candidate: Candidate) -> tuple[Any, ...]:
-    genome = candidate.genome
     parents = ",".join(map(str, candidate.parents))
-    return (
-        candidate.id,
-        candidate.generation,
-        pack_genome(genome),
-        len(genome),
-        candidate.operator,
-        parents,
-    )
+    packed, num_genes = pack_genome(candidate.genome), len(candidate.genome)
+    return candidate.id, candidate.generation, packed, num_genes, candidate.operator, parents
 
 
 def _parents(id_: int, text: str) -> tuple[int, ...]:
@@ -256,10 +238,7 @@ def _parents(id_: int, text: str) -> tuple[int, ...]:
 
 
 def _evaluation(genome: Genome, row: Sequence[Any]) -> Evaluation:
-    values = dict(zip(_EVALUATION.split(", ")[1:], row[1:], strict=True))
-    if values["status"] != Status.OK:  # an older version gave them figures that were made up
-        values |= {"error": None, "cost": None}
-    return Evaluation(genome=genome, **values)
+    return Evaluation(genome=genome, **dict(zip(_EVALUATION[1:], row[1:], strict=True)))
 
 
 def _plain(row: Candidate) -> dict[str, Any]:
@@ -274,5 +253,5 @@ def _plain(row: Candidate) -> dict[str, Any]:
     }
     if row.evaluation is None:
         return plain | {"status": "waiting"}
-    values = {name: getattr(row.evaluation, name) for name in _EVALUATION.split(", ")[1:]}
+    values = {name: getattr(row.evaluation, name) for name in _EVALUATION[1:]}
     return plain | values | {"status": row.evaluation.status.value, "reason": row.evaluation.reason}

@@ -1,7 +1,7 @@
-"""What killed processes leave behind, half-written files and folders of scratch, and its removal.
+"""Remove what killed processes leave behind: partial files and scratch folders.
 
-Whoever is at work holds a lock on each, which the system takes back when the process ends: what can be
-locked is nobody's any more.
+A process holds a lock on each of its own, which the system releases when the process ends: whatever can be
+locked is no longer in use.
 """
 
 import fcntl
@@ -19,16 +19,15 @@ _SCRATCH = "deeppruning-scratch-"
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for the moment in the system's place for such; one that a killed process left is removed
-    by `remove_leftovers`."""
+    """A temporary folder; if the process is killed, `remove_leftovers` removes it later."""
     while True:
-        # Between its making and its locking it may be taken for a leftover, and be gone.
+        # Until it is locked it may be taken for a leftover, and be removed.
         path = Path(tempfile.mkdtemp(prefix=_SCRATCH))
         try:
             handle = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
             continue
-        with suppress(OSError):  # without locks it cannot be told from one in use, and stays after a kill
+        with suppress(OSError):  # without locks it looks like one in use, and stays after a kill
             fcntl.flock(handle, fcntl.LOCK_SH)
         if path.exists():
             break
@@ -41,23 +40,23 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def remove_leftovers(run_dir: Path) -> list[Path]:
-    """Remove half-written files below a run's folder, and folders of scratch; returns what was removed."""
+    """Remove partial files in a run's folder, and scratch folders; returns what was removed."""
     removed = []
     for folder, _, names in os.walk(run_dir):
         for path in (Path(folder) / name for name in names if _PARTIAL.fullmatch(name)):
-            if not path.is_symlink() and _is_nobodys(path):
+            if not path.is_symlink() and _is_abandoned(path):
                 with suppress(OSError):
                     path.unlink()
                     removed.append(path)
     for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
-        if path.is_dir() and not path.is_symlink() and _is_nobodys(path):
+        if path.is_dir() and not path.is_symlink() and _is_abandoned(path):
             shutil.rmtree(path, ignore_errors=True)
             removed.append(path)
     return removed
 
 
-def _is_nobodys(path: Path) -> bool:
-    """Whether this user owns it and no process has it locked."""
+def _is_abandoned(path: Path) -> bool:
+    """Whether this user owns it and no process has locked it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -1,8 +1,7 @@
 """One process at a time works on a run: a lock that the system releases however its holder ends.
 
-It is taken on the folder itself, which stays as long as the run does: whoever deletes the lock file, which
-says who holds the lock, lets no second process in. The file is locked as well: some network drives lock
-no folders.
+The folder itself is locked, so that deleting the lock file, which says who holds the lock, lets no second
+process in. The file is locked as well, because some network drives cannot lock folders.
 """
 
 import errno
@@ -18,7 +17,7 @@ from deeppruning.errors import RunError
 from deeppruning.runs.records import now
 from deeppruning.system.links import refuse_foreign_file
 
-# What a file system says that has no locks, or none on folders.
+# Errors of a file system that has no locks, or none on folders.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF)
 _NOTE_BYTES = 200
 _NOTE = re.compile(r"process (\d+) on (\S+) since \S+\s*")
@@ -35,7 +34,7 @@ class RunLock:
         except BaseException:
             self._close()
             raise
-        with suppress(OSError):  # the lock holds even where a full disk leaves no room for the note
+        with suppress(OSError):  # the lock holds even if a full disk has no room for the note
             os.ftruncate(self._handles[-1], 0)
             note = f"process {os.getpid()} on {socket.gethostname()} since {now()}\n"
             os.write(self._handles[-1], note.encode())
@@ -44,16 +43,19 @@ class RunLock:
         path = self._path
         try:
             self._handles.append(os.open(path.parent, os.O_RDONLY))
-            with suppress_errors(*_NO_LOCKS):
+            try:
                 lock(self._handles[-1])
-            # Not through a link, and without waiting for whoever would open the other end of a pipe.
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+            # Not through a link, and without waiting for the other end of a pipe.
             careful = os.O_NOFOLLOW | os.O_NONBLOCK
             self._handles.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | careful, 0o666))
             self._refuse_foreign()
             lock(self._handles[-1])
         except BlockingIOError as error:
             raise RunError(
-                f"{path.parent} is in use by {self._holder()}; "
+                f"{path.parent} is in use by {read_note(path) or 'another process'}; "
                 "wait until it is done, or stop it and try again"
             ) from error
         except OSError as error:
@@ -67,20 +69,16 @@ class RunLock:
             raise RunError(f"{path} cannot be opened ({error.strerror}); check its permissions") from error
 
     def _refuse_foreign(self) -> None:
-        """The note is written over what is there, which must be a note or nothing."""
+        """The note overwrites the contents of the file, which must be a note or nothing."""
         refuse_foreign_file(self._path, os.fstat(self._handles[-1]))
         content = os.pread(self._handles[-1], _NOTE_BYTES + 1, 0)
         if content and not _NOTE.fullmatch(content.decode(errors="replace")):
             raise RunError(
-                f"{self._path} holds something other than a lock's note, it is not written to: move it away "
-                "and try again"
+                f"{self._path} is not a lock file of a run, it is not written to: move it away and try again"
             )
 
-    def _holder(self) -> str:
-        return read_note(self._path) or "another process"
-
     def release(self) -> None:
-        """Let others have it; the file stays, because removing it would let two in at once."""
+        """Release the lock; the file stays, because removing it could let two processes in at once."""
         if self._handles:
             with suppress(OSError):
                 os.ftruncate(self._handles[-1], 0)
@@ -92,7 +90,7 @@ class RunLock:
 
 
 def read_note(path: Path) -> str:
-    """What a lock file says of its holder, or nothing."""
+    """What a lock file says about its holder, or an empty text."""
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
@@ -104,28 +102,15 @@ def read_note(path: Path) -> str:
 
 
 def holder_of(note: str) -> tuple[int, str] | None:
-    """The process and the machine that a note names.
+    """Process id and host name in a note.
 
     >>> holder_of("process 12 on here since 2026-01-01T00:00:00+00:00")
     (12, 'here')
     """
-    found = _NOTE.fullmatch(note)
-    return None if found is None else (int(found[1]), found[2])
+    match = _NOTE.fullmatch(note)
+    return None if match is None else (int(match[1]), match[2])
 
 
 def lock(handle: int) -> None:
-    """Lock an open file or folder, or raise what the system says."""
+    """Lock an open file or folder, or raise an OSError."""
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-class suppress_errors:
-    """Leave out errors of the system with these numbers."""
-
-    def __init__(self, *numbers: int) -> None:
-        self._numbers = numbers
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        return isinstance(error, OSError) and error.errno in self._numbers

@@ -10,11 +10,11 @@ from deeppruning.genome import Genome
 
 
 class Status(str, Enum):
-    """What became of a candidate; equal to its own word, so that it is written and compared as text."""
+    """The outcome of an evaluation; equal to its text, so that it is written and compared as text."""
 
     OK = "ok"
-    DIVERGED = "diverged"  # its training came to nothing: a loss, an error or weights that are not finite
-    FAILED = "failed"  # it raised, its worker died, or the second objective gave no finite number
+    DIVERGED = "diverged"  # a loss, an error or weights are not finite
+    FAILED = "failed"  # it raised, its worker died, or the second objective is not a finite number
 
     __str__ = str.__str__
 
@@ -26,9 +26,9 @@ def now() -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
-    """What one genome came to; `cost` is the second objective, which may be FLOPs or something else.
+    """The evaluation of one genome; `cost` is the second objective, FLOPs or something else.
 
-    A candidate that diverged or failed has neither error nor cost: there is nothing to compare it by.
+    A candidate that diverged or failed has neither error nor cost.
     """
 
     genome: Genome
@@ -41,7 +41,7 @@ class Evaluation:
     status: Status = Status.OK
     detail: str = ""  # why it diverged, or the traceback of a failure
     finished_at: str = field(default_factory=now)
-    score: float | None = None  # what the search selects on, where that is not the error
+    score: float | None = None  # what the search selects by, if that is not the error
 
     def __post_init__(self) -> None:
         try:
@@ -74,24 +74,24 @@ class Evaluation:
 
     @property
     def judged(self) -> float:
-        """What the search selects on: the score, or else the error; nan for a candidate that has none."""
+        """What the search selects by: the score, or else the error; nan for a candidate that has none."""
         if self.score is not None:
             return self.score
         return math.nan if self.error is None else self.error
 
     @property
     def reason(self) -> str:
-        """Why a candidate has no objectives, in a line: the end of the traceback; empty where it has."""
+        """Why a candidate has no objectives, in one line: the end of the traceback; empty if it has."""
         return (self.detail.strip().splitlines() or [""])[-1] if self.status is not Status.OK else ""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A genome that was proposed, numbered, with what it came to once it is evaluated.
+    """A genome that was proposed, with its number and, once it is evaluated, its evaluation.
 
-    `train_error` is its error in the search, after brief training. One that diverged or failed has neither
-    error nor cost, but a `reason`. `operator` says what made it, and `parents` are the ids it was made
-    from; both are empty where a strategy does not tell.
+    `train_error` is its error in the search, after brief training. A candidate that diverged or failed has
+    neither error nor cost, but a `reason`. `operator` is the operator that proposed it and `parents` are the
+    ids of its parents; both are empty if the strategy does not report them.
     """
 
     id: int
@@ -109,7 +109,7 @@ class Candidate:
 
     @property
     def known(self) -> Evaluation:
-        """What it came to."""
+        """Its evaluation."""
         if self.evaluation is None:
             raise InputError(f"candidate {self.id} has not been evaluated yet; go on with the run")
         return self.evaluation
@@ -121,7 +121,7 @@ class Candidate:
 
     @property
     def cost(self) -> float | None:
-        """The second objective, which may be FLOPs or something else."""
+        """The second objective, FLOPs or something else."""
         return self.known.cost
 
     @property
@@ -136,12 +136,12 @@ class Candidate:
 
     @property
     def status(self) -> Status:
-        """What became of it."""
+        """The outcome of its evaluation."""
         return self.known.status
 
     @property
     def reason(self) -> str:
-        """Why it has no objectives, in a line; empty where it has."""
+        """Why it has no objectives, in one line; empty if it has."""
         return self.known.reason
 
 

@@ -1,4 +1,4 @@
-"""The options in a run's config.toml as tables that are of the right kind, or an error naming the file.
+"""The options in a run's config.toml, checked; an error names the file.
 
 >>> Tables({"search": {}}, "config.toml")["run"]
 Traceback (most recent call last):
@@ -39,25 +39,24 @@ class Tables(dict[str, Any]):
         return Tables, (dict(self), self._file, self._name)
 
 
+Check = Callable[[Any], bool]
+
+
 def _is_text(value: Any) -> bool:
-    # No path or name has a zero byte or is that long, and the system refuses one with an error of its own.
+    # Paths and names with a zero byte, or longer ones, are errors of the operating system.
     return isinstance(value, str) and "\0" not in value and len(value) <= LONGEST_TEXT
 
 
-def _is_whole(value: Any, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+def _whole(low: int, high: int) -> Check:
+    return lambda value: type(value) is int and low <= value <= high
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _is_size(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(_is_whole(side, 1, LONGEST_SIDE) for side in value)
-    )
+    return isinstance(value, list) and len(value) == 2 and all(map(_whole(1, LONGEST_SIDE), value))
 
 
 def _are_numbers(value: Any) -> bool:
@@ -69,43 +68,37 @@ _TEXTS = (
     *("model.spec", "model.weights", "model.fingerprint", "data.data", "data.data_dir", "objective.spec"),
     *("code.folder", "run.device", "run.backend", "run.ray_address"),
 )
-_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+_KINDS: dict[str, tuple[Check, str]] = {
     **{name: (lambda value: isinstance(value, Mapping), "a table") for name in (*_TABLES, "model.options")},
     **dict.fromkeys(_TEXTS, (_is_text, "a short text")),
     "data.image_size": (_is_size, "a list of height and width"),
-    "data.image_resize": (lambda value: _is_whole(value, 1, LONGEST_SIDE), "a number of pixels"),
-    "data.loading_workers": (
-        lambda value: _is_whole(value, 0, MOST_WORKERS),
-        "a small number",
-    ),
+    "data.image_resize": (_whole(1, LONGEST_SIDE), "a number of pixels"),
+    "data.loading_workers": (_whole(0, MOST_WORKERS), f"a number in 0..{MOST_WORKERS}"),
     "data.mean": (_are_numbers, "a list of numbers"),
     "data.std": (_are_numbers, "a list of numbers"),
-    "run.workers": (lambda value: _is_whole(value, 1, MOST_WORKERS), f"a number in 1..{MOST_WORKERS}"),
+    "run.workers": (_whole(1, MOST_WORKERS), f"a number in 1..{MOST_WORKERS}"),
     "run.ray_cpus": (_is_number, "a number"),
     "run.ray_gpus": (_is_number, "a number"),
 }
-_CONFIGS: dict[str, type[SearchConfig] | type[FinetuneConfig]] = {
-    "search": SearchConfig,
-    "finetune": FinetuneConfig,
+_PARSERS: dict[str, Callable[[Any], object]] = {
+    "search": lambda table: SearchConfig.from_table(table or {}),
+    "finetune": lambda table: FinetuneConfig.from_table(table or {}),
+    "target": Limits.of,
 }
 
 
 def check_tables(content: Mapping[str, Any], file: Path) -> Tables:
-    """The tables, if all that is known of them is of the right kind."""
-    for name, (fits, wanted) in _KINDS.items():
+    """The tables, if all options in them that are checked here have the right type."""
+    for name, (fits, expected) in _KINDS.items():
         table, _, key = name.partition(".")
         where = content.get(table, {}) if key else content
         if (key or table) in where and not fits(where[key or table]):
-            raise RunError(f"{file}: {name} must be {wanted}, got {_short(where[key or table])}; {ADVICE}")
-    for name, config in _CONFIGS.items():
+            raise RunError(f"{file}: {name} must be {expected}, got {_short(where[key or table])}; {ADVICE}")
+    for name, parse in _PARSERS.items():
         try:
-            config.from_table(content.get(name, {}))
+            parse(content.get(name))
         except InputError as error:
             raise RunError(f"{file}, table {name}: {error}; {ADVICE}") from error
-    try:
-        Limits.of(content.get("target"))
-    except InputError as error:
-        raise RunError(f"{file}, table target: {error}; {ADVICE}") from error
     return Tables(content, file)
 
 

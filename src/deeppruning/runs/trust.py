@@ -1,9 +1,9 @@
-"""Whose run is it: what a folder names to be executed is executed only in runs that this user made.
+"""Code that a run folder names is executed only if this user made the run.
 
-A run folder is data, and may come from anyone; but its config.toml names the code of the network, the
-data or the objective where these are the user's own. Such names are signed when a run is made, with a
-key that never leaves the user's state folder, as Jupyter signs notebooks: a folder of someone else, or
-one whose names were changed since, has no valid signature.
+A run folder is data and may come from anyone, but its config.toml may name code: a network, a data set or an
+objective of the user's own. Such names are signed when a run is created, with a key that never leaves the
+user's state folder, as Jupyter signs notebooks: a folder of someone else, or one in which the names were
+changed, has no valid signature.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _WHERE = {"model": ("model", "spec"), "data": ("data", "data"), "objective": ("o
 
 
 def state_folder() -> Path:
-    """Where programs keep what they know of this user: XDG_STATE_HOME, or what the system is used to."""
+    """The folder for the state of a user: below XDG_STATE_HOME, or where the system keeps such folders."""
     if os.environ.get("XDG_STATE_HOME"):
         base = Path(os.environ["XDG_STATE_HOME"])
     elif sys.platform == "darwin":
@@ -37,36 +37,36 @@ def state_folder() -> Path:
 
 
 def code_in(config: Mapping[str, Any]) -> dict[str, str]:
-    """What a run's options name that would be executed, by kind; names of the zoo and of data sets are not.
+    """The code that a run's options name, by kind; names of built-in networks and data sets are no code.
 
     >>> code_in({"model": {"spec": "net.py:make"}, "data": {"data": "digits"}})
     {'model': 'net.py:make'}
     """
-    found = {}
+    code = {}
     for kind, (table, key) in _WHERE.items():
-        named = config.get(table, {}).get(key)
-        if isinstance(named, str) and (":" in named or kind == "objective"):
-            found[kind] = named
-    # Whoever runs a cluster can send code to those who join it.
+        name = config.get(table, {}).get(key)
+        if isinstance(name, str) and (":" in name or kind == "objective"):
+            code[kind] = name
+    # A cluster can send code to a program that joins it.
     run = config.get("run", {})
     addresses = {key.replace("_", "-"): str(value) for key, value in run.items() if key.endswith("_address")}
-    return found | addresses
+    return code | addresses
 
 
 def sign(config: Mapping[str, Any]) -> str | None:
-    """A signature of what a run names to be executed; None if that is nothing, or there is no key.
+    """A signature of the code that a run names; None if it names none, or if there is no key.
 
-    A home that cannot be written must not stop a run: then its user has to vouch for it to resume it.
+    A home folder that cannot be written must not stop a run: resuming it then takes --trust-run.
     """
     if not code_in(config):
         return None
-    with contextlib.suppress(OSError, RuntimeError):  # the latter where there is no home at all
+    with contextlib.suppress(OSError, RuntimeError):  # the latter if there is no home folder
         return _signature(_make_key(state_folder()), config)
     return None
 
 
 def is_signed(config: Mapping[str, Any], signature: Any) -> bool:
-    """Whether this user's key signed just what these options name."""
+    """Whether this user's key signed exactly the code that these options name."""
     try:
         key = (state_folder() / "key").read_bytes()
     except (OSError, RuntimeError):
@@ -79,43 +79,43 @@ def refuse_foreign_code(
     path: Path, config: Mapping[str, Any], signature: Any, kinds: Collection[str]
 ) -> None:
     """Raise if options that this user did not sign name code of one of these kinds."""
-    used = {kind: named for kind, named in code_in(config).items() if kind in kinds}
+    used = {kind: name for kind, name in code_in(config).items() if kind in kinds}
     if not used or is_signed(config, signature):
         return
-    listed = ", ".join(f"{kind} {named!r}" for kind, named in used.items())
+    listed = ", ".join(f"{kind} {name!r}" for kind, name in used.items())
     again = " ".join(f"--{kind} ..." for kind in used)
     raise RunError(
-        f"{path} names code to run ({listed}), and it was not made here by you, or was changed since, or "
-        f"{state_folder()} could not be written then: nothing of it was run. If you trust whoever made it, "
-        f"pass --trust-run; or name the code yourself: {again}"
+        f"{path} names code to run ({listed}), but you did not create it on this machine, or it was changed "
+        f"since, or {state_folder()} could not be written at the time. Nothing was run. If you trust its "
+        f"author, pass --trust-run; or name the code yourself: {again}"
     )
 
 
 def _signature(key: bytes, config: Mapping[str, Any]) -> str:
-    """Of all that decides what is executed: the names, the network's options, where imports look."""
-    said = {
+    """The signature of all that decides what is executed: names, the network's options, the import folder."""
+    signed = {
         "names": code_in(config),
         "options": config.get("model", {}).get("options", {}),
         "folder": config.get("code", {}).get("folder"),
     }
-    text = json.dumps(said, sort_keys=True, default=str)
+    text = json.dumps(signed, sort_keys=True, default=str)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
 def _make_key(folder: Path) -> bytes:
-    """The user's key, drawn at the first call; of two processes at once, one draws and both use it."""
+    """The user's key, created at the first call; two processes at once end up with the same key."""
     path = folder / "key"
     if not path.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        drawn = folder / f"key.{secrets.token_hex(4)}"
+        fresh = folder / f"key.{secrets.token_hex(4)}"
         try:
-            handle = os.open(drawn, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             os.write(handle, secrets.token_bytes(KEY_BYTES))
             os.close(handle)
             with contextlib.suppress(FileExistsError):
-                os.link(drawn, path)
+                os.link(fresh, path)
         finally:
-            drawn.unlink(missing_ok=True)
+            fresh.unlink(missing_ok=True)
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
         raise OSError(f"{path} is damaged")

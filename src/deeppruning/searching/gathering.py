@@ -15,7 +15,7 @@ from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.data.stream import ImageStream
 from deeppruning.errors import InputError
-from deeppruning.refitting.calls import as_call, batch_size, part_of
+from deeppruning.graph.calls import as_call, batch_size, part_of
 
 LABELS = ("label", "labels", "target", "targets")  # of an entry that is a dict
 

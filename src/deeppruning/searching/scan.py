@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from deeppruning.errors import Diverged
-from deeppruning.evolution.balance import LEVELS
+from deeppruning.evolution.seeds import LEVELS
 from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.graph.groups import Group
 from deeppruning.refitting import Reference, refit_in_place
-from deeppruning.refitting.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.refitting.reference import FEWEST as NEEDED
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.drift import drift

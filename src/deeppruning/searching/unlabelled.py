@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from deeppruning.errors import InputError
+from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.refitting.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.refitting.reference import FEWEST
 from deeppruning.searching.drift import drift
 from deeppruning.searching.task import REFITTED_ON, Judgement, Task

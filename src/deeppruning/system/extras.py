@@ -12,6 +12,7 @@ from deeppruning.system.commands import pip
 
 EXTRAS = {
     "onnx": ("onnx>=1.16", "onnxruntime>=1.18", "onnxscript>=0.1"),
+    "plots": ("matplotlib>=3.8",),
     "ray": ("ray[client]>=2.40",),
     "rivals": ("pymoo>=0.6.1",),
 }

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from deeppruning.errors import DAMAGE, RunError
 from deeppruning.latency import Conditions, LatencyPlan
 from deeppruning.latency.plan import plan_latency
-from deeppruning.objectives import as_objective
-from deeppruning.objectives.latency import Latency
+from deeppruning.objectives import Latency, as_objective
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
 

@@ -28,8 +28,7 @@ from deeppruning.display.progress import diverged_line
 from deeppruning.errors import InputError
 from deeppruning.jobs.prepare import settle_sample
 from deeppruning.options import COMPARING
-from deeppruning.reporting import write_report
-from deeppruning.reporting.comparison_plot import write_rivals_plot
+from deeppruning.reporting import write_report, write_rivals_plot
 from deeppruning.runs.folder import RunFolder
 from deeppruning.searching.events import EpochDone, FinetuneDiverged
 from deeppruning.system.allocator import keep_freed_memory
@@ -150,7 +149,7 @@ def _options(match: Path | None, settings: dict[str, Any]) -> tuple[SearchConfig
         raise InputError("with --match the run's own search options are used: leave them out")
     with RunFolder.open(match, read_only=True) as run:
         kept = FinetuneConfig.from_table(run.config["finetune"])
-        return SearchConfig.of_run(run.config["search"]), replace(kept, **changes)
+        return SearchConfig.from_table(run.config["search"]), replace(kept, **changes)
 
 
 def _shares(text: str | None) -> tuple[float, ...]:

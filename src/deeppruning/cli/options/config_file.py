@@ -134,8 +134,6 @@ def _key(text: str) -> str:
 
 def _entries(content: Mapping[str, Any], path: Path) -> Iterator[tuple[str, str, Any]]:
     """Table (empty for none), key and value of every option in the file."""
-    if _is_of_a_run(content) and "strategy" not in content.get("search", {}):
-        yield "search", "strategy", "paper"  # there was no other when it was written
     own_objective = isinstance(content.get("objective"), Mapping)
     notes = _NOTES | ({"search.objective"} if own_objective else set())
     for key, value in content.items():

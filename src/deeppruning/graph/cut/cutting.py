@@ -9,9 +9,8 @@ from torch.nn.utils import prune
 from torch.nn.utils.weight_norm import WeightNorm
 
 from deeppruning.graph.cut.duplicate import duplicate, forget_runs
-from deeppruning.graph.cut.hollow import Answer, Hollow, answer_of, extents_of
+from deeppruning.graph.cut.hollow import Answer, Hollow, Reindexed, answer_of, extents_of
 from deeppruning.graph.cut.recipe import Cuts, Recipe
-from deeppruning.graph.cut.reindex import Reindexed
 
 CONVOLUTIONS = (nn.modules.conv._ConvNd,)
 COMPUTING_HOOKS = (WeightNorm, prune.BasePruningMethod)

@@ -1,4 +1,4 @@
-"""Stand-ins for layers that a thin network has lost: they cost nothing and keep shapes in order.
+"""Modules that replace those a thin network has lost or cannot run: they keep shapes in order.
 
 >>> import torch
 >>> Hollow(Extents.of(nn.Conv2d(3, 8, 3, stride=2)))(torch.zeros(1, 3, 9, 9)).shape
@@ -7,13 +7,12 @@ torch.Size([1, 0, 4, 4])
 torch.Size([1, 2, 2, 2])
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.modules.pooling import (
@@ -42,7 +41,7 @@ class Extents:
     channels_last: bool = False
 
     @classmethod
-    def of(cls, module: nn.Module) -> Extents | None:
+    def of(cls, module: nn.Module) -> "Extents | None":
         """Those of a layer of torch's; None for a kind that is not known here."""
         if isinstance(module, nn.Linear):
             return cls(channels_last=True)
@@ -198,3 +197,31 @@ def answer_of(module: nn.Module, feeder: nn.Module | None) -> Tensor:
     if module.weight is not None:
         value = value * module.weight.detach() + module.bias.detach()
     return value
+
+
+class Reindexed(nn.Module):
+    """Spread the thin input over its old width, run the module as it is, pick the channels that stay.
+
+    A ResNet's zero-padded shortcut is the classic case: it pads 16 channels to 32 whatever comes in.
+    The removed input channels are zeros, exactly as if their filters had been silenced.
+    """
+
+    spread: Tensor
+    pick: Tensor
+
+    def __init__(self, inner: nn.Module, kept_in: Tensor, width_in: int, kept_out: Tensor) -> None:
+        super().__init__()
+        self.inner = inner
+        positions = torch.full((width_in,), len(kept_in), dtype=torch.long)  # the zero channel put last
+        positions[kept_in] = torch.arange(len(kept_in))
+        self.register_buffer("spread", positions, persistent=False)
+        self.register_buffer("pick", kept_out.clone(), persistent=False)
+        self.full_in = len(kept_in) == width_in
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The module's output on the channels that stay."""
+        if not self.full_in:
+            padding = [0, 0] * (x.dim() - 2) + [0, 1]
+            x = functional.pad(x, padding).index_select(1, self.spread)
+        out: Tensor = self.inner(x)
+        return out.index_select(1, self.pick)

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeppruning.errors import GraphError
-from deeppruning.graph.labels.payloads import Channels, Constant, Origin
-from deeppruning.graph.proof.silence import SilentRun
+from deeppruning.graph.payloads import Channels, Constant, Origin
+from deeppruning.graph.proof.masking import MaskedRun
 from deeppruning.graph.rules.operations import LAYOUT, VIEWS
-from deeppruning.graph.trace.follow import Follower, tensors_in
-from deeppruning.graph.trace.operation import execute, operation_name
+from deeppruning.graph.trace.follow import Follower, execute, operation_name, tensors_in
 from deeppruning.graph.trace.tracer import Record
 
 
@@ -58,7 +57,7 @@ def fingerprint(tensor: Tensor, dimension: int | None) -> NDArray[np.float64] | 
     return np.asarray((rows @ weights).cpu().numpy())
 
 
-class ExpectedSteps(SilentRun):
+class ExpectedSteps(MaskedRun):
     """Silences the full network and writes down what every operation of a thin one must give."""
 
     def __init__(

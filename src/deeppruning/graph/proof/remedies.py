@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import nn
 
-from deeppruning.graph.labels.atoms import Atoms, AtomTable, Site
-from deeppruning.graph.labels.payloads import Channels
-from deeppruning.graph.plan import Genes
-from deeppruning.graph.proof.moves import positions_of
+from deeppruning.graph.atoms import Atoms, AtomTable, Genes, Site, positions_of
+from deeppruning.graph.payloads import Channels
 from deeppruning.graph.proof.probe import Fault
 from deeppruning.graph.trace.tracer import Record, Trace
 

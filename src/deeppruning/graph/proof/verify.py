@@ -1,4 +1,4 @@
-"""The proof on the network's real weights: a thin copy gives what the silenced full network gives."""
+"""The proof on the network's real weights: a thin copy gives what the masked full network gives."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,14 +6,27 @@ from typing import Any
 
 from torch import nn
 
+from deeppruning.graph.atoms import Atoms, Bits, Genes
 from deeppruning.graph.cut.cutting import cut
-from deeppruning.graph.plan import Bits
-from deeppruning.graph.proof.built import Built
+from deeppruning.graph.plan import Plan
 from deeppruning.graph.proof.difference import difference, tolerance_for
+from deeppruning.graph.proof.masking import MaskedRun, kept_atoms
 from deeppruning.graph.proof.probe import ExpectedSteps, find_faults
-from deeppruning.graph.proof.silence import SilentRun, kept_atoms
 from deeppruning.graph.proof.twin import as_double, randomized_inputs, seeded
 from deeppruning.graph.trace.follow import Follower, tensors_in
+from deeppruning.graph.trace.tracer import Record
+
+
+@dataclass
+class Built:
+    """A plan with what is needed to run the proof again."""
+
+    plan: Plan
+    classes: Atoms
+    gene_of_class: Genes
+    detached: frozenset[str]
+    records: list[Record]  # of the run in evaluation mode
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -51,7 +64,7 @@ def prove(
         inputs = randomized_inputs((wide_args, wide_kwargs), positive=positive)
         thin = cut(twin, built.plan.recipe(genome))
         kept = kept_atoms(built.classes, built.gene_of_class, genome)
-        silent = SilentRun(twin, built.detached, built.records, kept)
+        silent = MaskedRun(twin, built.detached, built.records, kept)
         with seeded():
             expected = silent.run(twin, *inputs)
         if not any(bool(tensor.isnan().any()) for tensor in tensors_in(expected)):

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from deeppruning.graph.labels.atoms import Atoms, AtomTable, Positions, Site
-from deeppruning.graph.labels.payloads import Channels, Constant, Fixed, Origin, Payload
+from deeppruning.graph.atoms import Atoms, AtomTable, Positions, Site
+from deeppruning.graph.payloads import Channels, Constant, Fixed, Origin, Payload
 
 
 @dataclass(frozen=True)

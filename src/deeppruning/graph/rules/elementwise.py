@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deeppruning.graph.labels.payloads import Channels, Constant, Fixed, Origin, Payload, gather, spread
+from deeppruning.graph.payloads import Channels, Constant, Fixed, Origin, Payload, gather, spread
 from deeppruning.graph.rules.call import Call
 from deeppruning.graph.rules.operations import ELEMENTWISE, PICKING, REARRANGING, VIEWS
-from deeppruning.graph.rules.statistics import carried, met_by
+from deeppruning.graph.rules.reductions import carried, met_by
 from deeppruning.graph.rules.weights import combine, mix
 
 POSITION_ARGUMENTS = ("index", "indices")  # hold positions for a look-up, not data
@@ -52,7 +52,7 @@ def as_strided(call: Call) -> list[Payload]:
     return call.freeze_inputs(f"{call.place} is not understood")
 
 
-def gated(call: Call) -> list[Payload]:
+def glu(call: Call) -> list[Payload]:
     """GLU: the second half of the channels gates the first, so each pair goes together."""
     tensor = next(call.tensors())
     payload = call.lookup(tensor)
@@ -63,10 +63,6 @@ def gated(call: Call) -> list[Payload]:
     first, second = np.split(payload.atoms, 2)
     call.table.tie(first, second)
     return [Channels(payload.dimension, first)]
-
-
-# Operations with a rule of their own.
-SPECIAL: dict[str, Callable[[Call], list[Payload]]] = {"as_strided": as_strided, "glu": gated}
 
 
 def move(call: Call) -> list[Payload]:

@@ -5,6 +5,21 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# Products of matrices: linear layers where one side is a parameter.
+MATRIX_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear")
+
+# Operations that make new channels from all the channels they read.
+PRODUCTS = ("convolution", *MATRIX_PRODUCTS)
+
+BATCH_NORMS = _names(
+    """
+    native_batch_norm cudnn_batch_norm miopen_batch_norm _native_batch_norm_legit
+    _native_batch_norm_legit_no_training _batch_norm_with_update _batch_norm_no_update
+    """
+)
+
+ATTENTION_PREFIX = "_scaled_dot_product"
+
 # Operations that only move elements: the same operation is run on the labels.
 MOVES = _names(
     """
@@ -18,7 +33,7 @@ MOVES = _names(
     """
 )
 
-# Operations that hand on their input as it is.
+# Operations that pass their input on unchanged.
 SAME = _names("clone alias detach contiguous lift_fresh")
 
 # Other names under which torch runs a view, depending on memory layout.
@@ -30,7 +45,7 @@ REARRANGING = _names("t transpose permute movedim unsqueeze squeeze flip")
 # Moves that take some positions and leave the others behind.
 PICKING = _names("select unbind slice split split_with_sizes chunk narrow index index_select diagonal gather")
 
-# Operations that treat each channel's map by itself and keep the channels' dimension where it is.
+# Operations that treat each channel's map separately and keep the channel dimension.
 SPATIAL_PREFIXES = (
     "max_pool",
     "avg_pool",
@@ -50,7 +65,7 @@ ALONG = _names(
     """
 )
 
-# Tensors made in the forward code whose values are alike for every channel.
+# Tensors made in the forward code with the same values for every channel.
 FACTORIES = _names(
     """
     zeros ones full empty rand randn new_zeros new_ones new_full new_empty empty_strided
@@ -58,7 +73,7 @@ FACTORIES = _names(
     """
 )
 
-# The same, made in the likeness of another tensor, whose channels give them their width.
+# The same, as wide as another tensor.
 LIKENESSES = _names("zeros_like ones_like full_like empty_like rand_like randn_like")
 
 # Numbers that count positions: they mean other channels once some are gone.

@@ -1,11 +1,114 @@
-"""What reductions and softmax do to labels: harmless along other dimensions than the channels'."""
+"""What reductions and softmax do to labels: harmless along other dimensions than that of the channels.
 
+A norm across channels takes statistics of some channels and scales those same channels by them. Masking then
+means what it means for layer norm: removed channels do not take part in the statistics either. In any other
+use (read by a layer, added to other channels, returned) a mean over fewer channels is a different number:
+the channels it was taken of are frozen.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
 from torch import Tensor
 
-from deeppruning.graph.labels.payloads import Channels, Origin, Payload
+from deeppruning.graph.payloads import Channels, Constant, Fixed, Origin, Payload, Statistic
 from deeppruning.graph.rules.call import Call
-from deeppruning.graph.rules.statistics import carried, over_channels
+from deeppruning.graph.rules.operations import REARRANGING, VIEWS
 from deeppruning.graph.rules.weights import reduction
+
+MEANS = ("mean",)
+SPREADS = ("var", "std", "var_mean", "std_mean")
+LENGTHS = ("linalg_vector_norm", "norm")
+REDUCING = (*MEANS, *SPREADS, *LENGTHS, "sum")
+# What norms do with their statistics before they use them.
+ARITHMETIC = (
+    "add",
+    "sub",
+    "rsub",
+    "mul",
+    "div",
+    "pow",
+    "square",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "neg",
+    "abs",
+)
+LIMITS = ("clamp", "clamp_min", "maximum", "_to_copy")
+
+
+def over_channels(call: Call, tensor: Tensor, payload: Channels, dims: set[int]) -> list[Payload]:
+    """A reduction whose dimensions include the channels'."""
+    reason = f"{call.place} mixes channels"
+    if call.name == "sum" or (call.name in LENGTHS and _order(call) >= 0):
+        # Channels at zero add nothing to a sum, nor to a length.
+        return [Fixed(f"{call.place} adds up channels")] * len(call.outputs)
+    if call.name in MEANS or (call.name in SPREADS and _defined_for_one(call, tensor, payload, dims)):
+        return [Statistic(payload.dimension, payload.atoms, reason, frozenset({call.site}))] * len(
+            call.outputs
+        )
+    return call.freeze_inputs(reason)
+
+
+def _order(call: Call) -> float:
+    given = call.args.get("ord", call.args.get("p"))
+    return 2.0 if given is None else float(given)
+
+
+def _defined_for_one(call: Call, tensor: Tensor, payload: Channels, dims: set[int]) -> bool:
+    """Whether the spread of a single channel is a number: an unbiased one needs two values at least."""
+    given = call.args.get("correction", 1.0 if call.args.get("unbiased", True) else 0.0)
+    values = math.prod(tensor.shape[dim] for dim in dims if dim != payload.dimension)
+    return values > (1.0 if given is None else float(given))
+
+
+def met_by(call: Call) -> list[tuple[Tensor, Payload]]:
+    """The arguments of an element-wise operation with their payloads, statistics of its channels left out.
+
+    Statistics of other channels are settled: their channels freeze.
+    """
+    tensors = list(call.tensors())
+    if not any(isinstance(call.peek(tensor), Statistic) for tensor in tensors):
+        return [(tensor, call.lookup(tensor)) for tensor in tensors]
+    shape = call.outputs[0].shape
+    carriers = [(tensor, p) for tensor in tensors if isinstance(p := call.peek(tensor), Channels)]
+    met: list[tuple[Tensor, Payload]] = []
+    for tensor in tensors:
+        found = call.peek(tensor)
+        if isinstance(found, Statistic) and any(
+            _norms(tensor, found, *each, len(shape)) for each in carriers
+        ):
+            call.normed |= found.sites
+            continue
+        met.append((tensor, call.lookup(tensor)))
+    return met
+
+
+def _norms(tensor: Tensor, found: Statistic, other: Tensor, channels: Channels, rank: int) -> bool:
+    """Whether a statistic meets the channels it was taken of, spread over all of them."""
+    dimension = channels.dimension + rank - other.ndim - (rank - tensor.ndim)
+    alone = dimension < 0 or tensor.shape[dimension] == 1
+    wide = other.shape[channels.dimension] == len(channels.atoms)
+    return alone and wide and np.array_equal(found.atoms, channels.atoms)
+
+
+def carried(call: Call) -> Statistic | None:
+    """The statistic that an operation on statistics alone hands on (the root of a variance), if it is one."""
+    found: Statistic | None = None
+    if call.name not in (*REDUCING, *ARITHMETIC, *LIMITS, *VIEWS, *REARRANGING):
+        return None  # a gate (a sigmoid of the mean) is no norm
+    for tensor in call.tensors():
+        payload = call.peek(tensor)
+        if isinstance(payload, Statistic):
+            if found is not None and not np.array_equal(found.atoms, payload.atoms):
+                return None
+            sites = payload.sites | (found.sites if found is not None else frozenset())
+            found = replace(payload, sites=sites)
+        elif isinstance(payload, Channels) or (tensor.numel() > 1 and not isinstance(payload, Constant)):
+            return None
+    return found
 
 
 def along(call: Call) -> list[Payload]:

@@ -8,8 +8,8 @@ which positions are mixed (the mean of each filter) is frozen, for a cut there w
 import numpy as np
 from torch import Tensor
 
-from deeppruning.graph.labels.atoms import Atoms
-from deeppruning.graph.labels.payloads import Constant, Fixed, Origin, Payload
+from deeppruning.graph.atoms import Atoms
+from deeppruning.graph.payloads import Constant, Fixed, Origin, Payload
 from deeppruning.graph.rules.call import Call
 
 

@@ -1,6 +1,8 @@
 """Run a network once, operation by operation, with labels beside its activations.
 
-Each operation has a rule that says what it does to labels; one that is not known freezes them.
+What the forward code reads of tensors without an operation, sizes and values, cannot be followed further.
+Sizes that are read are tried at their extremes later. Values that are read must not change by a cut, and the
+code that depends on them is seen for one example only.
 """
 
 import math
@@ -11,44 +13,50 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from deeppruning.graph.labels.atoms import Atoms, AtomTable, Site
-from deeppruning.graph.labels.payloads import Channels, Constant, Fixed, Origin, Payload, Statistic
-from deeppruning.graph.rules import elementwise as elementwise_rules
-from deeppruning.graph.rules import layers as layer_rules
-from deeppruning.graph.rules import operations
-from deeppruning.graph.rules import products as product_rules
-from deeppruning.graph.rules import reductions as reduction_rules
-from deeppruning.graph.rules import weights as weight_rules
+from deeppruning.graph.atoms import Atoms, AtomTable, Site
+from deeppruning.graph.payloads import Channels, Constant, Fixed, Origin, Payload, Statistic
+from deeppruning.graph.rules import find_rule
 from deeppruning.graph.rules.call import Call, Pattern
-from deeppruning.graph.trace.follow import Follower, tensors_in
-from deeppruning.graph.trace.operation import by_name, execute, operation_name
-from deeppruning.graph.trace.reads import NUMBERS, Reads
+from deeppruning.graph.rules.operations import ATTENTION_PREFIX
+from deeppruning.graph.trace.follow import Follower, by_name, execute, operation_name, tensors_in
 
-Rule = Callable[[Call], list[Payload]]
-
-LAYER_RULES: dict[str, Rule] = {
-    "convolution": layer_rules.convolution,
-    "mm": product_rules.matmul,
-    "addmm": product_rules.matmul,
-    "bmm": product_rules.matmul,
-    "baddbmm": product_rules.matmul,
-    "linear": product_rules.matmul,
-    "native_batch_norm": layer_rules.batch_norm,
-    "cudnn_batch_norm": layer_rules.batch_norm,
-    "miopen_batch_norm": layer_rules.batch_norm,
-    "_native_batch_norm_legit": layer_rules.batch_norm,
-    "_native_batch_norm_legit_no_training": layer_rules.batch_norm,
-    "_batch_norm_with_update": layer_rules.batch_norm,
-    "_batch_norm_no_update": layer_rules.batch_norm,
-    "native_layer_norm": layer_rules.layer_norm,
-    "native_group_norm": layer_rules.group_norm,
-    "_weight_norm_interface": weight_rules.weight_norm,
+SHAPE: Any = Tensor.shape  # as a property of the class
+SIZES = frozenset({SHAPE.__get__, Tensor.size, Tensor.numel, Tensor.nelement, torch.numel})
+EXITS = {
+    Tensor.tolist: "tolist",
+    Tensor.numpy: "numpy",
+    Tensor.__array__: "numpy",
+    Tensor.__dlpack__: "dlpack",
+    Tensor.data_ptr: "data_ptr",
 }
+# Operations that hand numbers to Python, and what people call them.
+NUMBERS = {"_local_scalar_dense": "item", "equal": "equal"}
 
-_ATTENTION = "_scaled_dot_product"
+
+class Reads(TorchFunctionMode):
+    """Calls back where the size of a tensor is read (along one dimension or all) and where its values are."""
+
+    def __init__(
+        self, size: Callable[[Tensor, int | None], None], exit_of: Callable[[Tensor, str], None]
+    ) -> None:
+        super().__init__()
+        self.size = size
+        self.exit_of = exit_of
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in SIZES:
+            dimension = args[1] if len(args) > 1 else kwargs.get("dim")
+            self.size(args[0], dimension if isinstance(dimension, int) else None)
+        elif func is Tensor.__len__:
+            self.size(args[0], 0)
+        elif func in EXITS:
+            self.exit_of(args[0], EXITS[func])
+        return func(*args, **kwargs)
 
 
 @dataclass
@@ -86,33 +94,6 @@ class Trace:
     sizes: list[Atoms] = field(default_factory=list)  # channels whose number the forward code reads
     parameter_sizes: set[str] = field(default_factory=set)  # parameters of which it does so
     notes: list[str] = field(default_factory=list)
-
-
-def find_rule(call: Call) -> Rule:
-    """The rule for an operation; what is not known freezes what it touches."""
-    if call.name in LAYER_RULES:
-        return LAYER_RULES[call.name]
-    if call.name in operations.SAME:
-        return elementwise_rules.same
-    if call.name in operations.MOVES:
-        return elementwise_rules.move
-    if call.name in operations.FACTORIES:
-        return lambda call: [Constant()] * len(call.outputs)
-    if call.name in operations.LIKENESSES:
-        return elementwise_rules.likeness
-    if call.name in operations.POSITIONS:
-        return elementwise_rules.positions
-    if call.name in elementwise_rules.SPECIAL:
-        return elementwise_rules.SPECIAL[call.name]
-    if call.name in operations.ALONG:
-        return reduction_rules.along
-    if call.name.startswith(operations.SPATIAL_PREFIXES):
-        return elementwise_rules.spatial
-    if elementwise_rules.is_elementwise(call):
-        return elementwise_rules.elementwise
-    if call.name.startswith(_ATTENTION):
-        return lambda call: call.freeze_inputs(f"attention in {call.layer or 'forward'} stays whole")
-    return lambda call: call.freeze_inputs(f"{call.place} is not understood")
 
 
 class Tracer(Follower):
@@ -296,7 +277,7 @@ def _multiply_adds(func: Any, args: Any, kwargs: Any, result: Any) -> int:
     counter = flop_registry.get(func.overloadpacket)
     if counter is not None:
         return int(counter(*args, **kwargs, out_val=result)) // 2
-    if operation_name(func).startswith(_ATTENTION):  # not all of its kernels are in the registry
+    if operation_name(func).startswith(ATTENTION_PREFIX):  # not all of its kernels are in the registry
         queries, keys, values = args[:3]
         pairs = math.prod(queries.shape[:-1]) * keys.shape[-2]  # of a query and a key
         return int(pairs * (queries.shape[-1] + values.shape[-1]))

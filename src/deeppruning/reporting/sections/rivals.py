@@ -1,7 +1,7 @@
 """Other methods at the same FLOPs, where the run was compared with any."""
 
 from deeppruning.reporting.comparison import FOLDER, read_rivals
-from deeppruning.reporting.comparison_plot import rivals
+from deeppruning.reporting.plots import rivals
 from deeppruning.reporting.section import SECTIONS, Section
 
 SECTIONS.add(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deeppruning.objectives.latency import Latency
+from deeppruning.objectives import Latency
 from deeppruning.reporting.measured import with_evidence
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source
 from deeppruning.roles import ORIGINAL, in_order

@@ -12,7 +12,7 @@ from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
-from deeppruning.refitting.calls import Call, as_call, batch_size, onto, part_of
+from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.searching.importance.activations import Activations, gather_activations
 from deeppruning.system.device import precision_of
 

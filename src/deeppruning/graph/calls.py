@@ -1,0 +1,74 @@
+"""The inputs of a network as arguments of a call: a tensor, a tuple or a dict of keyword arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from deeppruning.errors import InputError
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def as_call(inputs: Any, name: str = "inputs") -> Call:
+    """Positional and keyword arguments; `name` is what an error message calls the inputs."""
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, (tuple, list)):
+        return tuple(inputs), {}
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    raise InputError(
+        f"{name} must be a tensor, a tuple of arguments or a dict of keyword arguments, "
+        f"got {type(inputs).__name__}"
+    )
+
+
+def batch_size(call: Call) -> int:
+    """The number of inputs in a call: the first extent of its first tensor, however deeply nested.
+
+    >>> batch_size(as_call({"x": [torch.zeros(3, 2)]}))
+    3
+    """
+    for value in tree_leaves(call):
+        if isinstance(value, Tensor) and value.dim():
+            return int(value.shape[0])
+    raise InputError("inputs with a batch are needed: a tensor, a tuple or a dict of tensors")
+
+
+def part_of(call: Call, rows: slice) -> Call:
+    """The same call with some of its inputs; tensors with another first extent belong to all of them."""
+    count = batch_size(call)
+
+    def part(value: Any) -> Any:
+        in_batch = isinstance(value, Tensor) and value.dim() and value.shape[0] == count
+        return value[rows] if in_batch else value
+
+    return _mapped(part, call)
+
+
+def onto(call: Call, device: torch.device | str, precision: torch.dtype | None = None) -> Call:
+    """The same call with its tensors on a device, those of floating point in a precision."""
+
+    def moved(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return value.to(device, precision if value.is_floating_point() else None)
+
+    return _mapped(moved, call)
+
+
+def check_finite(call: Call) -> None:
+    """Refuse inputs that contain NaN or infinity."""
+    for value in tree_leaves(call):
+        if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
+            raise InputError("the inputs contain NaN or infinity: remove these values")
+
+
+def _mapped(change: Callable[[Any], Any], call: Call) -> Call:
+    args, kwargs = tree_map(change, call)
+    return args, kwargs

@@ -1,1 +1,0 @@
-"""What flows beside the activations of a run on labels: atoms, and what a tensor carries of them."""
