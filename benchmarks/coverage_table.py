@@ -101,7 +101,7 @@ def _summary(rows: Sequence[Row]) -> str:
     stopped = sum("outcome" not in rival for rival in rivals)
     return (
         f"Of {len(rows)} networks DeepPruningES builds {len(built)}, finds something to cut in {len(cut)}, "
-        f"proves the cuts of {proven} (equal to silence, FLOPs exact, trains) and can prune every filter of "
+        f"proves the cuts of {proven} (equal to masking, FLOPs exact, trains) and can prune every filter of "
         f"{whole}. Torch-Pruning cuts {len(right)} correctly, {idle} of which do not train afterwards; "
         f"{stopped} ran into the time limit, so nothing is known of those."
     )

@@ -27,12 +27,12 @@ import torch
 from torch import Tensor, nn
 
 from deeppruning import ChannelGraph
-from deeppruning.config import RUNTIMES, FinetuneConfig, SearchConfig
+from deeppruning.config import RUNTIMES, FinetuneConfig
 from deeppruning.data.images import ImageSet
 from deeppruning.data.registry import load_data
 from deeppruning.evolution.space import Space
 from deeppruning.genome import Genome, pack_genome, unpack_genome
-from deeppruning.jobs.prepare import Setup
+from deeppruning.jobs.prepare import prepare
 from deeppruning.latency import Conditions, LatencyPlan
 from deeppruning.latency.plan import measure_networks
 from deeppruning.models import create_model
@@ -229,7 +229,7 @@ def main() -> None:
     errors = kept["errors"]
     if not options.latency_only:
         train, test = load_images(options.weights, options.data_dir)
-        task = Setup(model=model, train=train, search=SearchConfig()).job().task
+        task = prepare(model, train, measure=False).task
         reference = Reference.of(graph, task.refit_inputs(final=True))
         judge = Judge(Remembered(model), graph, reference, train, test, options.epochs)
         # Those that the question is about come first.

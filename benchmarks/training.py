@@ -27,11 +27,11 @@ from deeppruning.config import FinetuneConfig, TrainConfig
 from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.graph import ChannelGraph
 from deeppruning.models import create_model
-from deeppruning.models.summary import describe_model
+from deeppruning.models.registry import describe_model
 from deeppruning.searching.importance import Evidence, genome_by
 from deeppruning.system.allocator import keep_freed_memory
+from deeppruning.training.distillation import CachedTeacher
 from deeppruning.training.loop import fit
-from deeppruning.training.teaching import Teaching
 
 NORMALIZATION = Normalization((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 CROP = 4
@@ -137,7 +137,7 @@ def compare_teaching(name: str, steps: int, rounds: int, batch_size: int) -> Non
             for place in range(rounds + 1):
                 answers = Path(folder) / f"{share}-{place}"
                 for times in (asked, told):
-                    teaching = Teaching(model, answers)
+                    teaching = CachedTeacher(model, answers)
                     times.append(
                         seconds(
                             lambda thin=thin, teaching=teaching: fit(

@@ -23,9 +23,10 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.latency import Conditions
 from deeppruning.latency.multiples import find_multiples
 from deeppruning.latency.plan import measure_networks
-from deeppruning.latency.stopwatch import Forward, in_turns
+from deeppruning.latency.runtimes import Forward
+from deeppruning.latency.timing import in_turns
 from deeppruning.models import create_model
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
 
 EXAMPLE = torch.zeros(1, 3, 32, 32)
 

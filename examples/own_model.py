@@ -38,7 +38,7 @@ def main() -> None:
     genome = torch.rand(graph.num_genes) < 0.5
     thin = graph.prune(genome, verify=True)
     print(f"\n{graph.flops(graph.full_genome()):,} multiply-adds -> {graph.flops(genome):,}")
-    print(f"largest relative difference to the silenced network: {graph.verify(genome).difference:.1e}")
+    print(f"largest relative difference to the masked network: {graph.verify(genome).difference:.1e}")
     print(tuple(thin(torch.zeros(1, 3, 32, 32)).shape))
 
 

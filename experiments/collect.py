@@ -17,7 +17,7 @@ from typing import Any
 from commands import finetune_command, prune_command
 from deeppruning.errors import DeepPruningError, InputError, RunError
 from deeppruning.reporting.data import collect as shown
-from deeppruning.reporting.measured import latency_ms
+from deeppruning.reporting.evidence import latency_ms
 from deeppruning.roles import ORIGINAL
 from deeppruning.runs import RunFolder, facts
 from row_options import HERE

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deeppruning.reporting.measured import latency_ms
+from deeppruning.reporting.evidence import latency_ms
 from deeppruning.roles import ROLES, TARGET, candidate_name, candidate_number
 from deeppruning.runs import Candidate, EpochRow, facts
 

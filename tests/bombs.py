@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from deeppruning.data.folders import load_folder
-from deeppruning.data.idx import read_idx
-from deeppruning.data.named_files import archive_reader
 from deeppruning.data.npz import load_npz
 from deeppruning.data.plain_pickle import load_plain
+from deeppruning.data.sets.mnist import read_idx
+from deeppruning.data.unpacking import archive_reader
 from deeppruning.errors import DeepPruningError
 from deeppruning.jobs.solution import rebuild
 from deeppruning.training.weights import read_state_dict

@@ -33,9 +33,9 @@ from deeppruning.comparison.setup import Match, open_comparison
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.cifar_layouts import read_python, read_sheets
 from deeppruning.data.folders import load_folder
-from deeppruning.data.idx import read_idx
-from deeppruning.data.named_files import archive_reader, folder_reader
 from deeppruning.data.npz import load_npz
+from deeppruning.data.sets.mnist import read_idx
+from deeppruning.data.unpacking import archive_reader, folder_reader
 from deeppruning.display.outcome import read_rows
 from deeppruning.exporting import read_network
 from deeppruning.jobs.finetuning import Finetuning
@@ -44,9 +44,8 @@ from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render
 from deeppruning.reporting.plots import draw_plots
 from deeppruning.runs import RunFolder
-from deeppruning.training.checkpoint import load_checkpoint, save_checkpoint
+from deeppruning.training.checkpoint import EpochReport, load_checkpoint, save_checkpoint
 from deeppruning.training.folder import TrainFolder
-from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import CHECKSUM, write_tensors
 from deeppruning.training.weights import load_weights, normalization_for
 from report_runs import write_comparison

@@ -9,7 +9,7 @@ from deeppruning.backends import InProcessBackend
 from deeppruning.comparison.contexts import Contexts
 from deeppruning.comparison.problem import Clock, Problem, call
 from deeppruning.data.images import ImageSet
-from deeppruning.jobs.prepare import Setup
+from deeppruning.jobs.prepare import prepare
 from deeppruning.runs.history import History
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.task import Classification
@@ -27,9 +27,7 @@ def make_problem(
     """The model on a little real data, evaluated in this process."""
     train, test = data or digits()
     options = search or quick_search(seed=seed)
-    job = Setup(
-        model=model, train=train, test=test, search=options, finetune=quick_finetune(epochs=1), workers=1
-    ).job()
+    job = prepare(model, train, test, search=options, finetune=quick_finetune(epochs=1), measure=False)
     assert isinstance(job.task, Classification)
     contexts = Contexts.of(Context(job.context.graph, job.task, "flops", None, options.seed), job.task)
     workers = InProcessBackend().open(call, contexts)

@@ -1,97 +1,120 @@
-"""The calls from Python: every parameter is named in its signature, a misspelt one is refused by name."""
+"""The calls from Python: the same parameters in the same order, ordinary errors, a cut without a search."""
 
 import inspect
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 import deeppruning as dp
 from deeppruning.errors import InputError
-from deeppruning.jobs.prepare import Setup
+from deeppruning.limits import Limits
+from deeppruning.targets.aiming import whole_figures
+from search_helpers import EXAMPLE, digits, tiny_net
 
-CALLS = {"prune": dp.prune, "resume": dp.resume, "finetune": dp.finetune, "compare": dp.compare}
-AFTERWARDS = {"report": dp.report, "export": dp.export, "bench": dp.bench}
-OF_CODE = {
-    "task",
-    "objective",
-    "backend",
-    "candidate_timeout",
-    "example_input",
-    "observer",
-    "progress",
-    "report",
-}
-# A comparison judges by classification, at equal FLOPs.
-NOT_TAKEN = {
-    "prune": set(),
-    "resume": set(),
-    "finetune": set(),
-    "compare": {"task", "objective", "progress", "report"},
+CALLS = ("prune", "resume", "pick", "finetune", "search", "compare", "cut", "export", "bench", "report")
+ON_RUNS = {
+    "resume": ["run_dir", "model", "train", "test"],
+    "pick": ["run_dir", "model", "train", "test"],
+    "finetune": ["run_dir", "model", "train", "test"],
+    "export": ["run_dir", "model"],
+    "bench": ["run_dir", "model"],
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_parameter_is_in_the_signature(name: str) -> None:
-    parameters = inspect.signature(CALLS[name]).parameters
+def test_parameters_are_named_annotated_and_refused_when_misspelt(name: str) -> None:
+    call = getattr(dp, name)
+    parameters = inspect.signature(call).parameters
     kinds = {parameter.kind for parameter in parameters.values()}
     assert kinds.isdisjoint({inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL})
-    assert OF_CODE - NOT_TAKEN[name] <= parameters.keys()
     assert all(parameter.annotation is not inspect.Parameter.empty for parameter in parameters.values())
+    if "device" in parameters:
+        assert parameters["device"].default == "auto"
+    with pytest.raises(TypeError, match="modle"):
+        call(modle=1)
 
 
-def test_prune_takes_all_that_a_setup_knows() -> None:
-    known = {field.name for field in fields(Setup)}
-    assert known <= inspect.signature(dp.prune).parameters.keys()
+@pytest.mark.parametrize("name", ON_RUNS)
+def test_calls_on_a_run_take_the_same_in_the_same_order(name: str) -> None:
+    parameters = inspect.signature(getattr(dp, name)).parameters
+    positional = [key for key, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    assert positional == ON_RUNS[name]
 
 
-@pytest.mark.parametrize("name", CALLS | AFTERWARDS)
-@pytest.mark.parametrize(("given", "meant"), [("worker", "workers"), ("devise", "device"), ("run_dirr", "")])
-def test_a_misspelt_parameter_is_refused_with_the_nearest_one(
-    name: str, given: str, meant: str, tmp_path: Path
-) -> None:
-    function = (CALLS | AFTERWARDS)[name]
-    known = inspect.signature(function).parameters
-    with pytest.raises(InputError) as caught:
-        function(**{given: 1})
-    message = str(caught.value)
-    assert message.startswith(f"unknown parameter of {name} {given!r}")
-    if meant in known:
-        assert f"did you mean {meant}" in message
-    assert message.endswith(", ".join(sorted(known)))
+def test_what_recurs_stands_in_one_order() -> None:
+    order = list(inspect.signature(dp.prune).parameters)
+    for name in ("resume", "pick", "finetune", "search", "compare"):
+        shared = [key for key in inspect.signature(getattr(dp, name)).parameters if key in order]
+        recurring = [key for key in shared if key not in ("run_dir", "search", "finetune", "target")]
+        assert recurring == sorted(recurring, key=order.index)
 
 
-@pytest.mark.parametrize("name", [*CALLS, *AFTERWARDS, "search", "pick"])
-def test_a_value_of_another_kind_is_refused_by_the_name_of_its_parameter(name: str) -> None:
-    function = getattr(dp, name)
-    fitting = {"model": nn.Identity(), "run_dir": "nowhere", "candidate": 1, "target": "flops=40%"}
-    parameters = inspect.signature(function).parameters
-    needed = {key for key, one in parameters.items() if one.default is one.empty}
-    checked = [key for key, one in parameters.items() if one.annotation is not Any]
-    assert len(checked) > len(parameters) // 2
-    for key in checked:
-        given = {other: fitting.get(other) for other in needed} | {key: object()}
-        with pytest.raises(
-            InputError, match=f"^{key} must be an? .*, got <object .*object\\)$|^{key} must be True"
-        ):
-            function(**given)
-
-
-def test_options_in_a_dict_are_answered_with_how_they_are_written() -> None:
-    told = r"search must be a SearchConfig or None, got {'bins': 3} \(dict\); write SearchConfig\(name=value"
-    with pytest.raises(InputError, match=told):
+def test_options_in_a_dict_are_answered_with_how_they_are_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"SearchConfig, got {'bins': 3} .*write SearchConfig\(name=value"):
         dp.search(nn.Identity(), None, search={"bins": 3})  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="graph must be a ChannelGraph, got None"):
-        dp.refit(None, None, None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"FinetuneConfig, got {'epochs': 3}"):
+        dp.prune(tiny_net(), digits()[0], run_dir=tmp_path, finetune={"epochs": 3})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"torch.nn.Module, got str"):
+        dp.prune("resnet20", digits()[0], run_dir=tmp_path / "run")  # type: ignore[arg-type]
 
 
-def test_what_is_missing_is_still_named_by_python() -> None:
-    with pytest.raises(TypeError, match="run_dir"):
-        dp.prune(None)  # type: ignore[call-arg,arg-type]
+def wide() -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(1, 24, 3, padding=1), nn.BatchNorm2d(24), nn.ReLU(),
+            nn.Conv2d(24, 32, 3, padding=1), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limits", "by"), [("flops=50%", "l1"), ("params=2k", "l1"), ("size=30%,flops=90%", "random")]
+)
+def test_one_cut_meets_its_limits_from_below(limits: str, by: str) -> None:
+    model, given = wide(), Limits.of(limits)
+    thin = dp.cut(model, EXAMPLE, by=by, **given.to_table())  # type: ignore[arg-type]
+    cut, whole = whole_figures(dp.ChannelGraph(thin, EXAMPLE)), whole_figures(dp.ChannelGraph(model, EXAMPLE))
+    used = [cut[name] / most for name, most in given.most(whole).items()]
+    assert 0.85 < max(used) <= 1.0
+    assert thin.training and thin(EXAMPLE).shape == model(EXAMPLE).shape
+
+
+def test_a_cut_keeps_the_largest_filters_and_a_refit_brings_it_nearer() -> None:
+    model, inputs = wide().eval(), digits(200)[0].images.float()
+    norms = model[0].weight.detach().abs().sum((1, 2, 3))
+    thin = dp.cut(model, EXAMPLE, flops=0.5, by="l1")
+    kept = thin[0].weight.shape[0]
+    assert torch.equal(thin[0].weight, model[0].weight[norms.topk(kept).indices.sort().values])
+    refitted = dp.cut(model, EXAMPLE, flops=0.5, by="l1", inputs=inputs)
+    with torch.no_grad():
+        gaps = [float((net(inputs) - model(inputs)).norm()) for net in (refitted, thin)]
+    assert gaps[0] < 0.7 * gaps[1] and not refitted.training
+
+
+def test_a_cut_that_cannot_be_made_is_refused() -> None:
+    with pytest.raises(InputError, match=r"flops=0\.5"):
+        dp.cut(wide(), EXAMPLE)
+    with pytest.raises(InputError, match=r"flops=0\.01%.*ask for flops="):
+        dp.cut(wide(), EXAMPLE, flops="0.01%")
+    with pytest.raises(InputError, match=r"'l3'.*l1"):
+        dp.cut(wide(), EXAMPLE, flops=0.5, by="l3")
+
+
+def test_a_search_is_aimed_at_its_target() -> None:
+    inputs = digits(60)[0].images.float()
+    options = dp.SearchConfig(offspring=4, generations=2, round_to=1)
+    front = dp.search(wide(), inputs, search=options, target={"flops": 0.3}, workers=1)
+    near = [one for one in front.candidates if 0.27 < one.flops / front.original_flops <= 0.3]
+    free = dp.search(wide(), inputs, search=options, workers=1)
+    assert len(near) > sum(0.27 < one.flops / free.original_flops <= 0.3 for one in free.candidates)
+    assert front.best(flops=0.3).flops <= 0.3 * front.original_flops
+    with pytest.raises(InputError, match="no labels"):
+        dp.search(wide(), inputs, target={"error": "5%"})
 
 
 def test_names_and_help_are_shown_without_waiting_for_torch() -> None:
@@ -107,7 +130,7 @@ def test_names_and_help_are_shown_without_waiting_for_torch() -> None:
 def test_public_names_are_listed_and_lead_somewhere() -> None:
     shown = [name for name in dir(dp) if not name.startswith("_")]
     assert shown == sorted(name for name in dp.__all__ if not name.startswith("_"))
-    assert {"bench", "export", "finetune", "load", "prune", "report", "resume", "search"} <= set(shown)
+    assert {*CALLS, "load", "save", "Result", "Solution", "Front", "create_model"} <= set(shown)
     assert [name for name in dp.__all__ if getattr(dp, name, None) is None] == []
     with pytest.raises(AttributeError, match="no attribute 'prun'"):
         dp.prun  # noqa: B018

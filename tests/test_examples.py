@@ -26,7 +26,7 @@ def run(name: str, *arguments: str) -> str:
 
 def test_own_model() -> None:
     printed = run("own_model.py")
-    difference = float(re.search(r"silenced network: (\S+)", printed).group(1))
+    difference = float(re.search(r"masked network: (\S+)", printed).group(1))
     assert difference < 1e-8
     assert "(1, 10)" in printed
 

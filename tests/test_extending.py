@@ -17,8 +17,8 @@ from deeppruning.comparison.results import read_comparison
 from deeppruning.errors import InputError
 from deeppruning.objectives import OBJECTIVES, Counted, Params, register_objective
 from deeppruning.registry import Registry
-from deeppruning.reporting.comparison import read_rivals
 from deeppruning.reporting.data import collect
+from deeppruning.reporting.sections.rivals import read_rivals
 from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.importance import CRITERIA, Evidence, genome_by
 from deeppruning.training.evaluate import evaluate

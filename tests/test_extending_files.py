@@ -16,8 +16,7 @@ from click.testing import CliRunner
 from deeppruning.backends.registry import BACKENDS
 from deeppruning.cli.commands.data import data
 from deeppruning.cli.options.backend import BackendChoice, backend_options
-from deeppruning.data.known import KNOWN
-from deeppruning.data.registry import load_data
+from deeppruning.data.registry import DATA_SETS, load_data
 from deeppruning.errors import InputError
 from deeppruning.exporting import FORMATS, Export
 from deeppruning.registry import Registry
@@ -28,7 +27,7 @@ from report_runs import make_run
 from search_helpers import tiny_net
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
-REGISTRIES: tuple[Registry[Any], ...] = (KNOWN, BACKENDS, FORMATS, SECTIONS)
+REGISTRIES: tuple[Registry[Any], ...] = (DATA_SETS, BACKENDS, FORMATS, SECTIONS)
 
 
 @pytest.fixture
@@ -113,12 +112,12 @@ def test_a_report_section(example: Callable[[str], ModuleType], tmp_path: Path) 
 
 def test_a_name_is_entered_once(example: Callable[[str], ModuleType]) -> None:
     example("An export format")
-    with pytest.raises(InputError, match="a format named 'npz'"):
+    with pytest.raises(InputError, match="format named 'npz'"):
         example("An export format")
 
 
 def test_what_the_registries_hold() -> None:
-    assert list(KNOWN) == ["digits", "cifar10", "cifar100", "mnist", "fashion-mnist"]
+    assert list(DATA_SETS) == ["digits", "cifar10", "cifar100", "mnist", "fashion-mnist"]
     assert list(BACKENDS) == ["local", "ray"]
     assert {name: FORMATS[name].suffix for name in FORMATS} == {
         "onnx": ".onnx",

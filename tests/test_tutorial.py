@@ -52,7 +52,7 @@ def test_the_result_is_a_table_and_a_plot(shown: dict[str, dict[str, str]]) -> N
 def test_networks_are_taken_away(shown: dict[str, dict[str, str]]) -> None:
     before, after = json.loads(shown["thin = dp.load(result.knee.path, Net())"]["text/plain"])
     assert after < before / 2
-    exported = shown['print(dp.export(run_dir, "knee", normalize=True, model=Net()))']["printed"]
+    exported = shown["print(dp.export(run_dir, Net(), normalize=True))"]["printed"]
     assert float(exported.split()[-1]) < 1e-4
 
 

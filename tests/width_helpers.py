@@ -2,9 +2,9 @@
 
 from deeppruning.deploying.onnx_graph import has_onnx
 from deeppruning.latency import Conditions
-from deeppruning.latency.cache import LayerTimes
 from deeppruning.latency.multiples import BATCH, SHAPES, WIDTHS
 from deeppruning.latency.runtimes import runtime_for
+from deeppruning.latency.timing import LayerTimes
 
 
 def blocked(block: int) -> dict[int, float]:

@@ -15,7 +15,7 @@ import click
 from deeppruning.cli.completion import CHOICES, FILE, FLAG, FOLDER, LIST, NAMES, TABLE, TEXT
 from deeppruning.cli.main import COMMANDS
 from deeppruning.comparison import METHODS
-from deeppruning.data.known import KNOWN
+from deeppruning.data.registry import DATA_SETS
 from deeppruning.models import list_models
 from deeppruning.roles import NETWORKS, target_name
 
@@ -36,7 +36,7 @@ def completion_table() -> str:
     """The names of things, and what completes each option and argument of each command; a line per option."""
     names = {
         "model": list_models(),
-        "data": list(KNOWN),
+        "data": list(DATA_SETS),
         "methods": ["all", *METHODS],
         "device": ["auto", "cpu", "cuda", "mps"],
         "solution": [*NETWORKS, *(target_name(number) for number in (1, 2, 3))],

@@ -12,58 +12,63 @@ from deeppruning.version import __version__
 
 if TYPE_CHECKING:
     from deeppruning.api import compare as compare
+    from deeppruning.api import cut as cut
     from deeppruning.api import prune as prune
-    from deeppruning.api import resume as resume
     from deeppruning.api import search as search
+    from deeppruning.api_runs import bench as bench
+    from deeppruning.api_runs import export as export
+    from deeppruning.api_runs import finetune as finetune
+    from deeppruning.api_runs import pick as pick
+    from deeppruning.api_runs import report as report
+    from deeppruning.api_runs import resume as resume
     from deeppruning.backends import RayBackend as RayBackend
     from deeppruning.config import FinetuneConfig as FinetuneConfig
     from deeppruning.config import SearchConfig as SearchConfig
     from deeppruning.config import TrainConfig as TrainConfig
     from deeppruning.deploying import deploy as deploy
-    from deeppruning.finished import bench as bench
-    from deeppruning.finished import export as export
-    from deeppruning.finished import finetune as finetune
-    from deeppruning.finished import pick as pick
-    from deeppruning.finished import report as report
     from deeppruning.graph import ChannelGraph as ChannelGraph
+    from deeppruning.jobs.front import Front as Front
+    from deeppruning.jobs.result import Result as Result
     from deeppruning.jobs.saving import save as save
+    from deeppruning.jobs.solution import Solution as Solution
     from deeppruning.jobs.solution import load as load
+    from deeppruning.models import create_model as create_model
     from deeppruning.refitting import refit as refit
     from deeppruning.searching.task import Task as Task
 
 # Imported when first used: `deeppruning --help` must not wait for torch.
 _HOMES = {
-    "ChannelGraph": "deeppruning.graph",
-    "FinetuneConfig": "deeppruning.config",
-    "RayBackend": "deeppruning.backends",
-    "SearchConfig": "deeppruning.config",
-    "Task": "deeppruning.searching.task",
-    "TrainConfig": "deeppruning.config",
-    "bench": "deeppruning.finished",
-    "compare": "deeppruning.api",
-    "deploy": "deeppruning.deploying",
-    "export": "deeppruning.finished",
-    "finetune": "deeppruning.finished",
-    "load": "deeppruning.jobs.solution",
-    "pick": "deeppruning.finished",
-    "prune": "deeppruning.api",
-    "refit": "deeppruning.refitting",
-    "report": "deeppruning.finished",
-    "resume": "deeppruning.api",
-    "save": "deeppruning.jobs.saving",
-    "search": "deeppruning.api",
+    "api": ("compare", "cut", "prune", "search"),
+    "api_runs": ("bench", "export", "finetune", "pick", "report", "resume"),
+    "backends": ("RayBackend",),
+    "config": ("FinetuneConfig", "SearchConfig", "TrainConfig"),
+    "deploying": ("deploy",),
+    "graph": ("ChannelGraph",),
+    "jobs.front": ("Front",),
+    "jobs.result": ("Result",),
+    "jobs.saving": ("save",),
+    "jobs.solution": ("Solution", "load"),
+    "models": ("create_model",),
+    "refitting": ("refit",),
+    "searching.task": ("Task",),
 }
+_HOME_OF = {name: f"deeppruning.{home}" for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ChannelGraph",
     "FinetuneConfig",
+    "Front",
     "RayBackend",
+    "Result",
     "SearchConfig",
+    "Solution",
     "Task",
     "TrainConfig",
     "__version__",
     "bench",
     "compare",
+    "create_model",
+    "cut",
     "deploy",
     "export",
     "finetune",
@@ -79,11 +84,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'deeppruning' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_HOME_OF[name]), name)
 
 
 def __dir__() -> list[str]:
-    """The public names, also those not imported yet, and none of what this file needs: for tab completion."""
+    """The public names, also those not imported yet, for tab completion."""
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -17,14 +17,8 @@ NETWORKS = (ORIGINAL, *ROLES)
 SELECTED = (KNEE, HEAVY, LIGHT)
 
 MARKS = {HEAVY: "H", KNEE: "K", LIGHT: "L", TARGET: "T"}  # one letter each, in a plot made of text
-# Told apart by colour-blind readers too, and by shape: corners around the spot that is marked.
+# Distinguishable by colour-blind readers too.
 COLORS = {ORIGINAL: "#59636f", HEAVY: "#0067a3", KNEE: "#c24e00", LIGHT: "#007a58", TARGET: "#8a3ffc"}
-SHAPES = {
-    HEAVY: ((-6, -6), (6, -6), (6, 6), (-6, 6)),
-    KNEE: ((0, -8), (8, 0), (0, 8), (-8, 0)),
-    LIGHT: ((0, -8), (8, 6), (-8, 6)),
-    TARGET: ((-8, -6), (8, -6), (0, 8)),
-}
 
 
 def candidate_name(id_: int) -> str:

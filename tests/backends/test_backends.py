@@ -17,9 +17,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from deeppruning.backends import InProcessBackend, PoolBackend, RayBackend, limits
+from deeppruning.backends import InProcessBackend, PoolBackend, RayBackend, limits, pool, workers
 from deeppruning.backends.limits import TimeLimit
-from deeppruning.backends.pool import backend as pool
 from deeppruning.backends.registry import BACKENDS, Wanted
 from deeppruning.errors import DeepPruningError, InputError
 from processes import alive, eventually
@@ -299,7 +298,7 @@ class TestTimeLimit:
         """Short items must not set the limit of long ones, however many there are."""
         with PoolBackend(workers=1).open(lambda _, item: item, None, kind=type) as session:
             list(session.map([(0, 1), (1, 2), (2, "long")]))
-            assert [session._limit.of(kind, 1) for kind in (int, str, float)] == [60, 60, 3600]
+            assert [session._time_limit.of(kind, 1) for kind in (int, str, float)] == [60, 60, 3600]
 
 
 def test_in_process_restores_the_number_of_threads():
@@ -368,7 +367,7 @@ class TestPool:
         def die(_, item):
             os.kill(os.getpid(), item)
 
-        monkeypatch.setattr(pool, "DEATHS_ALLOWED", 1)
+        monkeypatch.setattr(workers, "DEATHS_ALLOWED", 1)
         found = run(PoolBackend(workers=2, timeout=1), die, None, [(0, signal.SIGKILL), (1, signal.SIGSTOP)])
         assert found[0].failure == "worker died 1 times (last: signal 9)"
         assert found[1].failure == "worker died 1 times (last: no answer within 1 s)"
@@ -389,7 +388,7 @@ class TestPool:
 
             if not (folder / "stopped").exists():
                 (folder / "stopped").touch()
-                sys.modules["deeppruning.backends.pool.worker"].write_message = half
+                sys.modules["deeppruning.backends.pool_process"].write_message = half
             return item
 
         with PoolBackend(workers=1, timeout=2).open(answer, tmp_path) as session:

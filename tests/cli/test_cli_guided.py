@@ -86,7 +86,7 @@ def test_prune_from_the_beginning_to_the_table(tmp_path):
     out = tmp_path / "run"
     said = call(*guided_arguments(model, weights, out), command=prune).stdout
     lines = said.splitlines()
-    assert "searching: 36 genes, 11 candidates, 25.50 k FLOPs, 2,942 parameters" in lines[1]
+    assert "searching: 36 filter groups, 11 candidates, 25.50 k FLOPs, 2,942 parameters" in lines[1]
     assert sum(line.startswith("candidate ") for line in lines) == 11
     assert sum(line.startswith("generation ") for line in lines) == 2
     rows = {line.split()[0] for line in lines if line.split()}

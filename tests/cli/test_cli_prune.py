@@ -42,7 +42,7 @@ def test_prune_prints_lines_and_a_table_of_four(done):
     out, said = done
     lines = said.splitlines()
     assert lines[0].startswith("normalisation: recorded with the weights: mean 0.3060")
-    assert "searching: 36 genes, 11 candidates, 25.50 k FLOPs, 2,942 parameters" in lines[1]
+    assert "searching: 36 filter groups, 11 candidates, 25.50 k FLOPs, 2,942 parameters" in lines[1]
     assert sum(line.startswith("candidate ") for line in lines) == 11
     assert sum(line.startswith("generation ") for line in lines) == 2
     rows = table_of(said)
@@ -126,7 +126,7 @@ def test_resnet20_without_weights_is_trained_first(tmp_path):
         and f"training resnet20 first: 1 epochs, into {tmp_path}/run-base" in said
     )
     assert list(table_of(said)) == ["original", "heavy", "knee", "light"]
-    assert "448 genes, 4 candidates, 2.52 M FLOPs" in said
+    assert "448 filter groups, 4 candidates, 2.52 M FLOPs" in said
 
 
 def test_bad_input_is_explained(tmp_path, done):

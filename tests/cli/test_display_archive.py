@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from deeppruning.display import archive
-from deeppruning.display.archive import growth_line, range_of, sources_line
+from deeppruning.display import state
+from deeppruning.display.lines import as_record
 from deeppruning.display.picture import LiveProgress
 from deeppruning.display.progress import PlainProgress
-from deeppruning.display.records import as_record
+from deeppruning.display.state import growth_line, range_of, sources_line
 from deeppruning.runs import Candidate, RunFolder
 from deeppruning.runs.archive_replay import CostRange, Told, cost_range, replay, sources
 from deeppruning.searching.events import CandidateDone, GenerationDone, Started
@@ -51,11 +51,11 @@ def test_the_line_tells_bins_and_three_places(candidates: list[Candidate]) -> No
     spots = ", ".join(
         f"{100 * one.known.error:.1f} % at -{100 - 100 * one.flops / FLOPS:.0f} % FLOPs" for one in shown
     )
-    assert growth_line(WITHIN, candidates, FLOPS) == f"archive 8/8 bins (+{new}): {spots}"
+    assert growth_line(WITHIN, candidates, FLOPS) == f"archive 8/8 cost ranges (+{new}): {spots}"
 
 
 def test_an_empty_archive_is_told_too(candidates: list[Candidate]) -> None:
-    assert growth_line(WITHIN, candidates[:1], FLOPS) == "archive 0/8 bins (+0)"
+    assert growth_line(WITHIN, candidates[:1], FLOPS) == "archive 0/8 cost ranges (+0)"
 
 
 def test_lines_and_picture_show_it(candidates: list[Candidate], capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +64,7 @@ def test_lines_and_picture_show_it(candidates: list[Candidate], capsys: pytest.C
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("generation")]
     assert len(lines) == GENERATIONS
     first = len(replay(WITHIN, map(Told.of, candidates)).fronts[1])
-    assert first > 3 and f"| archive {first}/8 bins (+{first}): " in lines[0]
+    assert first > 3 and f"| archive {first}/8 cost ranges (+{first}): " in lines[0]
     assert plain.state.archive in lines[-1]
 
     console = Console(file=io.StringIO(), width=100, height=40, force_terminal=True, color_system=None)
@@ -90,7 +90,7 @@ def test_a_run_of_the_paper_says_nothing_of_it(
 def test_the_last_line_counts_who_entered(
     run: Path, candidates: list[Candidate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "cost_range", lambda search: cost_range(SEARCH))
+    monkeypatch.setattr(state, "cost_range", lambda search: cost_range(SEARCH))
     told = [Told.of(one) for one in candidates]
     rows = sources(told, replay(WITHIN, told))
     assert sources_line(run) == ", ".join(f"{row.name} {row.entered} of {row.tried}" for row in rows)

@@ -16,7 +16,7 @@ from deeppruning.data.images import ImageSet
 from deeppruning.data.registry import load_data
 from deeppruning.data.sample import balanced_sample
 from deeppruning.errors import DeepPruningError, InputError
-from deeppruning.jobs.prepare import settle_sample
+from deeppruning.jobs.classification import settle_sample
 from deeppruning.runs.folder import RunFolder
 
 QUICK = ("--offspring", 2, "--generations", 1, "--finetune-epochs", 0, "--workers", 1, "--device", "cpu")

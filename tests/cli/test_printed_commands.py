@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from cli_calls import call
-from deeppruning.display.next_steps import next_lines
+from deeppruning.display.outcome import next_lines
 from deeppruning.errors import DeepPruningError
 from deeppruning.exporting import FORMATS
-from deeppruning.system.commands import command, command_for_page, program
-from deeppruning.system.extras import has_extra, how_to_install
+from deeppruning.system import commands as system_commands
+from deeppruning.system.commands import command, command_for_page, has_extra, how_to_install, program
 
 BARE = "/usr/bin:/bin"
 
@@ -92,7 +92,7 @@ def test_what_an_error_advises_can_be_done(said, place):
 
 
 def test_without_onnx_what_works_is_said(said, place, monkeypatch):
-    monkeypatch.setattr("deeppruning.system.extras.find_spec", lambda name: None if name == "onnx" else name)
+    monkeypatch.setattr(system_commands, "find_spec", lambda name: None if name == "onnx" else name)
     assert not has_extra("onnx")
     told = "\n".join(next_lines(Path("my run"), "knee"))
     assert f"next (what ONNX files need): {how_to_install('onnx')}\n" in told

@@ -14,7 +14,7 @@ from cli_calls import call
 from deeppruning.cli.main import cli
 from deeppruning.comparison import Comparison, MethodDone
 from deeppruning.errors import DeepPruningError, InputError, RunError
-from deeppruning.reporting.comparison import read_rivals
+from deeppruning.reporting.sections.rivals import read_rivals
 from deeppruning.runs import RunFolder
 from search_helpers import digits, quick_finetune, quick_search, tiny_net
 

@@ -13,7 +13,7 @@ from deeppruning.comparison.problem import Problem, Target
 from deeppruning.errors import InputError
 from deeppruning.models import create_model
 from deeppruning.searching.importance.budget import TOLERANCE
-from deeppruning.system.extras import how_to_install
+from deeppruning.system.commands import how_to_install
 from rival_helpers import make_problem
 from search_helpers import digits, quick_search
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from deeppruning.data.cifar import CIFAR10, CIFAR100, Cifar, find_cifar, load_cifar
 from deeppruning.data.download import fetch
 from deeppruning.data.plain_pickle import load_plain
+from deeppruning.data.sets.cifar import CIFAR10, CIFAR100, Cifar, find_cifar, load_cifar
 from deeppruning.errors import DataError
 
 MINI10 = replace(CIFAR10, train_rows=6, test_rows=4)
@@ -157,7 +157,7 @@ def test_truncated_archive_is_named(tmp_path):
     archive = tmp_path / "cifar-10-binary.tar.gz"
     pack(tmp_path / "source", archive, "cifar-10-batches-bin")
     os.truncate(archive, archive.stat().st_size // 2)
-    with pytest.raises(DataError, match=r"cifar-10-binary.tar.gz: not a whole archive"):
+    with pytest.raises(DataError, match=r"cifar-10-binary.tar.gz: not a complete archive"):
         load(MINI10, tmp_path)
 
 

@@ -1,19 +1,20 @@
 """Data by name, path and function, and the command that lists and checks it."""
 
 import json
+import pickle
+import sys
 from pathlib import Path
 
+import cloudpickle
 import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner
 
 from data_files import write_idx, write_pictures
 from deeppruning.cli.commands.data import data
 from deeppruning.cli.options.inputs import DataOptions
 from deeppruning.data.images import Normalization
-from deeppruning.data.known import KNOWN
-from deeppruning.data.registry import list_data, load_data
+from deeppruning.data.registry import DATA_SETS, list_data, load_data
 from deeppruning.errors import DataError, InputError
 
 OWN = """
@@ -37,6 +38,23 @@ def fails():
     return 1 / 0
 
 number = 3
+"""
+
+BESIDE = """
+import torch
+from own_sizes import SIDE
+
+class Blank(torch.utils.data.Dataset):
+    targets = [0, 1, 0, 1]
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.zeros(1, SIDE, SIDE), self.targets[index]
+
+def load():
+    return Blank(), Blank()
 """
 
 
@@ -115,19 +133,38 @@ def test_own_functions_from_file_and_module(place):
     assert whole.name == "mine" and whole.train.normalization is None
 
 
+def test_own_file_may_import_one_beside_it_and_its_classes_travel(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "own_sizes.py").write_text("SIDE = 5\n")
+    (folder / "own_set.py").write_text(BESIDE)
+    splits = load_data(f"{folder / 'own_set.py'}:load")
+    assert (len(splits.train), splits.train.image_shape) == (4, (1, 5, 5))
+    dataset = splits.train.source.dataset
+    sent = cloudpickle.dumps(dataset)
+    monkeypatch.delitem(sys.modules, type(dataset).__module__)  # as in a worker process
+    assert len(pickle.loads(sent)) == 4
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         ("own.py:pear", "did you mean pair"),
         ("own.py:images_only", r"own.py:images_only\(\), train part: cannot take images from Tensor"),
-        ("own.py:fails", r"failed with ZeroDivisionError: division by zero \(.*own.py, line \d+\)"),
-        ("own.py:number", "not a function but int"),
+        (
+            "own.py:fails",
+            r"fails\(\) raised ZeroDivisionError: division by zero \(.*own.py, line \d+\)",
+        ),
+        ("own.py:number", "'int', not a function"),
         ("none.py:load", "no file none.py"),
-        ("no.such.module:load", "cannot import 'no.such.module'"),
+        ("no_such_module.inside:load", "no module 'no_such_module'"),
+        ("broken.py:load", r"broken.py cannot be loaded.*no_such_library.*broken.py, line 1\)"),
     ],
 )
 def test_own_functions_that_do_not_work(spec, message):
     Path("own.py").write_text(OWN)
+    Path("broken.py").write_text("import no_such_library\n")
     with pytest.raises((DataError, InputError), match=message):
         load_data(spec)
 
@@ -144,10 +181,10 @@ def test_options_override_the_normalisation():
 def test_command_lists_every_name(tmp_path):
     listed = CliRunner().invoke(data, ["--json"], catch_exceptions=False)
     records = json.loads(listed.output)
-    assert [record["name"] for record in records] == list(KNOWN)
+    assert [record["name"] for record in records] == list(DATA_SETS)
     assert next(record["name"] for record in records if record["found"]) == "digits"
     table = CliRunner().invoke(data, [], catch_exceptions=False)
-    assert table.exit_code == 0 and all(name in table.output for name in KNOWN)
+    assert table.exit_code == 0 and all(name in table.output for name in DATA_SETS)
 
 
 def test_command_shows_one_set():
@@ -157,9 +194,3 @@ def test_command_shows_one_set():
     assert "1437 training, 360 test images" in shown.output and "4 x 6 pixels" in shown.output
     assert CliRunner().invoke(data, ["digits", "--image-size", "4xx"]).exit_code == 2
     assert isinstance(CliRunner().invoke(data, ["--download"]).exception, InputError)
-
-
-def test_workers_can_share_what_is_loaded():
-    splits = load_data("digits").share_memory_()
-    assert splits.train.images.is_shared() and splits.test.labels.is_shared()
-    assert int(splits.train.images.to(torch.int64).sum()) > 0

@@ -9,12 +9,12 @@ from PIL import EpsImagePlugin, Image
 from torch.utils.data import Dataset
 
 from data_files import idx_bytes, write_idx, write_picture, write_pictures
-from deeppruning.data.convert import as_image_set
-from deeppruning.data.digits import load_digits
-from deeppruning.data.folders import load_folder
-from deeppruning.data.idx import MNIST_CLASSES, load_idx, read_idx
+from deeppruning.data.convert import as_images
+from deeppruning.data.folders import PictureForm, load_folder
 from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.data.npz import load_npz
+from deeppruning.data.sets.digits import load_digits
+from deeppruning.data.sets.mnist import MNIST_CLASSES, load_idx, read_idx
 from deeppruning.data.splits import DataSplits, stratified_split
 from deeppruning.errors import DataError, InputError
 
@@ -112,7 +112,7 @@ def test_folder_with_parts_sizes_and_gray_among_colours(tmp_path):
     splits = load_folder(tmp_path)
     assert (len(splits.train), len(splits.test)) == (10, 5)
     assert splits.test.image_shape == (3, 5, 6) and splits.test.images[-1, :, 2, 2].tolist() == [50, 50, 50]
-    assert load_folder(tmp_path, image_size=(8, 9)).train.image_shape == (3, 8, 9)
+    assert load_folder(tmp_path, PictureForm((8, 9))).train.image_shape == (3, 8, 9)
 
 
 def test_gray_folder_has_one_channel_and_16_bits_are_scaled(tmp_path):
@@ -207,17 +207,15 @@ class Listed(Dataset):
     ],
     ids=["picture", "array", "tensor"],
 )
-def test_datasets_are_stacked_once(image):
-    data = as_image_set(Listed([(image, 1), (image, np.int64(0))]))
+def test_items_of_a_dataset_become_images(image):
+    data = as_images(Listed([(image, 1), (image, np.int64(0))])).in_memory()
     assert data.image_shape == (3, 5, 4) and data.images.unique().tolist() == [9]
     assert data.labels.tolist() == [1, 0] and data.classes == ("no", "yes")
 
 
-def test_conversion_keeps_or_overrides_what_an_image_set_says():
+def test_an_image_set_is_kept_as_it_is():
     data = ImageSet(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), torch.tensor([0]), ("a",))
-    wanted = Normalization((0.5,), (0.5,))
-    assert as_image_set(data) is data
-    assert as_image_set(data, normalization=wanted).normalization == wanted
+    assert as_images(data) is data
 
 
 @pytest.mark.parametrize(
@@ -238,7 +236,7 @@ def test_conversion_keeps_or_overrides_what_an_image_set_says():
 )
 def test_conversion_refusals_say_what_is_wrong(given, message):
     with pytest.raises(DataError, match=message):
-        as_image_set(given)
+        as_images(given)
 
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n%%Page: 1 1\nshowpage\n%%EOF\n"
@@ -263,5 +261,5 @@ def test_pictures_of_other_kinds_are_not_left_out_in_silence(tmp_path):
     for kind, name in (("a", "1.png"), ("b", "1.png"), ("b", "2.webp")):
         (tmp_path / kind).mkdir(exist_ok=True)
         Image.new("L", (8, 8)).save(tmp_path / kind / name)
-    with pytest.raises(DataError, match=r"2\.webp cannot be read, only PNG and JPEG are; convert it"):
+    with pytest.raises(DataError, match=r"2\.webp cannot be read, only PNG and JPEG"):
         load_folder(tmp_path)

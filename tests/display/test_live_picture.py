@@ -6,7 +6,7 @@ from rich.console import Console
 
 from deeppruning.display.picture import LiveProgress
 from deeppruning.searching.events import EpochDone
-from deeppruning.training.reports import EpochReport
+from deeppruning.training.checkpoint import EpochReport
 
 
 def test_a_fine_tuning_without_a_search_is_shown() -> None:
@@ -22,7 +22,7 @@ def test_a_fine_tuning_without_a_search_is_shown() -> None:
 def test_a_target_that_is_none_of_the_picks_has_its_row() -> None:
     console = Console(file=io.StringIO(), width=100)
     progress = LiveProgress(console)
-    progress.state.hear(EpochDone(3, ("target",), 2, EpochReport(1, 0.5, 0.2, 0.1, 0.1, 250.0, 4.0)))
+    progress.state.update(EpochDone(3, ("target",), 2, EpochReport(1, 0.5, 0.2, 0.1, 0.1, 250.0, 4.0)))
     console.print(progress.picture())
     rows = [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
     assert ["T", "target", "epoch", "1/2", "test", "error", "10.00", "%"] in rows

@@ -13,7 +13,7 @@ from cli_search import guided_arguments, trained
 from collect import collect, write_record
 from commands import prune_command
 from deeppruning.errors import InputError, RunError
-from deeppruning.models.summary import describe_model
+from deeppruning.models.registry import describe_model
 from deeppruning.runs import RunFolder
 from report_runs import make_run
 from row_options import RowOptions, row_file

@@ -34,7 +34,7 @@ def test_networks_of_ones_own_class_are_exported(run: Path, format_: str) -> Non
         pytest.importorskip(package)
     model = TinyNet().train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    written = dp.export(run, "original", format=format_, model=model)
+    written = dp.export(run, model, solution="original", format=format_)
     assert written.path == run / "export" / f"original{FORMATS[format_].suffix}"
     assert 0.0 <= written.difference <= 1e-4
     assert str(written).startswith(f"{written.path}  (")
@@ -43,9 +43,9 @@ def test_networks_of_ones_own_class_are_exported(run: Path, format_: str) -> Non
 
 
 def test_a_class_of_ones_own_must_be_in_hand(run: Path) -> None:
-    with pytest.raises(RunError, match="model=model"):
+    with pytest.raises(RunError, match=r"dp.export\(run, model\)"):
         dp.export(run, format="safetensors")
-    with pytest.raises(RunError, match="model=model"):
+    with pytest.raises(RunError, match=r"dp.export\(run, model\)"):
         dp.bench(run)
 
 
@@ -75,14 +75,14 @@ def test_networks_at_hand_are_exported(front: Front, tmp_path: Path) -> None:
     for name, one in given.items():
         example = EXAMPLE if name == "module" else None
         out = tmp_path / f"{name}.onnx"
-        written = dp.export(one, "light", out=out, example_input=example)
+        written = dp.export(one, solution="light", out=out, example_input=example)
         assert written.path == out and out.is_file() and written.difference <= 1e-4
     with pytest.raises(InputError, match="say where the file is to be written"):
         dp.export(thin)
     with pytest.raises(InputError, match="give an input of the network as example_input"):
         dp.export(thin.model, out=tmp_path / "none.onnx")
     with pytest.raises(InputError, match=r"unknown network of a front 'kneee'; did you mean knee\?"):
-        dp.export(front, "kneee", out=tmp_path / "none.onnx")
+        dp.export(front, solution="kneee", out=tmp_path / "none.onnx")
 
 
 def test_networks_at_hand_are_measured_beside_the_original(front: Front) -> None:
@@ -121,10 +121,10 @@ def test_any_candidate_is_fine_tuned_and_taken_along(tmp_path: Path) -> None:
     dp.prune(
         tiny_net(), train, test, run_dir=folder, search=options, finetune=quick_finetune(epochs=1), workers=1
     )
-    other = dp.finetune(folder, 1, tiny_net(), train, test)
+    other = dp.finetune(folder, tiny_net(), train, test, candidate=1)
     assert other.path == folder / "candidate-1.safetensors"
     assert "candidate-1" in (folder / "report.html").read_text()
-    written = dp.export(folder, "candidate-1", format="safetensors", model=tiny_net())
+    written = dp.export(folder, tiny_net(), solution="candidate-1", format="safetensors")
     assert written.path.read_bytes() == other.path.read_bytes()
     with pytest.raises(InputError, match="belongs to the run itself"):
         dp.export(folder, out=folder / "knee.safetensors", format="safetensors", model=tiny_net())

@@ -127,7 +127,7 @@ def test_a_run_from_python_takes_inputs_in_hand(tmp_path: Path) -> None:
     assert written.int8 is not None and written.int8["calibration_inputs"] == 60
     assert written.int8["test_images"] == 40
     assert "test error: " in str(written)
-    other = dp.export(run, "light", int8=True, model=TinyNet(), calibration=torch.rand(9, 1, 8, 8))
+    other = dp.export(run, TinyNet(), solution="light", int8=True, calibration=torch.rand(9, 1, 8, 8))
     assert other.int8 is not None and other.int8["test_error"] is None
     assert "no test images were given" in str(other)
     assert list(collect(run)["int8"]) == ["knee", "light"]

@@ -108,7 +108,7 @@ ZOO = [
 ]
 
 
-LARGE = ("densenet100", "densenet50", "vgg16", "efficientnet_b0", "mobilenet_v2", "googlenet")
+LARGE = ("densenet100", "densenet50", "vgg16", "efficientnet_b0", "mobilenet_v2", "googlenet", "squeezenet")
 
 
 @pytest.mark.parametrize(

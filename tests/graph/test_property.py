@@ -37,7 +37,7 @@ def genomes(graph: ChannelGraph) -> dict[str, np.ndarray]:
     return {kind: generator.random(graph.num_genes) < share for kind, share in SHARES.items()}
 
 
-@pytest.mark.parametrize("name", every_nth(6, NETWORKS))
+@pytest.mark.parametrize("name", every_nth(9, NETWORKS))
 def test_every_cut_of_a_small_network_is_proven_priced_and_trains(name):
     torch.manual_seed(0)
     model, example = NETWORKS[name]()
@@ -69,7 +69,7 @@ ZOO += [("resnet20", {"shortcut": "conv"}), ("resnet56", {"shortcut": "conv"})]
 
 
 # Of families that shallower ones stand for, and what takes longest.
-DEEP = ("resnet56", "densenet100", "efficientnet_b0", "googlenet")
+DEEP = ("resnet56", "densenet100", "efficientnet_b0", "googlenet", "mobilenet_v2", "vgg16")
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,14 @@ def test_gradients_and_modes_are_left_alone():
     assert all(p.grad is None for p in thin.parameters())
 
 
-HYPOTHESIS_NETWORKS = ("shuffle_unit", "unet", "residual_pad_in_lambda_module", "grouped_few")
-HYPOTHESIS_NETWORKS += ("weight_times_mask", "weight_norm_depthwise", "layer_norm_by_hand", "response_norm")
+HYPOTHESIS_NETWORKS = ("shuffle_unit", "residual_pad_in_lambda_module", "grouped_few", "layer_norm_by_hand")
+SLOW_NETWORKS = ("unet", "weight_times_mask", "weight_norm_depthwise", "response_norm")
 GRAPHS: dict[str, tuple[ChannelGraph, nn.Module, Any]] = {}
 
 
-@pytest.mark.parametrize("name", HYPOTHESIS_NETWORKS)
+@pytest.mark.parametrize(
+    "name", [*HYPOTHESIS_NETWORKS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_NETWORKS)]
+)
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_genome_holds(name, data):

@@ -24,7 +24,7 @@ IMAGES = torch.zeros(2, 3, 6, 6)
 Middle = Callable[[Net, Tensor], Tensor]
 
 
-def silenced(model: nn.Module, graph: ChannelGraph, genome: np.ndarray, images: Tensor) -> Tensor:
+def masked_by_hooks(model: nn.Module, graph: ChannelGraph, genome: np.ndarray, images: Tensor) -> Tensor:
     """The full network with the outputs of removed filters, and of the norms behind them, set to zero."""
     handles = []
     for name, genes in graph.layer_genes().items():
@@ -134,12 +134,12 @@ def check(seed: int, genomes: int) -> None:
     for share in (0.0, *generator.random(genomes)):
         genome = graph.repair(generator.random(graph.num_genes) < share)
         with torch.no_grad():
-            due = silenced(model, graph, genome, images)
+            due = masked_by_hooks(model, graph, genome, images)
             found = graph.prune(genome)(images)
         assert torch.allclose(found, due, rtol=1e-9, atol=1e-9), (what, genome.astype(int).tolist())
 
 
-@pytest.mark.parametrize("start", range(0, 24, 6))
+@pytest.mark.parametrize("start", (0, 6))
 def test_random_networks_do_what_zeroed_filters_do(start):
     for seed in range(start, start + 6):
         check(seed, 4)

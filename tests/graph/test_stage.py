@@ -29,7 +29,7 @@ def build(model: nn.Module, example: torch.Tensor = IMAGES) -> ChannelGraph:
 def test_a_plain_network_is_run_six_times_and_in_training_at_less_cost():
     graph = build(nn.Sequential(Counted(), block(3, 8), block(8, 6), head(6)))
     assert sorted(Counted.seen, key=str) == [
-        *[(False, torch.float64)] * 4,  # on labels, silenced, thin, nearly empty
+        *[(False, torch.float64)] * 4,  # on labels, masked, thin, nearly empty
         *[(True, torch.float32)] * 2,  # on labels, thin
     ]
     assert graph.num_genes == 14

@@ -26,9 +26,9 @@ def logits(net: Net, x: Tensor) -> Tensor:
     return net.head(net.stem(x))
 
 
-def unsilenced(graph: ChannelGraph) -> ChannelGraph:
-    """The graph with its yardstick spoilt: nothing is silenced, so that every real cut is wrong."""
-    graph._built.gene_of_class[:] = -1
+def unmasked(graph: ChannelGraph) -> ChannelGraph:
+    """The graph with a wrong reference: nothing is masked, so that every real cut is wrong."""
+    graph._built.genes[:] = -1
     return graph
 
 
@@ -54,7 +54,7 @@ def test_outputs_that_cannot_be_compared_prove_nothing(run, reason):
     graph = ChannelGraph(network(run), IMAGES)
     proof = graph.verify(HALF)
     assert (proof.difference, proof.reason, proof.holds) == (float("inf"), reason, False)
-    with pytest.raises(GraphError, match="not equal to silence"):
+    with pytest.raises(GraphError, match="does not equal"):
         graph.prune(HALF, verify=True)
 
 
@@ -72,7 +72,7 @@ def test_outputs_that_cannot_be_compared_prove_nothing(run, reason):
 def test_outputs_of_every_kind_are_compared(answer):
     graph = ChannelGraph(network(lambda net, x: answer(logits(net, x))), IMAGES)
     assert graph.verify(HALF).holds
-    assert not unsilenced(graph).verify(HALF).holds
+    assert not unmasked(graph).verify(HALF).holds
 
 
 def test_a_thin_network_that_fails_is_a_failed_proof():
@@ -93,7 +93,7 @@ def test_a_thin_network_that_fails_is_a_failed_proof():
 def test_a_network_for_positive_input_is_proven_on_positive_input():
     graph = ChannelGraph(network(lambda net, x: logits(net, x.sqrt())), IMAGES)
     assert graph.verify(HALF).difference < 1e-12
-    assert not unsilenced(graph).verify(HALF).holds
+    assert not unmasked(graph).verify(HALF).holds
 
 
 class Single(nn.Module):

@@ -13,9 +13,9 @@ from torch import nn
 
 import deeppruning as dp
 from deeppruning.cli.main import cli
+from deeppruning.display.lines import as_record
 from deeppruning.display.outcome import read_rows
 from deeppruning.display.progress import JsonProgress, PlainProgress
-from deeppruning.display.records import as_record
 from deeppruning.errors import Diverged, RunError
 from deeppruning.exporting import read_network
 from deeppruning.jobs.network_table import NetworkTable
@@ -23,7 +23,7 @@ from deeppruning.reporting.data import collect
 from deeppruning.runs import Candidate, Evaluation, RunFolder, Status
 from deeppruning.searching.events import CandidateDone, EpochDone, FinetuneDiverged, Started
 from deeppruning.searching.task import Task
-from deeppruning.training.reports import EpochReport
+from deeppruning.training.checkpoint import EpochReport
 from search_helpers import EXAMPLE, digits, outcome, quick_finetune, quick_search, tiny_net
 
 
@@ -141,7 +141,7 @@ def test_a_pick_that_always_diverges_has_failed_and_the_others_are_saved(tmp_pat
         read_network(tmp_path / "run", "light", model=tiny_net())
     id_ = collect(tmp_path / "run")["picks"][-1]["light"]
     with pytest.raises(RunError, match=f"fine-tuning of candidate {id_} failed: lost at 1;.*other options"):
-        dp.finetune(tmp_path / "run", id_, tiny_net(), task=task, example_input=EXAMPLE)
+        dp.finetune(tmp_path / "run", tiny_net(), candidate=id_, task=task, example_input=EXAMPLE)
 
 
 def outcome_without_light(run_dir: Path) -> Any:

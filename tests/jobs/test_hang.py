@@ -11,7 +11,8 @@ import deeppruning as dp
 from deeppruning.backends import InProcessBackend, PoolBackend
 from deeppruning.comparison.problem import Work, kind_of_call
 from deeppruning.errors import InputError
-from deeppruning.jobs.prepare import Setup
+from deeppruning.jobs.job import Compute
+from deeppruning.jobs.prepare import prepare
 from deeppruning.jobs.rounds import Round, kind_of_round, run_round
 from deeppruning.searching.events import CandidateDone
 from search_helpers import EXAMPLE, SignalsItsWorkerOnce, digits, quick_search, tiny_net
@@ -38,7 +39,8 @@ def test_a_stopped_worker_costs_a_retry(tmp_path: Path) -> None:
 
 def made(**options: Any) -> Any:
     train, test = digits()
-    return Setup(model=tiny_net(), train=train, test=test, search=quick_search(), **options).job().backend
+    compute = Compute(**options)
+    return prepare(tiny_net(), train, test, search=quick_search(), compute=compute, measure=False).backend
 
 
 def test_where_the_limit_goes() -> None:
@@ -52,7 +54,7 @@ def test_where_the_limit_goes() -> None:
     assert isinstance(alone, PoolBackend) and (alone.workers, alone.timeout) == (1, 30.0)
     with pytest.raises(InputError, match="auto, off or a number"):
         made(workers=2, candidate_timeout=-1)
-    with pytest.raises(InputError, match="another one is given timeout="):
+    with pytest.raises(InputError, match="timeout="):
         made(backend=PoolBackend(), candidate_timeout=3)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import deeppruning as dp
-from deeppruning.jobs.prepare import Setup
+from deeppruning.jobs.prepare import prepare
 from deeppruning.jobs.result import Result
 from deeppruning.runs import EpochRow, RunFolder
 from deeppruning.searching.events import EpochDone, Remark
@@ -115,10 +115,8 @@ def test_one_that_diverges_at_every_rate_is_kept_as_refitted(tmp_path: Path, unt
 
 
 def task_of(finetune: dp.FinetuneConfig, images: int = 400, sample: int = 60) -> Classification:
-    setup = Setup(
-        model=tiny_net(), train=digits(images)[0], search=quick_guided(sample=sample), finetune=finetune
-    )
-    task = setup.job().task
+    search = quick_guided(sample=sample)
+    task = prepare(tiny_net(), digits(images)[0], search=search, finetune=finetune, measure=False).task
     assert isinstance(task, Classification)
     return task
 
@@ -172,14 +170,16 @@ def test_a_run_that_goes_on_decides_by_what_it_has_seen(tmp_path: Path) -> None:
             "augmentation", {"images": 360, "errors": {"plain": 0.0, "crop=1": 0.9}, "note": ""}
         )
     options = dp.FinetuneConfig(**PLAIN)
-    with pytest.warns(
-        UserWarning, match=r"90.00 % with crop=1: it was not trained so; fine-tuning leaves out"
-    ):
-        found = dp.finetune(result.run_dir, 0, trained_net(), train, test, options=options, report=False)
+    with pytest.warns(UserWarning, match=r"90.00 % with crop=1.* fine-tuning leaves out"):
+        found = dp.finetune(
+            result.run_dir, trained_net(), train, test, candidate=0, finetune=options, report=False
+        )
     with RunFolder.open(result.run_dir, read_only=True) as run:
         assert run.history.facts()["augmentation"]["note"] == ""  # of the run's own options
     without = dp.FinetuneConfig(**PLAIN, crop=0)
-    twin = dp.finetune(result.run_dir, 0, trained_net(), train, test, options=without, report=False)
+    twin = dp.finetune(
+        result.run_dir, trained_net(), train, test, candidate=0, finetune=without, report=False
+    )
     assert same(found.model, twin.model)
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import deeppruning as dp
-from deeppruning.jobs import task
 from deeppruning.jobs.result import Result
-from deeppruning.training.teaching import Teaching
+from deeppruning.searching import task
+from deeppruning.training.distillation import CachedTeacher
 from search_helpers import digits, outcome, quick_finetune, quick_search, tiny_net
 
 EPOCHS, BATCHES = 2, 4
@@ -79,7 +79,9 @@ def test_answers_are_kept_for_candidates_trained_later_and_asked_for_again_if_da
     train = digits()[0]
 
     def tune(id_):
-        return dp.finetune(tmp_path / "run", id_, Counted(), train, options=options, report=False).model
+        return dp.finetune(
+            tmp_path / "run", Counted(), train, candidate=id_, finetune=options, report=False
+        ).model
 
     tune(ids[0])
     (answers,) = (tmp_path / "run/finetune").glob("*/teacher.round-1")
@@ -95,13 +97,13 @@ def test_answers_are_kept_for_candidates_trained_later_and_asked_for_again_if_da
 def test_what_was_answered_to_other_images_is_not_told(tmp_path):
     torch.manual_seed(0)
     teacher, images = nn.Linear(4, 3), torch.randn(12, 4)
-    first = Teaching(teacher, tmp_path / "answers")
+    first = CachedTeacher(teacher, tmp_path / "answers")
     for part in images.split(4):
         first(part)
     first.write()
     whole = (tmp_path / "answers").read_bytes()
     for others in (torch.cat([images[:4], images[8:], images[4:8]]), torch.cat([images, images])):
-        again = Teaching(teacher, tmp_path / "answers")
+        again = CachedTeacher(teacher, tmp_path / "answers")
         for part in others.split(4):
             assert torch.equal(again(part), teacher(part))
         again.write()
@@ -111,18 +113,18 @@ def test_what_was_answered_to_other_images_is_not_told(tmp_path):
 def test_what_is_known_is_repeated_in_order(tmp_path):
     torch.manual_seed(0)
     teacher, images = nn.Linear(4, 3), torch.randn(10, 4)
-    first = Teaching(teacher, tmp_path / "answers")
+    first = CachedTeacher(teacher, tmp_path / "answers")
     wanted = [first(part) for part in images.split(4)]
     first.write()
     teacher.weight.data.zero_()
-    again = Teaching(teacher, tmp_path / "answers")
+    again = CachedTeacher(teacher, tmp_path / "answers")
     for part, answer in zip(images.split(4), wanted, strict=True):
         assert torch.equal(again(part), answer)
 
 
 @pytest.mark.parametrize("asked", [0, 1])
 def test_nothing_is_written_where_nothing_was_asked(tmp_path, asked):
-    one = Teaching(nn.Linear(4, 3), tmp_path / "answers")
+    one = CachedTeacher(nn.Linear(4, 3), tmp_path / "answers")
     for _ in range(asked):
         one(torch.zeros(2, 4))
     one.write()

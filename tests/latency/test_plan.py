@@ -19,11 +19,17 @@ from deeppruning.errors import InputError, RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.hollow import Answer, Hollow
 from deeppruning.latency import Conditions, LatencyPlan
-from deeppruning.latency.cache import LayerTimes
 from deeppruning.latency.layers import LayerShape, find_layers
-from deeppruning.latency.plan import explain, plan_latency, sampled_genomes
+from deeppruning.latency.plan import (
+    Surface,
+    aligned_levels,
+    explain,
+    odd_levels,
+    plan_latency,
+    sampled_genomes,
+)
 from deeppruning.latency.runtimes import OnnxRuntime, TorchRuntime
-from deeppruning.latency.surface import Surface, aligned_levels, odd_levels
+from deeppruning.latency.timing import LayerTimes
 from deeppruning.models import create_model
 from deeppruning.objectives import OBJECTIVES
 from deeppruning.runs import RunFolder, facts
@@ -152,7 +158,7 @@ def test_a_plan_adds_up_the_times_it_knows(own_cache: Path) -> None:
     genomes[1, 4:8] = genomes[1, 12:] = False  # 4 and 4: on the table of multiples
     genomes[2, 5:8] = False  # 5 and 8: on the other
     assert plan(graph, genomes) == pytest.approx([24 + 64 + 16, 12 + 16 + 8, 15 + 40 + 16])
-    written, read = plan._figures(graph, genomes)[:, 3:].T
+    written, read = plan._features(graph, genomes)[:, 3:].T
     assert written.tolist() == [8 * 64 + 8 * 36 + 2 * 16, 4 * 64 + 4 * 36 + 2 * 16, 5 * 64 + 8 * 36 + 2 * 16]
     assert read[0] == 3 * 100 + 8 * 64 + 8 * 36
     assert (
@@ -219,7 +225,7 @@ def test_a_search_by_latency_goes_by_the_plan_that_its_run_keeps(tmp_path: Path,
     assert not list(own_cache.glob("*.json")), "nothing was measured anew"
     with RunFolder.open(tmp_path / "run") as run:
         run.history.set_fact(facts.LATENCY_PLAN, {"layers": []})
-    with pytest.raises(RunError, match="holds no whole plan of the latency"):
+    with pytest.raises(RunError, match="plan of the latency"):
         dp.resume(tmp_path / "run", tiny_net(), train, workers=1)
 
 

@@ -131,10 +131,10 @@ def test_factory_in_a_module_of_the_current_folder(network_file, monkeypatch):
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        (":mak", r"unknown factory in .*net\.py 'mak'; did you mean make\? Known: Net, Sizes, broken, make"),
+        (":mak", r"function in .*net\.py 'mak'; did you mean make\? Known: Net, Sizes, broken, make"),
         (":broken", r"broken raised RuntimeError: out of luck \(.*net\.py, line \d+\)"),
         (":number", r"must return a torch.nn.Module, it returned int"),
-        (":ready", r"ready is 'Linear', not a factory"),
+        (":ready", r"ready is of type 'Linear', not a factory"),
         ("", r"does not say which function makes the network; write .*net\.py:factory"),
         (":", r"is not of a known form"),
     ],
@@ -157,9 +157,7 @@ def test_errors_of_files_and_modules(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"there is no module 'no_such_package_here' to import"):
         resolve_model("no_such_package_here.nets:make", **TASK)
     (tmp_path / "bad.py").write_text("import no_such_library_here\n")
-    with pytest.raises(
-        InputError, match=r"bad\.py cannot be loaded, it raised ModuleNotFoundError.*line 1\)"
-    ):
+    with pytest.raises(InputError, match=r"bad\.py cannot be loaded.*ModuleNotFoundError.*line 1\)"):
         resolve_model("bad.py:make", **TASK)
-    with pytest.raises(InputError, match=r"module bad could not be imported: .*no_such_library_here"):
+    with pytest.raises(InputError, match=r"module bad cannot be imported.*no_such_library_here"):
         resolve_model("bad:make", **TASK)

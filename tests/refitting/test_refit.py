@@ -282,6 +282,6 @@ def test_what_is_handed_back_is_never_further_from_the_original_than_the_cut():
         assert reference.gap(done.model) == pytest.approx(min(gaps), rel=1e-5)
         if gaps[1] > gaps[0]:
             worse += 1
-            assert set(done.left.values()) == {"the cut alone is nearer to the original"}
+            assert set(done.left.values()) == {"the plain cut is closer to the original"}
             assert all(map(torch.equal, cut.state_dict().values(), done.model.state_dict().values()))
     assert worse > 0  # norms that bring soft answers back to their strength, where no layer follows

@@ -124,7 +124,7 @@ LEFT = {
     "weight_parametrised": "its weight is computed from other parameters",
     "weight_norm_by_hook": "its weight is computed from other parameters",
     "weight_standardised": "it was not called as a module in the run",
-    "weight_standardised_by_batch_norm": "its answers are not simply its weight times what it reads",
+    "weight_standardised_by_batch_norm": "its answers are not just its weight times its input",
     "bare_weights": None,
     "plain_chain": None,
     "batch_norm_without_statistics": None,

@@ -16,7 +16,7 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser():
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed")
@@ -27,23 +27,33 @@ def browser():
         started.close()
 
 
+@pytest.fixture(scope="session")
+def window(browser):
+    """One window for all tests, which keeps all that goes wrong or over the network.
+
+    To open another address in it is quicker than a new window.
+    """
+    page = browser.new_page()
+    page.problems, page.requests = [], []
+    page.on("console", lambda message: page.problems.append(message.text))
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.on("dialog", lambda dialog: (page.problems.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda request: page.requests.append(request.url))
+    yield page
+    page.close()
+
+
 @pytest.fixture
-def open_page(browser):
-    """Open an address and keep all that goes wrong or over the network beside the page."""
-    contexts = []
+def open_page(window):
+    """Open an address at a width, in light or dark."""
 
-    def open_(address, **options):
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.problems, page.requests = [], []
-        page.on("console", lambda message: page.problems.append(message.text))
-        page.on("pageerror", lambda error: page.problems.append(str(error)))
-        page.on("dialog", lambda dialog: (page.problems.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda request: page.requests.append(request.url))
-        page.goto(address)
-        return page
+    def open_(address, width=1280, height=900, scheme="light"):
+        window.goto("about:blank")  # and nothing of the page before is heard any more
+        window.problems.clear()
+        window.requests.clear()
+        window.set_viewport_size({"width": width, "height": height})
+        window.emulate_media(color_scheme=scheme)
+        window.goto(address)
+        return window
 
-    yield open_
-    for context in contexts:
-        context.close()
+    return open_

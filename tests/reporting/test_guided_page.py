@@ -15,7 +15,6 @@ from guided_runs import GENERATIONS, RANGE, collect_guided, make_guided_run
 from report_runs import make_run
 
 HOSTILE = '</script><img src=x onerror="document.title=1">'
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ class TestData:
         assert sum(int(row[2]) for row in shown["rows"]) == len(data["archive"]["entered"])
         assert sum(int(row[4]) for row in shown["rows"]) == len(data["archive"]["fronts"][-1]["ids"])
         for _, tried, entered, share, _ in shown["rows"]:
-            assert share == f"{100 * int(entered) / int(tried):.0f}\u00a0%"
+            assert share == f"{100 * int(entered) / int(tried):.0f} %"
 
     def test_the_original_is_never_shown_as_a_pick(self, made, tmp_path):
         path = shutil.copytree(made[0], tmp_path / "run")
@@ -114,25 +113,18 @@ def test_hostile_names_of_operators_stay_text(made, tmp_path):
     assert "<img" not in page
 
 
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 class TestBrowser:
-    def open(self, browser, data, folder, width=1280):
-        (folder / "page.html").write_text(render(data))
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        page.problems = []
-        page.on("console", lambda message: page.problems.append(message.text))
-        page.on("pageerror", lambda error: page.problems.append(str(error)))
-        page.goto((folder / "page.html").as_uri())
-        return page
+    @pytest.fixture
+    def show(self, open_page, tmp_path):
+        """Open the page of some data; it must not complain."""
+
+        def open_(data, width=1280):
+            (tmp_path / "page.html").write_text(render(data))
+            self.page = open_page((tmp_path / "page.html").as_uri(), width)
+            return self.page
+
+        yield open_
+        assert self.page.problems == []
 
     def slide(self, page, generation):
         page.locator("#generation").evaluate(
@@ -140,8 +132,8 @@ class TestBrowser:
             str(generation),
         )
 
-    def test_the_front_grows_with_the_generations(self, browser, data, tmp_path):
-        page = self.open(browser, data, tmp_path)
+    def test_the_front_grows_with_the_generations(self, show, data):
+        page = show(data)
         for row in data["archive"]["fronts"]:
             self.slide(page, row["generation"])
             held = page.locator(".point.held")
@@ -154,15 +146,13 @@ class TestBrowser:
                     for id_ in one["parents"]}  # fmt: skip
             assert page.locator(".parent").count() == len(bred)
             words = page.locator("#population").inner_text()
-            assert f"{len(ids)} of {RANGE['bins']} bins of cost are filled" in words
-        assert "best of each bin of cost" in page.locator("#legend").inner_text()
-        assert page.problems == []
-        page.close()
+            assert f"{len(ids)} of {RANGE['bins']} cost ranges" in words
+        assert "cost range" in page.locator("#legend").inner_text()
 
-    def test_parents_are_chosen_by_a_click(self, browser, data, tmp_path):
+    def test_parents_are_chosen_by_a_click_and_the_archive_is_told(self, show, data):
         rows = list(data["candidates"])
         rows[1] = {**rows[1], "operator": "l1, 1 units less"}  # as runs record it
-        page = self.open(browser, {**data, "candidates": rows}, tmp_path)
+        page = show({**data, "candidates": rows})
         child = next(one for one in data["candidates"] if len(one["parents"]) == 2 and one["status"] == "ok")
         first, second = child["parents"]
         page.select_option("#candidate", str(child["id"]))
@@ -174,42 +164,30 @@ class TestBrowser:
         assert "the original, nothing cut" in page.locator("#details").inner_text()
         page.select_option("#candidate", "1")
         assert "seed: l1, 1 unit less" in page.locator("#details").inner_text()
-        assert page.problems == []
-        page.close()
-
-    def test_whether_it_is_in_the_archive_is_told(self, browser, data, tmp_path):
-        page = self.open(browser, data, tmp_path)
         now, ever = data["archive"]["fronts"][-1]["ids"], data["archive"]["entered"]
         for id_, word in ((now[0], "yes"), (min(set(ever) - set(now)), "replaced since"), (10, "no")):
             page.select_option("#candidate", str(id_))
             told = page.locator("#details dt", has_text="In the archive").locator("xpath=following::dd[1]")
             assert told.inner_text() == word
-        page.close()
 
-    def test_a_narrow_page_does_not_scroll_sideways(self, browser, data, tmp_path):
-        page = self.open(browser, data, tmp_path, width=390)
+    def test_a_narrow_page_does_not_scroll_sideways(self, show, data):
+        page = show(data, width=390)
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         assert not page.locator("#tables table").is_visible()  # folded until somebody asks
         page.locator("#tables summary").click()
         assert page.locator("#tables table").is_visible()
         assert page.locator("#tables tbody tr").count() == len(data["archive"]["sources"])
         assert page.evaluate("document.documentElement.scrollWidth") == 390
-        assert page.problems == []
-        page.close()
 
-    def test_hostile_names_run_nothing(self, browser, data, tmp_path):
+    def test_hostile_names_run_nothing(self, show, data):
         rows = [{**one, "operator": HOSTILE} for one in data["candidates"]]
-        page = self.open(browser, {**data, "candidates": rows}, tmp_path)
+        page = show({**data, "candidates": rows})
         assert HOSTILE in page.locator("#details").inner_text()
         assert page.locator("#details img").count() == 0
-        assert page.problems == []
-        page.close()
 
-    def test_a_run_of_the_paper_keeps_its_staircase(self, browser, tmp_path):
-        page = self.open(browser, collect(make_run(tmp_path / "run")), tmp_path)
+    def test_a_run_of_the_paper_keeps_its_staircase(self, show, tmp_path):
+        page = show(collect(make_run(tmp_path / "run")))
         assert page.locator("#space .front.archive").count() == 0
         assert "best trade-offs" in page.locator("#legend").inner_text()
         details = page.locator("#details").inner_text()
-        assert "Comes from" not in details and "archive" not in details
-        assert page.problems == []
-        page.close()
+        assert "Origin" not in details and "archive" not in details

@@ -18,7 +18,7 @@ from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import embed, render
 from deeppruning.reporting.plots import candidates_markup, draw, finetuning, png, svg
 from deeppruning.runs import RunFolder
-from deeppruning.system.extras import how_to_install
+from deeppruning.system.commands import how_to_install
 from report_runs import LAYERS, make_run, write_comparison
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'@@data@@\u2028"
@@ -105,7 +105,7 @@ def test_the_command_prints_the_path_and_refuses_what_is_no_run(tmp_path):
 
 @pytest.mark.parametrize("generations", [0, 1])
 def test_unfinished_runs_have_a_page_too(tmp_path, generations):
-    text = write_report(make_run(tmp_path / "run", generations)).read_text()
+    text = render(collect(make_run(tmp_path / "run", generations)))
     assert ("no candidate evaluated yet" in text) == (generations == 0)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from cli_calls import call
 from deeppruning.cli.commands.prune import prune
@@ -14,7 +13,7 @@ from deeppruning.cli.options.backend import BackendChoice
 from deeppruning.cli.options.config_file import read_options
 from deeppruning.data.folders import PictureForm
 from deeppruning.errors import DeepPruningError, InputError, RunError
-from deeppruning.jobs.prepare import Setup
+from deeppruning.jobs.job import Compute
 from deeppruning.runs import RunFolder
 from deeppruning.runs.database import FORMAT
 from deeppruning.system.device import available_threads, most_workers
@@ -100,9 +99,8 @@ def test_no_more_processes_than_cores_because_a_file_says_so(finished_run: Path,
 
 
 def test_what_no_machine_has_room_for_is_refused(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 2))
     with pytest.raises(InputError, match=f"workers must be at most {most_workers()} on this machine"):
-        Setup(model=model, workers=65536).worker_count  # noqa: B018
+        Compute(workers=65536).worker_count(1)
     with pytest.raises(InputError, match=r"loading_workers must lie in 0\.\."):
         PictureForm(readers=65536)
     for table in (

@@ -20,7 +20,7 @@ from deeppruning.runs.leftovers import remove_leftovers, scratch_folder
 KILLED = """
 import sys, time
 from pathlib import Path
-from deeppruning.system.atomic import replace_atomically
+from deeppruning.system.files import replace_atomically
 from deeppruning.runs.leftovers import scratch_folder
 
 def write(temporary):

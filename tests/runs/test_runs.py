@@ -21,7 +21,7 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import DeepPruningError, InputError, RunError
 from deeppruning.runs import EpochRow, Evaluation, History, RunFolder, Status, pack_genome, unpack_genome
 from deeppruning.runs.database import FORMAT, connect, transaction
-from deeppruning.system.atomic import replace_atomically, write_atomically
+from deeppruning.system.files import replace_atomically, write_atomically
 from deeppruning.version import __version__
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from deeppruning.errors import RunError
 from deeppruning.graph import ChannelGraph
-from deeppruning.jobs.prepare import Setup
+from deeppruning.jobs.prepare import prepare
 from deeppruning.objectives import as_objective
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
@@ -67,7 +67,7 @@ def units_of(graph: ChannelGraph, inputs: Tensor) -> tuple[int, ...]:
 
 def context_of(model: nn.Module, **options) -> Context:
     train, test = digits()
-    return Setup(model=model, train=train, test=test, search=quick_guided(**options), workers=1).job().context
+    return prepare(model, train, test, search=quick_guided(**options), measure=False).context
 
 
 @pytest.mark.parametrize("silent", [0, 1, 2])
@@ -137,9 +137,9 @@ class Judged(Task):
 
 @pytest.mark.parametrize(("inputs", "orders"), [(None, {"l1"}), (torch.randn(40, 1, 8, 8), {"span", "l1"})])
 def test_a_task_of_the_users_own_has_the_orders_that_its_inputs_allow(inputs, orders):
-    job = Setup(
-        model=tiny_net(), task=Judged(inputs), example_input=EXAMPLE, search=quick_guided(), workers=1
-    ).job()
+    job = prepare(
+        tiny_net(), task=Judged(inputs), example_input=EXAMPLE, search=quick_guided(), measure=False
+    )
     guide = find_guide(job.context)
     assert set(guide.scores) == orders and len(guide.units) == 1
 

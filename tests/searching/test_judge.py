@@ -7,20 +7,17 @@ import deeppruning as dp
 from deeppruning.data.batches import normalize
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
-from deeppruning.jobs.prepare import Setup
+from deeppruning.jobs.prepare import prepare
 from deeppruning.searching.candidate import Context, evaluate_candidate, refit_if_asked
 from deeppruning.searching.task import REFITTED_ON, Classification
+from deeppruning.training.distillation import distillation_loss
 from deeppruning.training.evaluate import evaluate, outputs_on
-from deeppruning.training.losses import distillation_loss
 from search_helpers import EXAMPLE, digits, quick_guided, quick_search, tiny_net
 
 
 def task_of(search: dp.SearchConfig | None = None, **options) -> Classification:
     train, test = digits()
-    setup = Setup(
-        model=tiny_net(), train=train, test=test, search=search or quick_guided(), workers=1, **options
-    )
-    task = setup.job().task
+    task = prepare(tiny_net(), train, test, search=search or quick_guided(), measure=False, **options).task
     assert isinstance(task, Classification)
     return task
 
@@ -53,8 +50,7 @@ def test_judged_images_are_not_those_refitted_on():
 
 def test_a_refit_learns_from_no_more_than_so_many_images():
     train, test = digits(train=1300)
-    setup = Setup(model=tiny_net(), train=train, test=test, search=quick_guided(sample=1200), workers=1)
-    task = setup.job().task
+    task = prepare(tiny_net(), train, test, search=quick_guided(sample=1200), measure=False).task
     assert isinstance(task, Classification)
     assert [len(part) for part in task.parts] == [REFITTED_ON, 1200 - REFITTED_ON]
 

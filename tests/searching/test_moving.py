@@ -79,7 +79,7 @@ def test_it_goes_on_with_weights_and_images_that_differ_by_rounding(stopped: Pat
 
 
 def test_a_warning_tells_where_nobody_looks_on_and_once_only(stopped: Path) -> None:
-    with pytest.warns(UserWarning, match=r"computed by Example 9000.* All results it has are kept"):
+    with pytest.warns(UserWarning, match=r"computed by Example 9000.*torch"):
         dp.resume(stopped, tiny_net(), *digits(), workers=1)
     heard: list[Any] = []
     dp.resume(stopped, tiny_net(), *digits(), workers=1, observer=heard.append)

@@ -7,13 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from deeppruning.backends.inprocess import InProcessBackend
-from deeppruning.backends.pool.backend import PoolBackend
-from deeppruning.display.progress import scanned_line
+from deeppruning.backends import InProcessBackend, PoolBackend
+from deeppruning.display.lines import scanned_line
 from deeppruning.display.state import SearchState
 from deeppruning.errors import RunError
 from deeppruning.graph import ChannelGraph
-from deeppruning.jobs.prepare import Setup
+from deeppruning.jobs.prepare import prepare
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.searching.candidate import Context
@@ -30,7 +29,7 @@ CUTS = 5  # six filters at three widths; eight, which are kept in fours, at one,
 @pytest.fixture(scope="module")
 def context() -> Context:
     train, test = digits()
-    return Setup(model=tiny_net(), train=train, test=test, search=quick_guided(), workers=1).job().context
+    return prepare(tiny_net(), train, test, search=quick_guided(), measure=False).context
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,7 @@ def test_widths_that_are_looked_at_are_those_that_a_group_may_have():
 def test_progress_tells_of_quarters():
     lines = [scanned_line(LayersScanned(done, 10)) for done in range(1, 11)]
     assert [place for place, line in enumerate(lines, 1) if line] == [3, 5, 8, 10]
-    assert lines[4] == "looking at each layer by itself: 5 of 10 cuts"
+    assert lines[4] == "scanning layers: 5 of 10 cuts"
     state = SearchState()
-    state.hear(LayersScanned(3, 10))
-    assert state.headline() == ("looking at each layer  3/10", 3, 10)
+    state.update(LayersScanned(3, 10))
+    assert state.headline() == ("scanning layers  3/10", 3, 10)

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import deeppruning as dp
-from deeppruning.jobs import widths
 from deeppruning.jobs.job import Job
-from deeppruning.jobs.prepare import Setup
+from deeppruning.jobs.prepare import prepare
 from deeppruning.limits import Limits
 from deeppruning.runs import RunFolder, facts
-from deeppruning.targets.widths import with_fast_widths
+from deeppruning.targets import aiming
 from search_helpers import digits, quick_finetune, quick_guided, tiny_net
 from width_helpers import keep_times
 
@@ -48,7 +47,7 @@ def wide() -> Wide:
 
 def job_of(model: nn.Module, target: str | None = None, **options: Any) -> Job:
     train, _ = digits()
-    return Setup(model=model, train=train, search=quick_guided(**options), target=Limits.of(target)).job()
+    return prepare(model, train, search=quick_guided(**options), target=Limits.of(target))
 
 
 @pytest.fixture
@@ -61,8 +60,8 @@ def block(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.Fixtu
 
 @pytest.mark.parametrize("block", [4, 8, 16], indirect=True)
 def test_the_multiple_is_the_one_that_was_measured(block: int) -> None:
-    job = with_fast_widths(job_of(wide(), "flops=40%"))
-    assert job.search.round_to == block and set(job.measured or {}) and job.search.multiples == block
+    job = job_of(wide(), "flops=40%")
+    assert job.search.round_to == block and set(job.multiples or {}) and job.search.multiples == block
     kept = job.context.graph.widths(np.zeros(job.context.graph.num_genes, bool))
     assert {each % block for each, _ in kept.values()} == {0}
 
@@ -70,19 +69,17 @@ def test_the_multiple_is_the_one_that_was_measured(block: int) -> None:
 @pytest.mark.parametrize("block", [16], indirect=True)
 def test_a_network_without_room_for_a_multiple_gets_half_of_it(block: int) -> None:
     # Without depth, multiples of 16 leave a third of the FLOPs.
-    assert with_fast_widths(job_of(wide(), depth=False)).search.round_to == block // 2
+    assert job_of(wide(), depth=False).search.round_to == block // 2
 
 
 def test_nothing_is_measured_where_it_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(widths, "find_multiples", None)
-    explicit = job_of(wide(), "flops=40%", round_to=1)
-    assert with_fast_widths(explicit) is explicit
-    narrow = job_of(tiny_net())
-    assert with_fast_widths(narrow) is narrow
-    assert with_fast_widths(job_of(tiny_net(), "flops=40%")).search.round_to == 1
+    monkeypatch.setattr(aiming, "find_multiples", None)
+    assert job_of(wide(), "flops=40%", round_to=1).search.round_to == 1
+    assert job_of(tiny_net()).search.round_to is None
+    assert job_of(tiny_net(), "flops=40%").search.round_to == 1
     train, _ = digits()
-    paper = Setup(model=wide(), train=train, search=dp.SearchConfig.paper(sample=60)).job()
-    assert with_fast_widths(paper) is paper and paper.context.graph.groups[0].multiple == 1
+    paper = prepare(wide(), train, search=dp.SearchConfig.paper(sample=60))
+    assert paper.search.round_to is None and paper.context.graph.groups[0].multiple == 1
 
 
 @pytest.mark.parametrize("block", [16], indirect=True)

@@ -12,9 +12,9 @@ from deeppruning.config import TrainConfig
 from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.errors import InputError, RunError
 from deeppruning.training.checkpoint import read_history
+from deeppruning.training.distillation import Loss, distillation_loss
 from deeppruning.training.loop import BatchReport, Diverged, derived_seed, fit
-from deeppruning.training.losses import Loss, distillation_loss
-from deeppruning.training.schedule import rate
+from deeppruning.training.optimizer import rate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

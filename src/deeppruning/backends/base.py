@@ -1,6 +1,7 @@
 """What every backend promises, and the few lines that all of them share."""
 
 import os
+import pickle
 import socket
 import time
 import traceback
@@ -9,6 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
+
+import cloudpickle  # type: ignore[import-untyped]
 
 from deeppruning.backends.limits import Kind, same_kind
 from deeppruning.system.device import choose_device
@@ -20,20 +23,19 @@ Key = TypeVar("Key", bound=Hashable)
 Opened = TypeVar("Opened", bound="Session[Any, Any]")
 Entered = TypeVar("Entered", bound="Backend")
 
-DEATHS_ALLOWED = 3
 CLOSED = "this session is closed; open another one from the backend"
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[Key, Value]):
-    """What became of one item: a value, or the text of a failure."""
+    """The outcome of one item: a value, or the text of a failure."""
 
     key: Key
     value: Value | None
     failure: str | None
-    seconds: float  # spent in the function, in the attempt that settled it
-    worker: str  # host:pid of the process that ran it, on a cluster node:pid; empty where it is not known
-    attempts: int  # 1 unless a worker died or hung over it or a machine was lost
+    seconds: float  # spent in the function, in the last attempt
+    worker: str  # host:pid of the process that ran it, or node:pid on a cluster; empty if unknown
+    attempts: int  # 1 unless a worker died or hung, or a machine was lost
 
 
 class Session(ABC, Generic[Item, Value]):
@@ -45,7 +47,7 @@ class Session(ABC, Generic[Item, Value]):
 
         May be called again once exhausted; two maps of one session must not run at the same time.
         Items are taken from the iterable as workers become free, not all at once. Leaving the
-        iterator early abandons what is still running.
+        iterator early stops what is still running.
         """
 
     @abstractmethod
@@ -69,16 +71,16 @@ class Backend(ABC):
       for reading: a change to it may be seen by later items or not, depending on the backend.
     - An exception inside the function becomes the failure of that item, with the traceback as text. It
       is not tried again, because it would only fail again. KeyboardInterrupt is not caught.
-    - A worker that dies is replaced and its item tried again; an item over which three workers died
-      fails with "worker died 3 times" and the manner of the last death. A worker that is stopped or
-      hangs, so that an item takes far longer than others of its kind did, is killed and has died.
+    - A worker that dies is replaced and its item tried again; an item that three workers died on fails
+      with "worker died 3 times" and how the last one died. A worker that is stopped or hangs, so that an
+      item takes far longer than others of its kind, is killed and counts as dead.
     - The number of torch threads during a call is the backend's `threads`, here or in a worker, so the
-      same function gives the same bits on any number of workers.
+      same function gives the same bits with any number of workers.
     - What cannot be sent to a worker is an InputError when the session opens or the item is due.
     - An interrupt closes everything within seconds, and workers end by themselves, even stopped ones,
       when the process that started them is killed.
-    - What is wrong with the place itself (no such cluster, no GPU) is an InputError on entering the
-      backend's own `with` block, or else when a session opens. The block may be entered again.
+    - A problem of the place itself (no such cluster, no GPU) is an InputError on entering the backend's own
+      `with` block, or else when a session opens. The block may be entered again.
     """
 
     @abstractmethod
@@ -87,19 +89,19 @@ class Backend(ABC):
     ) -> Session[Item, Value]:
         """Prepare to map `function` with `context`; use the session in a `with` block.
 
-        `kind` tells items apart that take unlike times, for time limits are learnt for each kind.
+        `kind` groups items that take about as long; time limits are derived for each kind.
         """
 
     def device(self, asked: str) -> str:
-        """The device that workers compute on when a user asks for this one ("auto" leaves it open)."""
+        """The device that workers use when a user asks for this one, which may be "auto"."""
         return str(choose_device(asked))
 
     def room(self) -> int:
-        """How many items run at a time; to be asked inside the `with` block."""
+        """How many items run at a time; to be called inside the `with` block."""
         return 1
 
     def __enter__(self: Entered) -> Entered:
-        """Check that the place is there, before any work; sessions opened inside share what this starts."""
+        """Check that the place can be used; sessions opened inside share what this starts."""
         return self
 
     def __exit__(
@@ -123,6 +125,20 @@ def attempt(
     return value, failure, time.perf_counter() - started
 
 
+def answer_item(function: Callable[[Any, Any], Any], context: object, request: bytes) -> bytes:
+    """Call the function, in a worker, on a pickled item: the pickled result of `attempt`."""
+    try:
+        item = pickle.loads(request)
+    except Exception:
+        return pickle.dumps((None, traceback.format_exc(), 0.0))
+    value, failure, seconds = attempt(function, context, item)
+    try:
+        # cloudpickle, because the value's class may live in the user's script.
+        return bytes(cloudpickle.dumps((value, failure, seconds)))
+    except Exception:
+        return pickle.dumps((None, traceback.format_exc(), seconds))
+
+
 def worker_name(pid: int | None = None) -> str:
-    """How outcomes name a process, here or the one given: host:pid."""
+    """The name of a process in outcomes, by default this one: host:pid."""
     return f"{socket.gethostname()}:{os.getpid() if pid is None else pid}"

@@ -1,4 +1,4 @@
-"""How long an item may take until its worker counts as hung, judged by what such items took so far."""
+"""How long an item may take until its worker counts as hung, derived from the time of such items so far."""
 
 import bisect
 import math
@@ -10,14 +10,14 @@ from typing import Any
 from deeppruning.errors import InputError
 
 AUTO, OFF = "auto", "off"
-# A healthy item that is taken for hung costs its work, a hung one only waiting: so all of these are generous.
+# An item wrongly taken for hung costs its work, a hung one only waiting: so all of these are generous.
 _TIMES_THE_MEDIAN = 20.0
 _AT_LEAST = 60.0
 _BEFORE_ANY_IS_DONE = 3600.0
-_GROWTH = 3.0  # each further attempt, for an item that is slower than its like and not hung
+_GROWTH = 3.0  # with each further attempt, for an item that is slow but not hung
 
 Timeout = float | str  # seconds, AUTO or OFF
-Kind = Callable[[Any], Hashable]  # what an item has in common with others that take about as long
+Kind = Callable[[Any], Hashable]  # equal for items that take about as long
 
 
 def read_timeout(given: object) -> Timeout:
@@ -34,39 +34,39 @@ def read_timeout(given: object) -> Timeout:
 
 
 def same_kind(item: object) -> Hashable:
-    """The kind of items that are all alike."""
+    """One kind for all items."""
     return None
 
 
 class TimeLimit:
-    """The limit for each kind of item; those of one kind that were done decide on the next."""
+    """The time limit of each kind of item, derived from the items of that kind that are done."""
 
     def __init__(self, timeout: Timeout) -> None:
         self._timeout = read_timeout(timeout)
         self._seconds: dict[Hashable, list[float]] = defaultdict(list)  # in order
 
     def note(self, kind: Hashable, seconds: float) -> None:
-        """An item of this kind was done within so many seconds."""
+        """Record the seconds that an item of this kind took."""
         bisect.insort(self._seconds[kind], seconds)
 
     def of(self, kind: Hashable, attempt: int) -> float:
-        """Seconds for the given attempt at an item of this kind, the first being 1."""
+        """Seconds for an attempt at an item of this kind; the first attempt is 1."""
         if self._timeout == OFF:
             return math.inf
         if self._timeout != AUTO:
             return float(self._timeout)
-        known = self._seconds.get(kind)
-        if not known:
+        done = self._seconds.get(kind)
+        if not done:
             return _BEFORE_ANY_IS_DONE * _GROWTH ** (attempt - 1)
-        median = known[len(known) // 2]
+        median = done[len(done) // 2]
         return float(max(_AT_LEAST, _TIMES_THE_MEDIAN * median) * _GROWTH ** (attempt - 1))
 
 
 class Waiting:
-    """Seconds that this process has spent waiting, in steps none of which counts for more than `longest`.
+    """Measures the seconds spent waiting in a `with` block, at most `longest`.
 
-    When the machine sleeps or this process is stopped, time passes in which no worker could be heard. It
-    shows as one long step, so that it says nothing about the workers.
+    While the machine sleeps or this process is stopped, time passes that says nothing about the workers. It
+    shows as one long wait, so long waits are cut off.
     """
 
     def __init__(self, longest: float) -> None:

@@ -18,11 +18,11 @@ from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.outcome import conclude, keep_latencies
 from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError, RunError
-from deeppruning.jobs.prepare import Setup, set_aside, settle_sample
+from deeppruning.jobs.job import Compute
+from deeppruning.jobs.prepare import prepare
 from deeppruning.jobs.result import Result
 from deeppruning.limits import Limits
 from deeppruning.runs.folder import CONFIG
-from deeppruning.targets.aiming import refuse_unreachable
 from deeppruning.training.evaluate import outputs_on
 
 NO_LIMITS = Limits()
@@ -58,22 +58,18 @@ def check_untrained(
     """Raise before a network is trained for hours what `start` would raise afterwards."""
     with torch.random.fork_rng():
         loaded = inputs.load()
-        setup = Setup(
-            model=loaded.network,
-            train=loaded.splits.train,
-            test=loaded.splits.test,
+        workers, timeout = choice.local_workers(search.threads), choice.local_timeout()
+        prepare(
+            loaded.network,
+            loaded.splits.train,
+            loaded.splits.test,
             search=search,
             finetune=finetune,
-            workers=choice.local_workers(search.threads),
-            device=device,
-            backend=backend,
-            candidate_timeout=choice.local_timeout(),
-            objective=loaded.objective,
             target=target,
+            objective=loaded.objective,
+            compute=Compute(workers, device, backend, timeout),
+            measure=False,
         )
-        job = setup.job()
-        setup.check_patterns(job.context.graph)
-        refuse_unreachable(job)
         outputs_on(loaded.network, loaded.splits.test.subset(torch.arange(1)))
 
 
@@ -90,10 +86,6 @@ def start(
 ) -> Result:
     """Do a whole run in a new folder; `run_table` becomes the [run] table of its config.toml."""
     progress.say(loaded.normalization_line)
-    trained_on, _ = set_aside(loaded.splits.train, target, search.seed)
-    search, note = settle_sample(search, trained_on)
-    if note:
-        progress.say(note)
     with progress:
         result = api.prune(
             loaded.network,

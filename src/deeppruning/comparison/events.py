@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from deeppruning.comparison.results import Row
-from deeppruning.searching.events import EpochDone, FinetuneDiverged
+from deeppruning.searching.events import EpochDone, FinetuneDiverged, Remark
 
 
 @dataclass(frozen=True)
@@ -18,5 +18,5 @@ class MethodDone:
     rows: tuple[Row, ...]
 
 
-RivalEvent = MethodDone | EpochDone | FinetuneDiverged
+RivalEvent = MethodDone | EpochDone | FinetuneDiverged | Remark
 RivalObserver = Callable[[RivalEvent], None]

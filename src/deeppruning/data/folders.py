@@ -1,7 +1,7 @@
-"""Data from a folder of class folders with pictures, split already or not.
+"""Data from a folder of class folders with pictures.
 
-Either FOLDER/train/CLASS/*.png with FOLDER/test (or val, or valid) beside it, or FOLDER/CLASS/*.png, which
-is then split at random, class by class. The names of the class folders are the classes, in their order.
+Either FOLDER/train/CLASS/*.png next to FOLDER/test (or val, or valid), or FOLDER/CLASS/*.png, which is split
+at random, class by class. The classes are the names of the class folders, in alphabetical order.
 """
 
 import os
@@ -14,24 +14,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeppruning.data.names import FileNames
-from deeppruning.data.picture_files import PictureFiles, is_gray, opened
+from deeppruning.data.pictures import FileNames, PictureFiles, is_gray, open_file
 from deeppruning.data.splits import DataSplits, stratified_split
 from deeppruning.data.stream import HELD, ImageStream
 from deeppruning.errors import DataError, InputError
 from deeppruning.system.device import most_workers
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
-_NOT_READ = (".bmp", ".gif", ".tif", ".tiff", ".webp")  # pictures that would be left out in silence
-HEADS = 10_000  # files of which all are looked at before anything is done; of more, when they are read
+_UNSUPPORTED = (".bmp", ".gif", ".tif", ".tiff", ".webp")  # refused, because skipping them would go unnoticed
+HEADERS = 10_000  # files up to which all headers are read before anything else
 TEST_NAMES = ("test", "val", "valid")
 
 
 @dataclass(frozen=True)
 class PictureForm:
-    """How pictures are read: to which size (height, width), resized to which shorter side, by how many.
+    """How pictures are read: image size (height, width), shorter side before cropping, reading processes.
 
-    `held` is the number of bytes that a set may take in memory; a larger one is read anew at every pass.
+    `held` is the number of bytes a set may take in memory; a larger one is read again in every pass.
     """
 
     size: tuple[int, int] | None = None
@@ -45,9 +44,7 @@ class PictureForm:
         if self.resize is None:
             return
         if self.size is None:
-            raise InputError(
-                "image_resize says how large pictures are before images are cut out of them: give image_size"
-            )
+            raise InputError("image_resize is the size before images are cropped: give image_size as well")
         if self.resize < min(self.size):
             raise InputError(
                 f"image_resize must be at least the shorter side of image_size, {min(self.size)}, "
@@ -56,42 +53,37 @@ class PictureForm:
 
 
 def load_folder(
-    folder: Path,
-    *,
-    image_size: tuple[int, int] | None = None,
-    test_share: float = 0.2,
-    seed: int = 0,
-    wanted: PictureForm | None = None,
+    folder: Path, form: PictureForm | None = None, *, test_share: float = 0.2, seed: int = 0
 ) -> DataSplits:
-    """All pictures, brought to `image_size` (height, width), by default that of the first picture.
+    """All pictures as images of one size, by default that of the first picture.
 
-    If every picture is gray, images have one channel; if any has colours, all become RGB. Few small
-    pictures are read into memory, others whenever they are needed, to the same result.
+    Images have one channel if every picture is gray, else three. A small set is read into memory, a larger
+    one whenever it is needed, with the same result.
     """
-    wanted = wanted or PictureForm(image_size)
+    form = form or PictureForm()
     train_folder = folder / "train"
     test_folder = next((folder / name for name in TEST_NAMES if (folder / name).is_dir()), None)
     if train_folder.is_dir() and test_folder is not None:
-        parts = _Listed.of(train_folder), _Listed.of(test_folder)
+        parts = _PictureList.of(train_folder), _PictureList.of(test_folder)
         if set(parts[0].classes) != set(parts[1].classes):
             raise DataError(
                 f"{train_folder} and {test_folder} must have the same class folders; only in one of them: "
                 f"{', '.join(sorted(set(parts[0].classes) ^ set(parts[1].classes)))}"
             )
-        form = _common_form(parts, wanted)
-        train, test = (listed.stream(*form, wanted) for listed in parts)
+        mode, size = _common_form(parts, form)
+        train, test = (pictures.stream(mode, size, form) for pictures in parts)
     else:
-        listed = _Listed.of(folder)
-        whole = listed.stream(*_common_form((listed,), wanted), wanted)
+        pictures = _PictureList.of(folder)
+        whole = pictures.stream(*_common_form((pictures,), form), form)
         train, test = stratified_split(whole, test_share, seed)
     needed = (len(train) + len(test)) * train.image_bytes
-    most = wanted.held if needed <= wanted.held else 0  # of both parts or of none
+    most = form.held if needed <= form.held else 0  # both parts in memory, or none
     splits = DataSplits(folder.name, train.held(most), test.held(most))
     return splits.with_normalization(splits.train.measure())
 
 
 @dataclass(frozen=True, eq=False)
-class _Listed:
+class _PictureList:
     """The pictures of a folder of class folders."""
 
     names: FileNames
@@ -100,16 +92,16 @@ class _Listed:
     classes: tuple[str, ...]
 
     @classmethod
-    def of(cls, folder: Path) -> "_Listed":
+    def of(cls, folder: Path) -> "_PictureList":
         folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
         counts: dict[str, int] = {}
         lengths: list[int] = []
 
         def listed() -> Iterator[str]:
             for path in folders:
-                found = sorted(_pictures(path), key=lambda one: one[0])
-                counts[path.name] = len(found)
-                for parts, length in found:
+                files = sorted(_pictures(path), key=lambda file: file[0])
+                counts[path.name] = len(files)
+                for parts, length in files:
                     lengths.append(length)
                     yield "/".join((path.name, *parts))
 
@@ -118,23 +110,23 @@ class _Listed:
         labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(list(counts.values())))
         return cls(names, np.array(lengths, np.int64), labels, tuple(counts))
 
-    def stream(self, mode: str, size: tuple[int, int], wanted: PictureForm) -> ImageStream:
-        source = PictureFiles(self.names, self.lengths, mode, size, wanted.resize)
+    def stream(self, mode: str, size: tuple[int, int], form: PictureForm) -> ImageStream:
+        source = PictureFiles(self.names, self.lengths, mode, size, form.resize)
         indices = torch.arange(len(self.names))
         shape = (source.channels, *size)
-        return ImageStream(source, indices, self.labels, self.classes, shape, readers=wanted.readers)
+        return ImageStream(source, indices, self.labels, self.classes, shape, readers=form.readers)
 
 
 def _pictures(folder: Path, below: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
-    """The pictures in a class folder, however deep, as parts of their path, with the length of each."""
+    """The pictures in a class folder and its subfolders: the parts of each path, and the file's length."""
     with os.scandir(folder) as entries:
         for entry in entries:
             suffix = os.path.splitext(entry.name)[1]  # noqa: PTH122 - a Path for each would take long
             if entry.is_dir(follow_symlinks=False):
                 yield from _pictures(folder / entry.name, (*below, entry.name))
-            elif suffix in _NOT_READ:
+            elif suffix in _UNSUPPORTED:
                 raise DataError(
-                    f"{entry.path} cannot be read, only PNG and JPEG are; convert it or remove it"
+                    f"{entry.path} cannot be read, only PNG and JPEG are supported; convert it or remove it"
                 )
             elif suffix.lower() in SUFFIXES and not entry.name.startswith(".") and entry.is_file():
                 yield (*below, entry.name), entry.stat().st_size
@@ -153,15 +145,15 @@ def _check_classes(folder: Path, counts: dict[str, int]) -> None:
         raise DataError(f"{folder} has one class only ({next(iter(counts))}); at least two are needed")
 
 
-def _common_form(parts: tuple[_Listed, ...], wanted: PictureForm) -> tuple[str, tuple[int, int]]:
-    """Colour mode and size for all; reads the heads of all files or, of very many, until one has colours."""
-    size, gray = wanted.size, True
-    few = sum(len(listed.names) for listed in parts) <= HEADS
-    for listed in parts:
-        for path in listed.names:
+def _common_form(parts: tuple[_PictureList, ...], form: PictureForm) -> tuple[str, tuple[int, int]]:
+    """Colour mode and size; reads the headers of all files or, of very many, until one has colours."""
+    size, gray = form.size, True
+    few = sum(len(pictures.names) for pictures in parts) <= HEADERS
+    for pictures in parts:
+        for path in pictures.names:
             if not (gray or few):
                 break
-            with opened(path) as picture:
+            with open_file(path) as picture:
                 size = size or (picture.height, picture.width)
                 gray = gray and is_gray(picture)
     assert size is not None

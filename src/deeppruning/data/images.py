@@ -1,4 +1,4 @@
-"""Labelled images as two tensors: the one form in which data travels through the package.
+"""Labelled images in memory, as two tensors, and their normalisation.
 
 >>> data = ImageSet(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]), ("a", "b"))
 >>> len(data), data.image_shape, data.num_classes
@@ -16,7 +16,7 @@ from deeppruning.errors import DataError, InputError
 
 @dataclass(frozen=True)
 class Normalization:
-    """Per-channel mean and deviation on the scale 0..1, subtracted and divided before the network."""
+    """Mean and standard deviation per channel, for images scaled to 0..1."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -24,18 +24,18 @@ class Normalization:
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.std) or not self.mean:
             raise InputError(
-                f"a normalisation needs one mean and one deviation a channel, "
+                f"a normalisation needs one mean and one standard deviation per channel, "
                 f"got {len(self.mean)} and {len(self.std)}"
             )
         if not all(isfinite(mean) for mean in self.mean):
             raise InputError(f"the means of a normalisation must be finite, got {self.mean}")
         if not all(isfinite(std) and std > 0 for std in self.std):
-            raise InputError(f"the deviations of a normalisation must be above 0, got {self.std}")
+            raise InputError(f"the standard deviations of a normalisation must be above 0, got {self.std}")
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images (N, C, H, W), uint8 or already-normalised float, with one class index each.
+    """Images (N, C, H, W) with one class index each.
 
     uint8 images are scaled to 0..1 and normalised batch by batch; float images are used as they are.
     """
@@ -60,12 +60,12 @@ class ImageSet:
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are, also when some have no image here."""
+        """The number of classes, including those without an image here."""
         return len(self.classes)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Channels, height, width of one image."""
+        """Channels, height and width of one image."""
         channels, height, width = self.images.shape[1:]
         return channels, height, width
 
@@ -75,26 +75,20 @@ class ImageSet:
         return self.images.dtype
 
     def in_memory(self) -> "ImageSet":
-        """Itself: it is there."""
+        """This set, which is in memory already."""
         return self
 
     def measure(self) -> Normalization | None:
-        """The normalisation of uint8 images, measured on all of them."""
-        return measure_normalization(self.images)
+        """The normalisation of uint8 images, measured on all of them; None for float images."""
+        return normalization_of(count_levels(self.images)) if self.dtype == torch.uint8 else None
 
-    def telling(self) -> dict[str, Tensor]:
-        """What tells it from other data."""
+    def key_tensors(self) -> dict[str, Tensor]:
+        """Tensors that differ from those of any other data."""
         return {"images": self.images, "labels": self.labels}
 
     def subset(self, indices: Tensor) -> "ImageSet":
         """The images at these indices, in this order."""
         return replace(self, images=self.images[indices], labels=self.labels[indices])
-
-    def share_memory_(self) -> "ImageSet":
-        """Move both tensors to shared memory, where worker processes use them without a copy."""
-        self.images.share_memory_()  # type: ignore[no-untyped-call]
-        self.labels.share_memory_()  # type: ignore[no-untyped-call]
-        return self
 
 
 def check_labels(labels: Tensor, images: int, classes: tuple[str, ...]) -> None:
@@ -105,26 +99,21 @@ def check_labels(labels: Tensor, images: int, classes: tuple[str, ...]) -> None:
         raise DataError(f"labels must be int64 class indices, got {labels.dtype}")
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(classes):
         allowed = f"lie in 0..{len(classes) - 1} for {len(classes)} classes"
-        allowed = allowed if len(classes) > 1 else "all be 0 where there is one class"
+        allowed = allowed if len(classes) > 1 else "all be 0 if there is one class"
         raise DataError(f"labels must {allowed}, got {int(labels.min())}..{int(labels.max())}")
 
 
-def measure_normalization(images: Tensor) -> Normalization | None:
-    """Mean and deviation of uint8 images on 0..1 per channel, to 4 digits; None for float images.
-
-    >>> measure_normalization(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))
-    Normalization(mean=(0.5,), std=(0.5,))
-    """
-    return normalization_of(count_levels(images)) if images.dtype == torch.uint8 else None
-
-
 def count_levels(images: Tensor) -> Tensor:
-    """(channels, 256): how often each value is there; all there is to know, and no float copy of the set."""
+    """How often each pixel value occurs, (channels, 256); needs no float copy of the images."""
     return torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(1)])
 
 
 def normalization_of(counts: Tensor) -> Normalization:
-    """Mean and deviation of values that are there so often."""
+    """Mean and standard deviation, to 4 digits, of pixel values that occur this often.
+
+    >>> normalization_of(count_levels(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1)))
+    Normalization(mean=(0.5,), std=(0.5,))
+    """
     levels = torch.arange(256, dtype=torch.float64) / 255
     means, deviations = [], []
     for channel in counts:
@@ -132,6 +121,5 @@ def normalization_of(counts: Tensor) -> Normalization:
         mean = float((share * levels).sum())
         means.append(round(mean, 4))
         deviation = float((share * (levels - mean) ** 2).sum().sqrt())
-        # A channel that never changes carries nothing; 1 keeps it finite.
-        deviations.append(round(deviation, 4) or 1.0)
+        deviations.append(round(deviation, 4) or 1.0)  # a constant channel must not divide by 0
     return Normalization(tuple(means), tuple(deviations))

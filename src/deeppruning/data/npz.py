@@ -1,4 +1,4 @@
-"""Data from a .npz file of numpy arrays: images and labels, or four arrays already split."""
+"""Data from a .npz file of numpy arrays: images and labels, in one part or split already."""
 
 import math
 import zipfile
@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeppruning.data.bounds import check_unpacked
 from deeppruning.data.convert import as_image_set
-from deeppruning.data.images import measure_normalization
 from deeppruning.data.splits import DataSplits, stratified_split
+from deeppruning.data.unpacking import check_unpacked
 from deeppruning.errors import DataError
 
 WHOLE = ("images", "labels")
@@ -19,20 +18,19 @@ SPLIT = ("x_train", "y_train", "x_test", "y_test")
 
 
 def load_npz(path: Path, *, test_share: float = 0.2, seed: int = 0) -> DataSplits:
-    """Keys images and labels (then split by `test_share`), or x_train, y_train, x_test, y_test."""
+    """The file has the keys images and labels, which are split, or x_train, y_train, x_test and y_test."""
     arrays = _read(path)
     try:
         if set(SPLIT) <= set(arrays):
             parts = [(arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])]
-            number = max(as_image_set(part).num_classes for part in parts)
-            classes = tuple(str(index) for index in range(number))
-            train, test = (as_image_set(part, classes=classes) for part in parts)
+            classes = max((as_image_set(*part).classes for part in parts), key=len)
+            train, test = (as_image_set(*part, classes) for part in parts)
         else:
-            both = as_image_set((arrays["images"], arrays["labels"]))
-            train, test = stratified_split(both, test_share, seed)
+            whole = as_image_set(arrays["images"], arrays["labels"])
+            train, test = stratified_split(whole, test_share, seed)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    return DataSplits(path.stem, train, test).with_normalization(measure_normalization(train.images))
+    return DataSplits(path.stem, train, test).with_normalization(train.measure())
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -54,13 +52,13 @@ def _read(path: Path) -> dict[str, Any]:
             return {key: _array(archive, entry) for key, entry in zip(keys, entries, strict=True)}
     except DataError:
         raise
-    # zipfile and numpy raise nearly anything for damage; the file is of no use, whatever it is.
+    # zipfile and numpy raise nearly anything for a damaged file.
     except Exception as error:
         raise DataError(f"{path} cannot be read as plain numpy arrays: {error}") from error
 
 
 def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
-    """One array, of the size that its entry has: what its own header claims is not taken on trust."""
+    """One array; its header is not trusted but compared with the size of its entry."""
     with archive.open(entry) as file:
         version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
         read_header = {

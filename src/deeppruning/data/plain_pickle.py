@@ -1,8 +1,8 @@
 """Read a pickle that holds plain values and byte arrays, and refuse any other without running it.
 
-CIFAR's "python version" is a pickle, and a pickle may name any function to be called. Here only the
-four names that a byte array needs are known, and each stands for a harmless class or function of this
-file: not even numpy's own are called.
+CIFAR's "python version" is a pickle, and a pickle may call any function. Here only the four names that a
+byte array needs are allowed, and each is replaced by a harmless class or function of this file: not even
+numpy's own are called.
 
 >>> load_plain(pickle.dumps({"labels": [1, 2]}), "example")
 {'labels': [1, 2]}
@@ -10,7 +10,7 @@ file: not even numpy's own are called.
 Traceback (most recent call last):
     ...
 deeppruning.errors.DataError: example asks for builtins.len, which no data file needs; it may be \
-hostile, nothing of it was run; get the file from its official site
+malicious, nothing of it was run; get the file from its official site
 """
 
 import io
@@ -25,17 +25,17 @@ from deeppruning.errors import DataError
 
 
 class _Dtype:
-    """Stands in for numpy.dtype: keeps the code, ignores the rest of the state."""
+    """Replaces numpy.dtype: keeps the code, ignores the rest of the state."""
 
     def __init__(self, code: Any = None, *_: Any) -> None:
         self.code = code.decode("latin1") if isinstance(code, bytes) else code
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and flags mean nothing for bytes."""
+        """Byte order and flags do not matter for bytes."""
 
 
 class _ByteArray:
-    """Stands in for an array under reconstruction: keeps shape and bytes."""
+    """Replaces an array under reconstruction: keeps shape and bytes."""
 
     array: npt.NDArray[np.uint8]
 
@@ -47,7 +47,7 @@ class _ByteArray:
 
 
 class _NdarrayName:
-    """Stands in for numpy.ndarray, which the file only mentions as an argument."""
+    """Replaces numpy.ndarray, which the file only passes as an argument."""
 
 
 def _reconstruct(*_: Any) -> _ByteArray:
@@ -60,7 +60,7 @@ def _encode(text: str, encoding: str = "latin1") -> bytes:
     return text.encode("latin1")
 
 
-_KNOWN: dict[tuple[str, str], Any] = {
+_ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy", "ndarray"): _NdarrayName,
@@ -69,11 +69,11 @@ _KNOWN: dict[tuple[str, str], Any] = {
 }
 
 
-MOST_TUPLES = 1000  # a data file has ten; a tower of them would exhaust the stack when it is hashed
+MOST_TUPLES = 1000  # a data file has ten; deeply nested ones would exhaust the stack when hashed
 
 
 def _check_opcodes(raw: bytes) -> None:
-    """Refuse what makes the reader itself spend memory: a place in its memo far beyond the file's length."""
+    """Refuse what makes the reader itself use memory: a memo index far beyond the file's length."""
     tuples = 0
     for opcode, argument, _ in pickletools.genops(raw):
         if opcode.name in ("PUT", "LONG_BINPUT") and int(argument or 0) > len(raw):
@@ -89,9 +89,9 @@ class _Refused(Exception):
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _KNOWN:
+        if (module, name) not in _ALLOWED:
             raise _Refused(f"{module}.{name}")
-        return _KNOWN[module, name]
+        return _ALLOWED[module, name]
 
 
 def load_plain(raw: bytes, source: str) -> Any:
@@ -104,13 +104,13 @@ def load_plain(raw: bytes, source: str) -> Any:
         value = _PlainUnpickler(io.BytesIO(raw), encoding="bytes").load()
     except _Refused as refused:
         raise DataError(
-            f"{source} asks for {refused}, which no data file needs; it may be hostile, nothing of it was "
+            f"{source} asks for {refused}, which no data file needs; it may be malicious, nothing of it was "
             "run; get the file from its official site"
         ) from None
     except Exception as error:
-        # A damaged pickle can raise nearly anything; whatever it is, the file is of no use.
+        # A damaged pickle can raise nearly anything.
         raise DataError(
-            f"{source} ({len(raw)} bytes) is not a whole data file: {error or type(error).__name__}; "
+            f"{source} ({len(raw)} bytes) is not a complete data file: {error or type(error).__name__}; "
             "it may be cut short; get it again"
         ) from error
     if isinstance(value, dict):

@@ -10,23 +10,54 @@ cifar100? Known data sets: cifar10, cifar100, digits, fashion-mnist, mnist
 """
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
-from deeppruning.data.custom import load_custom
+from deeppruning.data.convert import as_images
 from deeppruning.data.folders import PictureForm, load_folder
-from deeppruning.data.known import KNOWN, Found, KnownData, Say
+from deeppruning.data.images import ImageSet
 from deeppruning.data.npz import load_npz
 from deeppruning.data.splits import DataSplits
+from deeppruning.data.stream import Images
 from deeppruning.errors import DataError, InputError
+from deeppruning.registry import Registry
+from deeppruning.system.user_code import load_function, user_errors
 
 ENVIRONMENT = "DEEPPRUNING_DATA"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class DataLocation:
+    """Where a data set is, and the call that loads it from there."""
+
+    path: Path
+    load: Callable[[], DataSplits]
+
+
+@dataclass(frozen=True)
+class NamedData:
+    """A data set with a name: how to find it in a data folder, and how to get it."""
+
+    name: str
+    about: str
+    looked_for: str
+    how_to_get: str
+    find: Callable[[Path], DataLocation | None]
+    elsewhere: tuple[Path, ...] = ()  # folders to search after the user's
+    download: Callable[[Path, Say], None] | None = None  # into a data folder, reporting its progress
+
+
+# Filled by the files of `data/sets/`.
+DATA_SETS: Registry[NamedData] = Registry("data set", "deeppruning.data.sets")
 
 
 @dataclass(frozen=True)
 class DataStatus:
-    """Whether a named data set is at hand, and where it was looked for."""
+    """Whether a named data set is available, and where it was searched for."""
 
     name: str
     about: str
@@ -37,7 +68,7 @@ class DataStatus:
 
 
 def data_folders(data_dir: Path | str | None = None) -> tuple[Path, ...]:
-    """Where named data is looked for: `data_dir`, or $DEEPPRUNING_DATA, or ./data and the user's cache."""
+    """Where named data is searched for: `data_dir`, or $DEEPPRUNING_DATA, or ./data and the user's cache."""
     if data_dir is not None:
         return (Path(data_dir),)
     if os.environ.get(ENVIRONMENT):
@@ -46,18 +77,17 @@ def data_folders(data_dir: Path | str | None = None) -> tuple[Path, ...]:
 
 
 def list_data(data_dir: Path | str | None = None) -> list[DataStatus]:
-    """Every named data set with where it is, or where it was looked for and how to get it."""
-    return [data_status(name, data_dir) for name in KNOWN]
+    """The status of every named data set."""
+    return [data_status(name, data_dir) for name in DATA_SETS]
 
 
 def data_status(name: str, data_dir: Path | str | None = None) -> DataStatus:
-    """The same for one name."""
-    known = KNOWN.find(name)
-    folders = data_folders(data_dir) + known.elsewhere
-    found = _find(known, data_dir)
-    return DataStatus(
-        name, known.about, found.path if found else None, folders, known.looked_for, known.how_to_get
-    )
+    """The status of one named data set."""
+    data = DATA_SETS.find(name)
+    folders = data_folders(data_dir) + data.elsewhere
+    location = _find(data, data_dir)
+    path = location.path if location else None
+    return DataStatus(name, data.about, path, folders, data.looked_for, data.how_to_get)
 
 
 def load_data(
@@ -75,26 +105,28 @@ def load_data(
     """Training and test images of `spec`.
 
     `spec` is, in this order, a name (see `list_data`), `package.module:function` or `file.py:function`
-    (see `custom.load_custom`), a `.npz` file, or a folder of class folders. `test_share` and `seed`
-    part those that come in one piece. `image_size` (a side, or height and width) resizes all images.
-    `say` is told of downloads.
+    (called without arguments, it returns `DataSplits` or a pair (train, test)), a `.npz` file, or a folder of
+    class folders. `test_share` and `seed` split data that has no test part. `image_size` (a side, or height
+    and width) resizes all images. `say` is called with messages about downloads.
 
-    Pictures of a folder are decoded when they are needed, by `loading_workers` processes (by default one for
-    each thread of this one, 4 at most), unless they are few and small. They are resized until they cover
+    Pictures of a folder are decoded when they are needed, by `loading_workers` processes (by default one per
+    thread of this one, at most 4), unless they are few and small. They are resized until they cover
     `image_size` and cropped to it; with `image_resize` their shorter side becomes that long first, and
-    training crops at random (256 with an image_size of 224 is customary).
+    training takes random crops (256 with an image_size of 224 is customary).
     """
     size = _size(image_size)
     path = Path(spec)
     form = PictureForm(size, image_resize, loading_workers)
-    if image_resize is not None and (spec in KNOWN or not path.is_dir()):
-        raise InputError(f"image_resize is for folders of pictures, {spec!r} is none; give image_size alone")
-    if spec in KNOWN:
-        splits = _load_known(KNOWN[spec], data_dir, download, say or (lambda message: None))
+    if image_resize is not None and (spec in DATA_SETS or not path.is_dir()):
+        raise InputError(
+            f"image_resize is for folders of pictures, and {spec!r} is not one; give image_size alone"
+        )
+    if spec in DATA_SETS:
+        splits = _load_named(DATA_SETS[spec], data_dir, download, say or (lambda message: None))
     elif ":" in spec and not path.exists():
-        splits = load_custom(spec)
+        splits = _load_from_function(spec)
     elif path.is_dir():
-        return load_folder(path, test_share=test_share, seed=seed, wanted=form)
+        return load_folder(path, form, test_share=test_share, seed=seed)
     elif path.suffix == ".npz" and path.is_file():
         splits = load_npz(path, test_share=test_share, seed=seed)
     elif path.exists():
@@ -105,40 +137,71 @@ def load_data(
     return splits.resized(*size) if size else splits
 
 
-def _load_known(known: KnownData, data_dir: Path | str | None, download: bool, say: Say) -> DataSplits:
-    found = _find(known, data_dir)
-    if found is None and download and known.download is not None:
+def _load_named(data: NamedData, data_dir: Path | str | None, download: bool, say: Say) -> DataSplits:
+    location = _find(data, data_dir)
+    if location is None and download and data.download is not None:
         folders = data_folders(data_dir)
-        # The first folder, unless it is only the customary ./data that this user does not have.
+        # The first folder, unless it is the default ./data and this user does not have it.
         target = folders[0] if len(folders) == 1 or folders[0].is_dir() else folders[-1]
-        known.download(target, say)
-        found = _find(known, target)
-    if found is None:
-        looked = " and ".join(str(folder) for folder in data_folders(data_dir) + known.elsewhere)
+        data.download(target, say)
+        location = _find(data, target)
+    if location is None:
+        looked = " and ".join(str(folder) for folder in data_folders(data_dir) + data.elsewhere)
         raise DataError(
-            f"data set {known.name!r} is not at hand: looked in {looked} for {known.looked_for}. "
-            f"To get it: {known.how_to_get}. Another folder is given with --data-dir or ${ENVIRONMENT}"
+            f"data set {data.name!r} was not found: looked in {looked} for {data.looked_for}. "
+            f"To get it: {data.how_to_get}. Give another folder with --data-dir or ${ENVIRONMENT}"
         )
-    return found.load()
+    return location.load()
+
+
+def _find(data: NamedData, data_dir: Path | str | None) -> DataLocation | None:
+    locations = map(data.find, data_folders(data_dir) + data.elsewhere)
+    return next((location for location in locations if location is not None), None)
+
+
+def _load_from_function(spec: str) -> DataSplits:
+    """Call a function of the user's; each part it returns is anything that `as_images` accepts.
+
+    uint8 arrays get the normalisation measured on the training images; an ImageSet keeps its own.
+    """
+    function = load_function(spec, "data")
+    with user_errors(f"{spec}()", DataError):
+        result = function()
+    if isinstance(result, DataSplits):
+        return result
+    if not isinstance(result, (tuple, list)) or len(result) != 2:
+        raise DataError(
+            f"{spec}() must return DataSplits or a pair (train, test), each an ImageSet, a pair "
+            f"(images, labels), a torch Dataset or a DataLoader; got {type(result).__name__}"
+        )
+    parts = [_part(spec, name, obj) for name, obj in zip(("train", "test"), result, strict=True)]
+    # A rare class may be missing from one part of unnamed labels: the longer list holds both.
+    classes = max((data.classes for data in parts), key=len)
+    train, test = (
+        data if isinstance(obj, ImageSet) else replace(data, classes=classes)
+        for data, obj in zip(parts, result, strict=True)
+    )
+    splits = DataSplits(spec, train, test)
+    return splits if isinstance(result[0], ImageSet) else splits.with_normalization(train.measure())
+
+
+def _part(spec: str, name: str, obj: Any) -> Images:
+    try:
+        return as_images(obj)
+    except DataError as error:
+        raise DataError(f"{spec}(), {name} part: {error}") from error
 
 
 def _nothing_there(spec: str, path: Path) -> str:
-    """That there is nothing of this name, and what there is under nearly the same."""
+    """The message for a name that does not exist, with similar ones that do."""
     try:
-        beside = {str(path.with_name(one.name)) for one in path.parent.iterdir()}
+        beside = {str(path.with_name(entry.name)) for entry in path.parent.iterdir()}
     except OSError:
         beside = set()
-    near = get_close_matches(spec, [*KNOWN, *sorted(beside)])
+    near = get_close_matches(spec, [*DATA_SETS, *sorted(beside)])
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
-    return f"there is no data set, folder or file {spec!r}{hint} Known data sets: {', '.join(sorted(KNOWN))}"
-
-
-def _find(known: KnownData, data_dir: Path | str | None) -> Found | None:
-    for folder in data_folders(data_dir) + known.elsewhere:
-        found = known.find(folder)
-        if found is not None:
-            return found
-    return None
+    names = ", ".join(sorted(DATA_SETS))
+    return f"there is no data set, folder or file {spec!r}{hint} Known data sets: {names}"
 
 
 def _size(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:

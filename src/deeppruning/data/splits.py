@@ -1,4 +1,4 @@
-"""A data set in two parts, for training and for testing, that agree in classes and image shape.
+"""A data set in two parts, for training and testing, with the same classes and image shape.
 
 >>> data = ImageSet(torch.zeros(10, 1, 2, 2), torch.arange(10) % 2, ("a", "b"))
 >>> train, test = stratified_split(data, test_share=0.2, seed=0)
@@ -13,10 +13,10 @@ from typing import TypeVar
 import torch
 from torch.nn.functional import interpolate
 
-from deeppruning.data.bounds import LARGEST
-from deeppruning.data.dataset_items import resized
+from deeppruning.data.convert import resized
 from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.data.stream import Images, ImageStream
+from deeppruning.data.unpacking import LARGEST
 from deeppruning.errors import DataError, InputError
 
 AnyImages = TypeVar("AnyImages", ImageSet, ImageStream)
@@ -24,7 +24,7 @@ AnyImages = TypeVar("AnyImages", ImageSet, ImageStream)
 
 @dataclass(frozen=True)
 class DataSplits:
-    """Images to train on and images to test on, of one data set."""
+    """The training and test images of a data set."""
 
     name: str
     train: Images
@@ -40,7 +40,7 @@ class DataSplits:
             raise DataError(f"data set {self.name!r}: {error}") from None
 
     def with_normalization(self, normalization: Normalization | None) -> "DataSplits":
-        """The same images, normalised otherwise in both parts."""
+        """The same images with another normalisation in both parts."""
         return replace(
             self,
             train=replace(self.train, normalization=normalization),
@@ -48,18 +48,12 @@ class DataSplits:
         )
 
     def resized(self, height: int, width: int) -> "DataSplits":
-        """The same data with every image at this size; nothing is copied if it is theirs already."""
+        """The same data with every image at this size; not copied if they have it already."""
         return replace(self, train=_resize(self.train, height, width), test=_resize(self.test, height, width))
-
-    def share_memory_(self) -> "DataSplits":
-        """Move all tensors to shared memory, where worker processes use them without a copy."""
-        self.train.share_memory_()
-        self.test.share_memory_()
-        return self
 
 
 def check_fits(train: Images, test: Images) -> None:
-    """Refuse test images that are none, or other than those trained on: nothing could be measured on them."""
+    """Refuse test images that are missing or do not fit the training images."""
     if len(test) == 0:
         raise DataError("there are no test images; give at least one")
     if train.classes != test.classes:
@@ -81,7 +75,7 @@ def check_fits(train: Images, test: Images) -> None:
 
 
 def check_pixels(data: Images, part: str) -> None:
-    """Refuse images with values that are not finite; those of a stream are refused when they are read."""
+    """Refuse images with values that are not finite; those of a stream are checked when they are read."""
     if isinstance(data, ImageStream):
         return
     if data.images.is_floating_point() and not bool(torch.isfinite(data.images).all()):
@@ -89,10 +83,10 @@ def check_pixels(data: Images, part: str) -> None:
 
 
 def stratified_split(data: AnyImages, test_share: float, seed: int) -> tuple[AnyImages, AnyImages]:
-    """Part the images at random, every class in the same proportion, at least one a class on each side.
+    """Split the images at random, every class in the same proportion, at least one per class on each side.
 
-    The test part holds `test_share` of all images, rounded up; what the classes' own shares leave
-    over goes to those that lost most by rounding down. Order within each part is that of `data`.
+    The test part holds `test_share` of all images, rounded up; the remainder goes to the classes that lost
+    most by rounding down. The order within each part is that of `data`.
     """
     if not 0.0 < test_share < 1.0:
         raise InputError(f"test_share must lie between 0 and 1, got {test_share}")
@@ -104,17 +98,17 @@ def stratified_split(data: AnyImages, test_share: float, seed: int) -> tuple[Any
                 "test on; add images or give separate training and test parts"
             )
     shares = [round(count * test_share, 9) for count in counts]
-    wanted = [int(share) for share in shares]
-    left = ceil(round(len(data) * test_share, 9)) - sum(wanted)
-    by_loss = sorted(range(len(shares)), key=lambda index: wanted[index] - shares[index])
+    tested = [int(share) for share in shares]
+    left = ceil(round(len(data) * test_share, 9)) - sum(tested)
+    by_loss = sorted(range(len(shares)), key=lambda index: tested[index] - shares[index])
     for index in by_loss[:left]:
-        wanted[index] += 1
+        tested[index] += 1
     generator = torch.Generator().manual_seed(seed)
     in_test = torch.zeros(len(data), dtype=torch.bool)
     for index, count in enumerate(counts):
         members = (data.labels == index).nonzero().flatten()
         order = torch.randperm(count, generator=generator)
-        in_test[members[order[: min(max(wanted[index], 1), count - 1)]]] = True
+        in_test[members[order[: min(max(tested[index], 1), count - 1)]]] = True
     return data.subset((~in_test).nonzero().flatten()), data.subset(in_test.nonzero().flatten())
 
 

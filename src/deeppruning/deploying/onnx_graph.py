@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from deeppruning.errors import InputError
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.system.extras import how_to_install
+from deeppruning.system.commands import how_to_install
 
 OPSET = 18  # the oldest that both exporters of torch write; runtimes since 2023 read it
 INPUT = "images"

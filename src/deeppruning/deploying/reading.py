@@ -32,7 +32,7 @@ class SeenRun:
     def once(self, name: str) -> range | None:
         """The operations of a module that is called exactly once, and does something."""
         spans = self.flow.calls.get(name, [])
-        return range(*spans[0]) if len(spans) == 1 and spans[0][0] < spans[0][1] else None
+        return spans[0] if len(spans) == 1 and spans[0] else None
 
     def read_by(self, span: range) -> set[int]:
         """What a call reads that others wrote; below 0 are the network's inputs."""

@@ -1,8 +1,7 @@
-"""The live picture of a search on a terminal: progress, the three picks, the population as a plot."""
+"""The live picture of a search on a terminal: progress, the three picks, the candidates as a plot."""
 
 import time
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -11,16 +10,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deeppruning.amounts import duration, percent
-from deeppruning.display.progress import (
-    PlainProgress,
-    diverged_line,
-    is_troubled,
-    saved_line,
-    started_line,
-)
-from deeppruning.display.scatter import scatter
+from deeppruning.amounts import amount, duration, percent
+from deeppruning.display.lines import line_of
+from deeppruning.display.progress import PlainProgress
+from deeppruning.display.state import Point
 from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS, TARGET
+from deeppruning.runs.records import Status
 from deeppruning.searching.events import (
     CandidateDone,
     EpochDone,
@@ -42,42 +37,37 @@ _COLOURS = {
 
 
 class LiveProgress(PlainProgress):
-    """A picture that is drawn anew as things happen; remarks scroll by above it."""
+    """A picture that is redrawn as things happen; remarks scroll by above it."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
-        self._heard = time.monotonic()
+        self._updated = time.monotonic()
         self._live = Live(get_renderable=self.picture, console=console, refresh_per_second=2)
 
     def __enter__(self) -> "LiveProgress":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: Any) -> None:
         self._live.stop()
 
     def say(self, text: str) -> None:
-        """Print the remark above the picture."""
         self._console.print(Text(text))
 
     def show(self, event: Event) -> None:
-        """Redraw; say only what the picture does not."""
-        self._heard = time.monotonic()
-        if isinstance(event, Started):
-            self.say(started_line(event))
-            self._live.start(refresh=True)  # or it begins with a picture from before anything was heard
-        elif isinstance(event, EpochDone):
-            self._live.start(refresh=True)  # where a candidate is fine-tuned by itself, no search was started
-        elif isinstance(event, SolutionSaved):
-            self.say(saved_line(event))
-        elif isinstance(event, Remark):
-            self.say(event.text)
-        elif isinstance(event, FinetuneDiverged):
-            self.say(diverged_line(event))
-        elif isinstance(event, CandidateDone) and is_troubled(event):
-            self.say(self._candidate_line(event))
+        """Redraw; say only what the picture does not show."""
+        self._updated = time.monotonic()
+        troubled = isinstance(event, CandidateDone) and (
+            event.candidate.status is not Status.OK or event.attempts > 1
+        )
+        if troubled or isinstance(event, Started | SolutionSaved | Remark | FinetuneDiverged):
+            line = line_of(event, self.state)
+            if line:
+                self.say(line)
+        # The first event starts it, or it would begin with an empty picture; a candidate that is fine-tuned
+        # by itself has no search before it.
+        if isinstance(event, Started | EpochDone):
+            self._live.start(refresh=True)
 
     def finish(
         self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
@@ -102,7 +92,7 @@ class LiveProgress(PlainProgress):
         state = self.state
         what, done, total = state.headline()
         left = state.seconds_left()
-        since = time.monotonic() - self._heard
+        since = time.monotonic() - self._updated
         eta = "" if left is None else f"{duration(max(0.0, left - since))} left"
         line = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=max(1, total), completed=done, width=24)
@@ -111,20 +101,14 @@ class LiveProgress(PlainProgress):
         return Group(line, *below)
 
     def _picks(self) -> RenderableType:
+        state = self.state
         table = Table.grid(padding=(0, 2))
-        for role, pick in self.state.picks.items():
-            cells = [
-                _mark(role),
-                Text(role),
-                Text(f"error {percent(pick.train_error)}"),
-                Text(f"FLOPs -{100 * self.state.saved(pick):.1f} %"),
-            ]
-            for roles, epoch in self.state.epochs.items():
-                if role in roles:
-                    cells += _tuned(epoch)
-            table.add_row(*cells)
-        for roles, epoch in self.state.epochs.items():
-            if not self.state.picks.keys() & {*roles}:  # a target or a candidate that is none of the three
+        for role, pick in state.picks.items():
+            figures = f"error {percent(pick.train_error)}", f"FLOPs -{percent(state.saved(pick), 1)}"
+            tuned = [cell for roles, epoch in state.epochs.items() if role in roles for cell in _tuned(epoch)]
+            table.add_row(_mark(role), Text(role), *map(Text, figures), *tuned)
+        for roles, epoch in state.epochs.items():
+            if not state.picks.keys() & {*roles}:  # a target or a candidate that is none of the three
                 table.add_row(_mark(roles[0]), Text("+".join(roles)), Text(""), Text(""), *_tuned(epoch))
         return table
 
@@ -141,7 +125,41 @@ def _mark(role: str) -> Text:
 
 
 def _tuned(epoch: EpochDone) -> list[Text]:
-    """How far a fine-tuning is, as cells of the table."""
+    """The progress of a fine-tuning, as cells of the table."""
     test = epoch.report.test_error
-    shown = "" if test is None else f"test error {100 * test:.2f} %"
+    shown = "" if test is None else f"test error {percent(test)}"
     return [Text(f"epoch {epoch.report.epoch}/{epoch.epochs}"), Text(shown)]
+
+
+def scatter(points: Iterable[Point], *, width: int = 56, height: int = 12, plain: bool = False) -> str:
+    """Error against FLOPs in characters; `plain` for terminals without line characters.
+
+    >>> print(scatter([Point(1000, 0.5, "."), Point(2500, 0.1, "K")], width=24, height=3))
+     50.0 % │.
+            │
+     10.0 % │                       K
+            └────────────────────────
+             1.00 k   FLOPs    2.50 k
+    """
+    shown = list(points)
+    left, right = _range([point.flops for point in shown])
+    low, high = _range([point.error for point in shown])
+    cells = [[" "] * width for _ in range(height)]
+    for point in shown:  # later ones over earlier ones
+        column = _place(point.flops, left, right, width)
+        row = height - 1 - _place(point.error, low, high, height)
+        cells[row][column] = point.mark
+    side, corner, line = ("|", "+", "-") if plain else ("│", "└", "─")
+    labels = {0: percent(high, 1), height - 1: percent(low, 1)}
+    rows = [f"{labels.get(row, ''):>7} {side}{''.join(cells[row])}".rstrip() for row in range(height)]
+    first, last = amount(left, like=right), amount(right)
+    axis = f"{first}{'FLOPs':^{width - len(first) - len(last)}}{last}"
+    return "\n".join([*rows, f"{'':8}{corner}{line * width}", f"{'':9}{axis}"])
+
+
+def _range(values: list[float]) -> tuple[float, float]:
+    return (min(values), max(values)) if values else (0.0, 1.0)
+
+
+def _place(value: float, low: float, high: float, cells: int) -> int:
+    return round((value - low) / (high - low) * (cells - 1)) if high > low else 0

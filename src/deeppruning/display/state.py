@@ -1,13 +1,16 @@
-"""Where a search stands, learnt from its events: what every display of its progress is made from."""
+"""Where a search stands, learnt from its events: every display of progress is made from this."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 
 from deeppruning.amounts import percent
-from deeppruning.display.archive import growth_line, range_of
-from deeppruning.display.scatter import Point
+from deeppruning.errors import RunError
 from deeppruning.roles import MARKS, ROLES
-from deeppruning.runs.archive_replay import CostRange
+from deeppruning.runs.archive_replay import CostRange, Told, cost_range, replay, sources
+from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.records import Candidate, Status
 from deeppruning.searching.events import (
     CandidateDone,
@@ -20,9 +23,18 @@ from deeppruning.searching.events import (
 )
 
 
+@dataclass(frozen=True)
+class Point:
+    """A network in a scatter plot: its FLOPs, its error (0..1) and the character that shows it."""
+
+    flops: int
+    error: float
+    mark: str
+
+
 @dataclass
 class SearchState:
-    """What has been seen so far; `hear` takes in one event."""
+    """What has happened so far; `update` takes in one event."""
 
     workers: int = 1
     started: Started | None = None
@@ -37,41 +49,41 @@ class SearchState:
     epochs: dict[tuple[str, ...], EpochDone] = field(default_factory=dict)
     candidates: list[Candidate] = field(default_factory=list)
     nodes: dict[str, int] = field(default_factory=dict)  # candidates evaluated by each machine
-    within: CostRange | None = None  # of the archive, where the search keeps one
-    archive: str = ""  # how it stands, in a line
+    within: CostRange | None = None  # of the archive, if the search keeps one
+    archive: str = ""  # the archive in a line
 
-    def hear(self, event: Event) -> None:
-        """Take in what has happened."""
+    def update(self, event: Event) -> None:
+        """Take in an event."""
         if isinstance(event, Started):
             self.started = event
             self.within = range_of(event.run)
         elif isinstance(event, LayersScanned):
             self.scanned = event
         elif isinstance(event, CandidateDone):
-            self._hear_candidate(event)
+            self._add_candidate(event)
         elif isinstance(event, GenerationDone):
             self.generation = min(event.generation + 1, event.generations)
             self.picks = {role: event.picks[role] for role in ROLES}
             if self.within is not None:
                 self.archive = growth_line(self.within, self.candidates, event.original_flops)
         elif isinstance(event, EpochDone):
-            # A new table, not a new entry: a display's own thread may be walking through the old one.
+            # A new dict: a display's own thread may be iterating over the old one.
             self.epochs = {**self.epochs, event.roles: event}
         elif isinstance(event, FinetuneDiverged):
             self.epochs = {roles: epoch for roles, epoch in self.epochs.items() if roles != event.roles}
 
-    def _hear_candidate(self, event: CandidateDone) -> None:
+    def _add_candidate(self, event: CandidateDone) -> None:
         self.done += 1
         self.candidates.append(event.candidate)
         if not event.fresh:
             return
-        found = event.candidate.known
-        self.seconds.append(found.seconds)
-        node = node_of(found.worker)
+        evaluation = event.candidate.known
+        self.seconds.append(evaluation.seconds)
+        node = node_of(evaluation.worker)
         if node:
             self.nodes = {**self.nodes, node: self.nodes.get(node, 0) + 1}
-        self.diverged += found.status is Status.DIVERGED
-        self.failed += found.status is Status.FAILED
+        self.diverged += evaluation.status is Status.DIVERGED
+        self.failed += evaluation.status is Status.FAILED
         self.retried += event.attempts > 1
 
     @property
@@ -89,13 +101,13 @@ class SearchState:
             return "search done", self.done, self.total
         if self.scanned is not None and not self.done:
             done, total = self.scanned.done, self.scanned.of
-            return f"looking at each layer  {done}/{total}", done, total
+            return f"scanning layers  {done}/{total}", done, total
         generations = self.started.generations if self.started is not None else 0
         what = f"generation {self.generation}/{generations}  candidate {self.done}/{self.total}"
         return what, self.done, self.total
 
     def seconds_left(self) -> float | None:
-        """Until the search is over, or the fine-tuning once it has begun; None while there is no telling."""
+        """Until the end of the search, or of the fine-tuning once it has begun; None while unknown."""
         if self.epochs:
             latest = [done for done in self.epochs.values() if done.report.epoch]
             if not latest:
@@ -109,10 +121,10 @@ class SearchState:
         return median(self.seconds) * (self.total - self.done) / self.workers
 
     def points(self, *, plain: bool = False) -> list[Point]:
-        """The population for a scatter plot: older candidates, this generation's, the picks."""
+        """The points of a scatter plot: older candidates, those of this generation, the picks."""
         old, new = (".", "o") if plain else ("·", "•")
         latest = self.candidates[-1].generation if self.candidates else 0
-        marked = [(seen, new if seen.generation == latest else old) for seen in self.candidates]
+        marked = [(one, new if one.generation == latest else old) for one in self.candidates]
         marked += [(pick, MARKS[role]) for role, pick in self.picks.items()]
         return [
             Point(one.flops, one.train_error, mark) for one, mark in marked if one.train_error is not None
@@ -126,21 +138,57 @@ class SearchState:
     def picks_line(self) -> str:
         """The three picks in one line: error and FLOPs saved of each."""
         return " | ".join(
-            f"{role} {percent(pick.train_error)} -{100 * self.saved(pick):.1f} % FLOPs"
+            f"{role} {percent(pick.train_error)} -{percent(self.saved(pick), 1)} FLOPs"
             for role, pick in self.picks.items()
         )
 
     def by_node(self) -> str:
-        """How many candidates each machine has evaluated, as a phrase; empty where there is only one."""
+        """How many candidates each machine has evaluated; empty if there is only one."""
         counts = ", ".join(f"{node} {count}" for node, count in sorted(self.nodes.items()))
         return f"nodes: {counts}" if len(self.nodes) > 1 else ""
 
     def troubles(self) -> str:
-        """Candidates that did not go as they should, as a phrase; empty where all did."""
+        """How many candidates diverged, failed or were retried; empty if none."""
         counts = {"diverged": self.diverged, "failed": self.failed, "retried": self.retried}
         return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
 def node_of(worker: str) -> str:
-    """The machine of a worker, which is called machine:process; empty where it is not known."""
+    """The machine of a worker, which is named machine:process; empty if unknown."""
     return worker.rpartition(":")[0]
+
+
+def range_of(run: str) -> CostRange | None:
+    """The cost range of a run's archive; None if it keeps none, or its options cannot be read."""
+    # A display must not stop a run.
+    with suppress(RunError), RunFolder.open(run, read_only=True) as folder:
+        return cost_range(folder.config.get("search", {}))
+    return None
+
+
+def growth_line(within: CostRange, candidates: Sequence[Candidate], original_flops: int) -> str:
+    """Cost ranges with a candidate, those that the last generation improved, and error and FLOPs at three."""
+    by_id = {candidate.id: candidate for candidate in candidates}
+    history = replay(within, map(Told.of, candidates))
+    *earlier, last = history.fronts.values()
+    new = len(set(last) - set(earlier[-1] if earlier else ()))
+    # Those nearest to a quarter, half and three quarters of the ranges: the same places each time.
+    bins = history.archive.bins
+    places = [history.archive.near(bins * quarter // 4, 0)[:1] for quarter in (1, 2, 3)]
+    ids = dict.fromkeys(id_ for place in places for id_ in place)
+    spots = [
+        f"{percent(by_id[id_].train_error, 1)} at -{percent(1 - by_id[id_].flops / original_flops, 0)} FLOPs"
+        for id_ in ids
+    ]
+    return f"archive {len(last)}/{within.bins} cost ranges (+{new}){': ' if spots else ''}{', '.join(spots)}"
+
+
+def sources_line(run_dir: Path) -> str:
+    """How many candidates of each origin entered the archive; empty for a run without one."""
+    with RunFolder.open(run_dir, read_only=True) as run:
+        within = cost_range(run.config.get("search", {}))
+        if within is None:
+            return ""
+        told = [Told.of(one) for one in run.history.candidates() if one.evaluation is not None]
+    counts = sources(told, replay(within, told))
+    return ", ".join(f"{one.name} {one.entered} of {one.tried}" for one in counts)

@@ -1,30 +1,32 @@
-"""How training shows itself: a bar on a terminal, a line an epoch elsewhere, nothing when quiet."""
+"""How training shows its progress: a bar on a terminal, a line per epoch elsewhere, nothing when quiet."""
 
-from types import TracebackType
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from deeppruning.training.reports import BatchReport, EpochReport
+from deeppruning.amounts import percent
+from deeppruning.training.checkpoint import BatchReport, EpochReport
 
 
 def epoch_line(report: EpochReport, epochs: int) -> str:
     """One epoch as one line.
 
     >>> epoch_line(EpochReport(1, 0.5, 0.2, 0.1, 0.1, 250.0, 4.0), 30)
-    'epoch  1/30  train error 20.00 %  test error 10.00 %  loss 0.5000  rate 0.1  250 images/s  4.0 s'
+    'epoch  1/30  train error 20.00 %  test error 10.00 %  loss 0.5000  lr 0.1  250 images/s  4.0 s'
     """
-    test = "" if report.test_error is None else f"  test error {report.test_error:.2%}".replace("%", " %")
-    train = f"train error {report.train_error:.2%}".replace("%", " %")
+    errors = f"train error {percent(report.train_error)}"
+    if report.test_error is not None:
+        errors += f"  test error {percent(report.test_error)}"
     return (
-        f"epoch {report.epoch:>{len(str(epochs))}}/{epochs}  {train}{test}  loss {report.train_loss:.4f}  "
-        f"rate {report.lr:.3g}  {report.images_per_second:.0f} images/s  {report.seconds:.1f} s"
+        f"epoch {report.epoch:>{len(str(epochs))}}/{epochs}  {errors}  loss {report.train_loss:.4f}  "
+        f"lr {report.lr:.3g}  {report.images_per_second:.0f} images/s  {report.seconds:.1f} s"
     )
 
 
 class TrainingProgress:
-    """Use as a context; give its methods to `fit` as on_batch and on_epoch."""
+    """A context manager; `fit` takes its methods as on_batch and on_epoch."""
 
     def __init__(self, epochs: int, done: int, *, quiet: bool) -> None:
         self._epochs = epochs
@@ -46,15 +48,13 @@ class TrainingProgress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: Any) -> None:
         if self._bar is not None:
             self._bar.stop()
 
     @property
     def on_terminal(self) -> bool:
-        """Whether there is a bar that wants to hear of every batch."""
+        """Whether there is a bar, which moves with every batch."""
         return self._bar is not None
 
     def on_batch(self, report: BatchReport) -> None:
@@ -69,7 +69,7 @@ class TrainingProgress:
             self._task,
             completed=(report.epoch - 1) * report.batches + report.batch,
             description=f"epoch {report.epoch}/{self._epochs}",
-            state=f"error {100 * report.train_error:.2f} %  rate {report.lr:.3g}  "
+            state=f"error {percent(report.train_error)}  lr {report.lr:.3g}  "
             f"{report.images_per_second:.0f} images/s",
         )
 

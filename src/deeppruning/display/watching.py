@@ -1,23 +1,25 @@
-"""Who looks on while a call from Python works: somebody at a terminal or a notebook, or nobody."""
+"""Who watches a call from Python: somebody at a terminal or a notebook, an observer, or nobody."""
 
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from pathlib import Path
 
+from deeppruning.backends import Backend
 from deeppruning.comparison.events import MethodDone, RivalEvent, RivalObserver
 from deeppruning.comparison.words import method_line
+from deeppruning.display.lines import diverged_line
 from deeppruning.display.notebook import NotebookProgress, in_notebook
-from deeppruning.display.progress import SearchProgress, diverged_line, make_progress
-from deeppruning.jobs.job import Job
-from deeppruning.searching.events import Event, FinetuneDiverged, Remark
+from deeppruning.display.progress import SearchProgress, make_progress
+from deeppruning.reporting import write_report_or_warn
+from deeppruning.searching.events import Event, FinetuneDiverged, Observer, Remark, ignore
 
 
 def is_shown(progress: bool | None) -> bool:
-    """Whether progress is shown: asked for, refused, or (None) shown where a person looks on.
+    """Whether progress is shown: as asked, or with None on a terminal and in a notebook.
 
-    A pipe, a log file and a test get lines if they ask for them, and nothing otherwise.
+    A pipe, a log file and a test get lines only if they ask for them.
     """
     if progress is not None:
         return progress
@@ -25,43 +27,56 @@ def is_shown(progress: bool | None) -> bool:
 
 
 def display_for(progress: bool | None) -> SearchProgress | None:
-    """What shows the progress of a search, if that is shown."""
+    """The display of a search's progress, if it is shown."""
     if not is_shown(progress):
         return None
     return NotebookProgress() if in_notebook() else make_progress(quiet=False, as_json=False)
 
 
+class Watch:
+    """The observer of one call: it shows the progress, warns, and passes events on to the user's observer."""
+
+    def __init__(
+        self, observer: Observer = ignore, progress: bool | None = None, *, report: bool = True
+    ) -> None:
+        self._observer, self._report = observer, report
+        self._display = display_for(progress)
+
+    def __call__(self, event: Event) -> None:
+        """Receive an event."""
+        if self._display is not None:
+            self._display(event)
+        # The command line's own progress shows remarks itself.
+        unseen = self._display is None and not isinstance(self._observer, SearchProgress)
+        if isinstance(event, Remark) and (unseen or (self._display and event.about == "original")):
+            warnings.warn(event.text.removeprefix("WARNING: "), stacklevel=2)
+        self._observer(event)
+
+    @contextmanager
+    def shown(self, backend: Backend) -> Iterator[None]:
+        """Show the progress of work on this backend, which is open."""
+        if self._display is not None:
+            self._display.state.workers = backend.room()
+        with self._display or nullcontext():
+            yield
+
+    def write_report(self, run_dir: str | Path) -> None:
+        """Write the page of a run, unless the user does not want it."""
+        if self._report:
+            write_report_or_warn(run_dir)
+
+
 def rivals_watched(observer: RivalObserver, progress: bool | None) -> RivalObserver:
-    """The observer of a comparison that also writes a line when a method is done, if progress is shown."""
-    if not is_shown(progress):
-        return observer
+    """The observer of a comparison that also writes a line per method, if progress is shown."""
+    shown = is_shown(progress)
 
     def tell(event: RivalEvent) -> None:
-        if isinstance(event, MethodDone):
+        if isinstance(event, Remark) and observer is ignore:
+            warnings.warn(event.text, stacklevel=3)
+        if shown and isinstance(event, MethodDone):
             print(method_line(event), flush=True)
-        elif isinstance(event, FinetuneDiverged):
+        elif shown and isinstance(event, FinetuneDiverged):
             print(diverged_line(event), flush=True)
         observer(event)
 
     return tell
-
-
-@contextmanager
-def watched(job: Job, progress: bool | None) -> Iterator[Job]:
-    """The job with its progress shown, beside what its own observer does; for its backend's `with` block."""
-    display = display_for(progress)
-    if display is None and isinstance(job.observer, SearchProgress):  # the command line says it all itself
-        yield job
-        return
-    if display is not None:
-        display.state.workers = job.backend.room()
-
-    def tell(event: Event) -> None:
-        if display is not None:
-            display(event)
-        if isinstance(event, Remark) and (display is None or event.about == "original"):
-            warnings.warn(event.text.removeprefix("WARNING: "), stacklevel=2)
-        job.observer(event)
-
-    with display or nullcontext():
-        yield replace(job, observer=tell)

@@ -27,8 +27,7 @@ from deeppruning.roles import ORIGINAL, ROLES, in_order
 from deeppruning.runs.facts import AS_LOADED, BENCH, ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.facts import INT8 as INT8_FIGURES
 from deeppruning.runs.folder import RunFolder
-from deeppruning.system.device import choose_device
-from deeppruning.system.threads import torch_threads
+from deeppruning.system.device import choose_device, torch_threads
 
 WARM_UP = 3
 ROUNDS = 50

@@ -12,18 +12,17 @@ from torch import Tensor
 
 from deeppruning.config import USUAL_SAMPLE, SearchConfig
 from deeppruning.data.batches import normalize
-from deeppruning.data.convert import as_image_set
+from deeppruning.data.convert import as_images
 from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.data.registry import load_data
 from deeppruning.data.sample import balanced_sample, has_balanced
-from deeppruning.data.source import Pass
 from deeppruning.data.splits import DataSplits
-from deeppruning.data.stream import Images, ImageStream
+from deeppruning.data.stream import Images, ImageStream, Pass
 from deeppruning.errors import InputError
-from deeppruning.jobs.prepare import set_aside, settle_sample
+from deeppruning.jobs.classification import set_aside
 from deeppruning.limits import Limits
-from deeppruning.models.resolve import make_importable
 from deeppruning.runs.folder import RunFolder
+from deeppruning.system.user_code import make_importable
 
 BATCH = 50
 _GIVE_SOME = (
@@ -73,13 +72,13 @@ class MaterialSource:
             raise InputError(f"test images must be at least 1, got {self.test_images}")
         if self.calibration is not None:
             given = self.calibration
-            inputs = given if isinstance(given, Tensor) else as_image_set(given)
+            inputs = given if isinstance(given, Tensor) else as_images(given).in_memory()
             if len(inputs) == 0:
                 raise InputError("calibration holds no inputs; give at least one, better a few hundred")
-            return Material(inputs, None if self.test is None else self._fewer(as_image_set(self.test)))
+            return Material(inputs, None if self.test is None else self._fewer(as_images(self.test)))
         with RunFolder.open(run_dir, read_only=True) as run:
             splits = self._reopened(run)
-            test = splits.test if self.test is None else as_image_set(self.test)
+            test = splits.test if self.test is None else as_images(self.test)
             return Material(_sample(run, splits.train), self._fewer(test))
 
     def _reopened(self, run: RunFolder) -> DataSplits:
@@ -122,8 +121,7 @@ def _sample(run: RunFolder, train: Images) -> ImageSet:
     """The images that the search judged its candidates on, as far as this data has them."""
     search = SearchConfig.from_table(run.config["search"])
     trained_on, _ = set_aside(train, Limits.of(run.config.get("target")), search.seed)
-    settled, _ = settle_sample(search, trained_on)
-    return _spread(trained_on, min(settled.sample or USUAL_SAMPLE, len(trained_on)), settled.seed)
+    return _spread(trained_on, min(search.sample or USUAL_SAMPLE, len(trained_on)), search.seed)
 
 
 def _spread(data: Images, size: int, seed: int) -> ImageSet:

@@ -21,7 +21,7 @@ from deeppruning.exporting.onnx_file import as_exported, write_onnx
 from deeppruning.exporting.parity import check_parity
 from deeppruning.runs.facts import Int8Figures
 from deeppruning.runs.leftovers import scratch_folder
-from deeppruning.system.atomic import write_atomically
+from deeppruning.system.files import write_atomically
 from deeppruning.training.evaluate import check_outputs
 
 SUFFIX = "-int8.onnx"

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from deeppruning.data.images import Normalization
 from deeppruning.errors import DAMAGE, DeepPruningError, InputError, RunError, WeightsError, unknown
-from deeppruning.jobs.job import check_same_network
+from deeppruning.jobs.identity import check_same_network
 from deeppruning.jobs.solution import load, read_solution, rebuild
 from deeppruning.models import resolve_model
-from deeppruning.models.resolve import make_importable
 from deeppruning.roles import NETWORKS, ORIGINAL, candidate_number, in_order, target_number
 from deeppruning.runs.facts import solution_fact
 from deeppruning.runs.folder import FINETUNE, HISTORY, RunFolder
 from deeppruning.system.commands import command
 from deeppruning.system.device import precision_of
+from deeppruning.system.user_code import make_importable
 from deeppruning.training.weights import load_weights, parse_normalization
 
 LARGEST_IMAGE = 1 << 28  # values; a gigabyte as floats
@@ -44,7 +44,7 @@ class RunNetwork:
         if "image_shape" not in self.metadata:
             raise InputError(
                 f"{self.file} does not record the shape of its inputs (its task was your own); "
-                "give one from Python: dp.export(run, name, example_input=x), dp.bench(run, example_input=x)"
+                "give one from Python: dp.export(run, example_input=x), dp.bench(run, example_input=x)"
             )
         shape = read_image_shape(self.file, self.metadata)
         return torch.zeros(batch, *shape, dtype=precision_of(self.model))
@@ -175,5 +175,5 @@ def _rebuild(
         raise WeightsError(f"{file}: its architecture cannot be rebuilt ({error})") from error
     raise RunError(
         f"{run.path} was started from Python with a network that is not in the zoo; go on there, "
-        "with an instance of its class: dp.export(run, name, model=model), dp.bench(run, model=model)"
+        "with an instance of its class: dp.export(run, model), dp.bench(run, model)"
     )

@@ -22,7 +22,7 @@ from deeppruning.errors import DeepPruningError, GraphError
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.normalized import Normalized
 from deeppruning.exporting.parity import TOLERANCE, check_parity, refuse_changing
-from deeppruning.system.atomic import replace_atomically
+from deeppruning.system.files import replace_atomically
 
 
 def export_onnx(

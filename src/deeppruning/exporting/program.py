@@ -15,7 +15,7 @@ from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.onnx_file import as_exported
 from deeppruning.exporting.parity import TOLERANCE, check_parity, refuse_changing
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.system.atomic import write_atomically
+from deeppruning.system.files import write_atomically
 
 
 def export_program(

@@ -17,7 +17,7 @@ from deeppruning.jobs.solution import Solution
 from deeppruning.roles import KNEE
 from deeppruning.runs.facts import INT8, Int8Figures
 from deeppruning.runs.folder import CONFIG, HISTORY, RunFolder
-from deeppruning.system.links import folder_within
+from deeppruning.system.files import folder_within
 
 FOLDER = "export"  # of a run, where files go unless told otherwise
 

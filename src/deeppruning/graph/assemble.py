@@ -1,4 +1,4 @@
-"""Assembling a plan from a finished atom table: classes become genes, bound dimensions become strips."""
+"""Makes a plan from a finished atom table: classes become genes, bound dimensions become strips."""
 
 import fnmatch
 from collections import Counter
@@ -30,14 +30,13 @@ class GraphOptions:
 def assemble(
     model: nn.Module, table: AtomTable, traces: Mapping[str, Trace], options: GraphOptions, *, batch: int
 ) -> tuple[Plan, Atoms, Genes]:
-    """The plan, the class of each atom, and the gene of each class (-1 where it always stays)."""
+    """The plan, and the class and the gene of each atom (-1 where it always stays)."""
     _freeze_excluded(model, table, options)
     table.freeze_pinned()
     classes = table.classes()
     while True:
         reasons = table.reasons(classes)
-        gene_of_class = _number_genes(table, classes, reasons, options)
-        genes = gene_of_class[classes]
+        genes = _number_genes(table, classes, reasons, options)[classes]
         if not _freeze_lone(table, traces, genes):
             break
     strips = _StripPool()
@@ -53,7 +52,7 @@ def assemble(
     for (layer, dimension), atoms in table.norms.items():
         if (genes[atoms] >= 0).any():
             norms.setdefault(layer, []).append((dimension, strips.add(genes[atoms])))
-    every = options.prune_linear  # otherwise linear layers are beside the point
+    every = options.prune_linear  # list linear layers that cannot lose anything, too
     layers = tuple(_layers(table, classes, genes, reasons, _output_sizes(traces), every=every))
     trace = traces["eval"]
     alike = tuple((strips.add(genes[atoms]), each) for atoms, each in trace.channel_multiply_adds)
@@ -68,7 +67,7 @@ def assemble(
         norms={layer: tuple(cuts) for layer, cuts in norms.items()},
     )
     plan = Plan(
-        num_genes=int(gene_of_class.max(initial=-1)) + 1,
+        num_genes=int(genes.max(initial=-1)) + 1,
         strips=tuple(strips.found),
         uncut=uncut,
         shapes={n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())},
@@ -82,11 +81,11 @@ def assemble(
         min_channels=options.min_channels,
         round_to=options.round_to,
     )
-    return plan, classes, gene_of_class
+    return plan, classes, genes
 
 
 class _StripPool:
-    """Equal strips are kept once: most parameters of a network share theirs with others."""
+    """Stores equal strips once: most parameters share theirs with others."""
 
     def __init__(self) -> None:
         self.found: list[Genes] = []
@@ -112,7 +111,7 @@ def _freeze_excluded(model: nn.Module, table: AtomTable, options: GraphOptions) 
 
 
 def _freeze_lone(table: AtomTable, traces: Mapping[str, Trace], genes: Genes) -> bool:
-    """Freeze channels without which nothing would be left of a layer or at an operation; true if any."""
+    """Freeze channels if nothing would be left of a layer or at an operation without them; true if any."""
     spots = [
         (issue.atoms, issue.layer) for issue in table.issues.values() if issue.kind in ("conv", "linear")
     ]
@@ -165,7 +164,7 @@ def _layers(
             frozen = np.unique(classes[issue.atoms][own < 0]).tolist()
             why = tuple(dict.fromkeys(reason for kin in frozen for reason in reasons.get(kin, ())))
             if issue.kind == "conv" or every or (own >= 0).any():
-                uses[issue.layer] += 1  # one weight, or one module, may make several convolutions
+                uses[issue.layer] += 1  # one weight, or one module, may be used in several convolutions
                 name = issue.layer if uses[issue.layer] == 1 else f"{issue.layer}#{uses[issue.layer]}"
                 repeats = max(1, outputs.get(issue.start, 0) // issue.size)
                 found.append(LayerFilters(name, issue.kernel, own, why, repeats, *_weight_of(table, site)))
@@ -180,7 +179,7 @@ def _weight_of(table: AtomTable, site: Site) -> tuple[str, int]:
 
 
 def _output_sizes(traces: Mapping[str, Trace]) -> dict[int, int]:
-    """First atom -> how many channels come out of the convolution that issued it."""
+    """First atom -> the number of output channels of the convolution that issued it."""
     sizes: dict[int, int] = {}
     for trace in traces.values():
         for record in trace.records:
@@ -191,7 +190,7 @@ def _output_sizes(traces: Mapping[str, Trace]) -> dict[int, int]:
 
 
 def _pieces(traces: Mapping[str, Trace], genes: Genes, layers: tuple[LayerFilters, ...]) -> list[Genes]:
-    """Strips of channels that exist at some point of the run and could lose all they have.
+    """Strips of channels that exist at some point of the run and could become empty.
 
     One that holds all filters of some layer cannot: the layer itself keeps at least one.
     """
@@ -219,7 +218,7 @@ def _pieces(traces: Mapping[str, Trace], genes: Genes, layers: tuple[LayerFilter
 def _detached(
     table: AtomTable, numbers: Mapping[str, int], strips: _StripPool
 ) -> dict[str, tuple[int | None, int]]:
-    """Only modules at whose input or output something can be cut need their wrapper."""
+    """Only modules with an input or output that can be cut need a wrapper."""
     found: dict[str, tuple[int | None, int]] = {}
     modules = [issue.layer for issue in table.issues.values() if issue.kind == "module"]
     for name in modules:

@@ -1,7 +1,7 @@
-"""Atoms: one number for each channel any layer produces, and which of them go or stay together.
+"""Atoms: one number for each channel that a layer makes, and which of them are removed together.
 
 A convolution with 16 filters issues 16 atoms. Adding two activations ties their atoms; an operation
-that is not understood freezes them. What is left after the run are classes of tied atoms.
+that is not understood freezes them. The result of a run are classes of tied atoms.
 
 >>> table = AtomTable()
 >>> a = table.issue(("conv1",), 2, kind="conv", layer="conv1")
@@ -27,7 +27,7 @@ Site = tuple[Hashable, ...]  # a place in the network: an operation of the run, 
 
 @dataclass(frozen=True)
 class Issue:
-    """Atoms that came into being together: the filters of one layer, or padding zeros."""
+    """Atoms that are made together: the filters of one layer, or padding zeros."""
 
     start: int
     size: int
@@ -43,7 +43,7 @@ class Issue:
 
 @dataclass
 class AtomTable:
-    """All atoms of one network with their ties, frozen ones and the parameter dimensions they index.
+    """All atoms of one network, their ties, the frozen ones, and the parameter dimensions they index.
 
     Atom 0 does not exist: in label tensors 0 stands for a constant that belongs to no channel.
     """
@@ -51,7 +51,9 @@ class AtomTable:
     issues: dict[Site, Issue] = field(default_factory=dict)
     bound: dict[tuple[str, int], Atoms] = field(default_factory=dict)  # (parameter, dimension) -> atoms
     frozen: list[tuple[Atoms, str]] = field(default_factory=list)
-    grouped: dict[str, int] = field(default_factory=dict)  # weight whose groups go whole -> rows a group
+    grouped: dict[str, int] = field(
+        default_factory=dict
+    )  # weight with groups that go whole -> rows per group
     norms: dict[tuple[str, int], Atoms] = field(default_factory=dict)  # (norm layer, dimension) -> atoms
     pinned: dict[str, str] = field(default_factory=dict)  # parameter that is never cut -> the reason
     choices: dict[Site, int] = field(default_factory=dict)  # operation -> which dimension of a view is cut
@@ -60,18 +62,18 @@ class AtomTable:
     _ties: list[tuple[Atoms, Atoms]] = field(default_factory=list)
 
     def issue(self, site: Site, size: int, *, kind: str, layer: str, kernel: tuple[int, ...] = ()) -> Atoms:
-        """The atoms born at this site: new the first time, the same ones ever after."""
+        """The atoms of this site: new ones the first time, the same ones afterwards."""
         if site not in self.issues:
             self.issues[site] = Issue(self.size, size, kind, layer, kernel)
             self.size += size
         return self.issues[site].atoms
 
     def fork(self) -> "AtomTable":
-        """A table that goes its own way from here."""
+        """An independent copy."""
         return AtomTable(**{part.name: copy.copy(getattr(self, part.name)) for part in fields(self)})
 
     def tie(self, first: Atoms, second: Atoms) -> None:
-        """These pairs of atoms go or stay together."""
+        """These pairs of atoms are kept or removed together."""
         if first is not second:
             self._ties.append((first, second))
 
@@ -134,10 +136,10 @@ def components(size: int, first: Atoms, second: Atoms) -> Atoms:
 
 
 def positions_of(wanted: Iterable[Atoms], among: Atoms) -> list[Positions]:
-    """Where each of the wanted runs of atoms stands among the others, -1 for an atom that is not there.
+    """The positions of each wanted sequence of atoms among the others, -1 for an atom that is absent.
 
-    An atom may stand at several places, for tied channels may bear one label: a run is first looked
-    for in one piece, behind the one before; else its atoms are taken in the order in which they stand.
+    An atom may occur several times, because tied channels may share a label: a sequence is first searched in
+    one piece, behind the previous one; otherwise its atoms are taken in the order in which they occur.
     """
     found: list[Positions] = []
     end = 0

@@ -1,6 +1,6 @@
-"""Building a plan: trace, probe, and adapt until every cut equals silence.
+"""Building a plan: trace, probe, and adapt until every cut equals masking.
 
-Pruning linear layers must not cost filters of convolutions: of two plans the one that leaves more is taken.
+Pruning linear layers must not freeze filters of convolutions: otherwise the plan without them is taken.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ from deeppruning.graph.trace.tracer import Record, Trace
 def build_best(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: GraphOptions
 ) -> Built:
-    """Build with the options given; without linear layers where they turn out to be in the way."""
+    """Build with these options, but without linear layers where pruning them fails or freezes filters."""
     if not options.prune_linear:
         return Builder(model, args, kwargs, options).build()
     plain = Builder(model, args, kwargs, replace(options, prune_linear=False)).build()
@@ -60,7 +60,7 @@ def _noted(plain: Built, reason: str) -> Built:
 
 @dataclass(frozen=True)
 class _Failure:
-    """A genome whose thin network does not do what the silenced one does."""
+    """A genome with a thin network that differs from the masked one."""
 
     mode: str
     genome: Bits
@@ -80,42 +80,41 @@ class Builder:
     def build(self) -> Built:
         """Trace and probe until nothing differs.
 
-        Each round decides on something that no round before has, about a gene that is left: it ends.
+        It ends because each round makes a new decision about a gene that is left.
         """
         while True:
             table, traces = self.stage.trace(self.decisions)
             model, trace = self.stage.eval.model, traces["eval"]
-            plan, classes, gene_of_class = assemble(
-                model, table, traces, self.options, batch=self._batch(trace)
-            )
+            plan, classes, genes = assemble(model, table, traces, self.options, batch=self._batch(trace))
             detached = frozenset(self.decisions.detached)
             read = [note for trace in traces.values() for note in trace.notes]
             notes = list(dict.fromkeys([*self.stage.notes, *read]))
-            built = Built(plan, classes, gene_of_class, detached, trace.records, notes)
+            built = Built(plan, genes, detached, trace.records, notes)
             failure = self._probe(built, traces)
             if failure is None:
                 padded = any(issue.kind in ("constant", "module") for issue in table.issues.values())
                 built = self._with_paths(built, traces) if padded or self.options.depth else built
                 return self._with_depth(built, traces) if self.options.depth else built
-            doctor = Doctor(model, self.decisions, traces, table, classes, gene_of_class[classes])
+            doctor = Doctor(model, self.decisions, traces, table, classes, genes)
             if not doctor.treat(failure.faults, traces[failure.mode]):
                 self.decisions.excluded.add(self._culprit(built, traces, failure))
 
     def _with_depth(self, built: Built, traces: Mapping[str, Trace]) -> Built:
         scenes = {mode: (self.stage.scene(mode), trace.records) for mode, trace in traces.items()}
-        finder = DepthFinder(built.plan, built.classes, built.gene_of_class, built.detached, scenes)
-        return replace(built, plan=replace(built.plan, depth=finder.find()))
+        depth = DepthFinder(built, scenes).find()
+        return replace(built, plan=replace(built.plan, depth=depth))
 
     def _with_paths(self, built: Built, traces: Mapping[str, Trace]) -> Built:
-        genes = built.gene_of_class[built.classes]
         paths: list[InputPaths] = []
         for mode, trace in traces.items():
+            if paths and _same_records(trace.records, built.records):
+                continue
             scene = self.stage.scene(mode)
             model = scene.copy()
             with seeded():
-                run = PathRun(model, built.detached, trace.records, genes)
-                found = run.follow(model, scene.args, scene.kwargs)
-            paths += [found] if not any(found.same_as(known) for known in paths) else []
+                run = PathRun(model, built.detached, trace.records, built.genes)
+                own = run.follow(model, scene.args, scene.kwargs)
+            paths += [own] if not any(own.same_as(each) for each in paths) else []
         return replace(built, plan=replace(built.plan, paths=tuple(paths)))
 
     def _batch(self, trace: Trace) -> int:
@@ -137,12 +136,11 @@ class Builder:
         if not built.plan.num_genes:
             self._check_repeatable(built.records)
             return None
-        genes = built.gene_of_class[built.classes]
         sites = {record.site for record in traces["eval"].records}
         only_in_training = any(
             record.site not in sites for trace in traces.values() for record in trace.records
         )
-        trials = Trials(built.plan, genes, list(traces.values()))
+        trials = Trials(built.plan, built.genes, list(traces.values()))
         emptied = False
         for number, genome in enumerate(trials.genomes()):
             emptied |= np.array_equal(genome, trials.emptied)
@@ -153,7 +151,7 @@ class Builder:
                         return _Failure(mode, genome, faults)
         if emptied:
             return None
-        # One filter left everywhere costs next to nothing where nothing has to be silenced for it.
+        # One filter left everywhere costs next to nothing to try where values are not compared.
         faults = self._compare(built, trials.emptied, "eval", built.records, values=False)
         return _Failure("eval", trials.emptied, faults) if faults else None
 
@@ -185,32 +183,32 @@ class Builder:
         scene, recipe = self.stage.scene(mode), built.plan.recipe(genome)
         full = scene.copy()
         thin = cut(full, recipe)  # before the full one is run, for that may leave traces
-        kept = kept_atoms(built.classes, built.gene_of_class, genome)
-        silent = ExpectedSteps(full, built.detached, records, kept)
+        kept = kept_atoms(built.genes, genome)
+        masked = ExpectedSteps(full, built.detached, records, kept)
         if mode == "train" or not values:
-            silent.steps = expected_shapes(records, kept)
+            masked.steps = expected_shapes(records, kept)
         else:
-            due = self._run_masked(silent, full)
+            due = self._run_masked(masked, full)
         # In training mode the draws of the trace: the way taken may depend on them.
         with seeded(0 if mode == "train" else 1):
             faults = find_faults(
-                thin, scene.args, scene.kwargs, silent.steps, built.detached, strict_order=mode == "eval"
+                thin, scene.args, scene.kwargs, masked.steps, built.detached, strict_order=mode == "eval"
             )
         if mode == "train" or not faults:
             return faults
         if not values:
             return self._compare(built, genome, mode, records)
         # Torch runs some functions by other operations where a size is 1: what counts then is the outcome.
-        if faults[0].strayed and self._leads_to(due, recipe, tolerance_for(silent.coarsest)):
+        if faults[0].strayed and self._leads_to(due, recipe, tolerance_for(masked.coarsest)):
             return []
         return faults
 
-    def _run_masked(self, silent: ExpectedSteps, full: nn.Module) -> Any:
+    def _run_masked(self, masked: ExpectedSteps, full: nn.Module) -> Any:
         try:
             with seeded(1):  # other random numbers than the trace had: the operations must be the same
-                return silent.run(full, self.stage.eval.args, self.stage.eval.kwargs)
+                return masked.run(full, self.stage.eval.args, self.stage.eval.kwargs)
         except GraphError:
-            self._check_repeatable(silent.records)
+            self._check_repeatable(masked.records)
             raise
 
     def _leads_to(self, due: Any, recipe: Recipe, tolerance: float) -> bool:
@@ -241,3 +239,13 @@ class Builder:
                 "the network draws its structure at random: two runs in evaluation mode differ at operation "
                 f"{first}; make its forward repeatable in eval() before pruning it"
             )
+
+
+def _same_records(first: Sequence[Record], second: Sequence[Record]) -> bool:
+    """Whether two runs execute the same operations on the same channels, as both modes often do."""
+    return len(first) == len(second) and all(
+        one.site == two.site
+        and len(one.atoms()) == len(two.atoms())
+        and all(map(np.array_equal, one.atoms(), two.atoms()))
+        for one, two in zip(first, second, strict=True)
+    )

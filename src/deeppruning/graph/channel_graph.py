@@ -1,7 +1,7 @@
-"""`ChannelGraph`: the public face of the channel graph."""
+"""`ChannelGraph`: the public class of the channel graph."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from deeppruning.graph.repair import repair_for
 
 
 class ChannelGraph:
-    """Which filters of a network can be removed together, how to cut it, and what is left to pay.
+    """Which filters of a network can be removed together, how to cut it, and what the result costs.
 
     >>> from torch import nn, zeros
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3))
@@ -35,11 +35,10 @@ class ChannelGraph:
     >>> graph.flops([1, 0, 0, 1]) == 6 * 6 * 27 * 2 + 4 * 4 * 18 * 2
     True
 
-    The network is run on copies and never changed. `example_input` is a tensor, a tuple of
-    positional or a dict of keyword arguments. Layers can be left alone by name (`exclude`, with
-    wildcards) or type. Layers keep filters in multiples of `round_to`; None takes 8 where a layer has 16 or
-    more filters and 4 from 8 on, which processors like. Cuts are made from the weights the network has at
-    the time of the cut.
+    Only copies of the network are run; it is never changed. `example_input` is a tensor, a tuple of
+    positional or a dict of keyword arguments. Layers can be excluded by name (`exclude`, with wildcards) or
+    type. Layers keep filters in multiples of `round_to`; None takes 8 for layers of 16 or more filters and 4
+    from 8 on, which suits vector units. Cuts use the weights that the network has at the time of the cut.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class ChannelGraph:
         self.groups: list[Group] = make_groups(self._plan)
 
     def rounded(self, round_to: int | None) -> "ChannelGraph":
-        """The same graph with filters in other multiples, without looking at the network again."""
+        """The same graph with filters in other multiples, without running the network again."""
         twin = copy.copy(self)
         twin._plan = replace(self._plan, round_to=round_to)
         twin._follow_plan()
@@ -92,7 +91,7 @@ class ChannelGraph:
 
     @property
     def notes(self) -> list[str]:
-        """What could not be looked at, for people."""
+        """What could not be followed, in words."""
         return list(self._built.notes)
 
     def full_genome(self) -> Bits:
@@ -100,32 +99,34 @@ class ChannelGraph:
         return np.ones(self.num_genes, dtype=np.bool_)
 
     def repair(self, genome: Any) -> Bits:
-        """The genome (or population) as it is used: every layer keeps the filters it must."""
+        """The genome (or population) as it is used: every layer keeps the filters that it must keep."""
         population, single = self._population(genome)
         repaired = self._repair(population)
         return repaired[0] if single else repaired
 
     def prune(self, genome: Any, *, verify: bool = False) -> nn.Module:
-        """A new, thinner network: same forward, same names. With `verify` the proof must hold first."""
+        """A new, thinner network with the same forward and names. With `verify` the cut is proven first."""
         repaired = self._one(genome)
         if verify:
             proof = self.verify(repaired)
             if not proof.holds:
-                raise GraphError(f"the cut is not equal to silence ({proof.gap}); please report this network")
+                raise GraphError(
+                    f"the cut does not equal the masked network ({proof.gap}); please report this network"
+                )
         return cut(self._model, self._plan.recipe(repaired))
 
     def recipe(self, genome: Any) -> Recipe:
-        """The cut in plain numbers, as it is written beside the weights of a thin network."""
+        """The cut in plain numbers, as it is stored with the weights of a thin network."""
         return self._plan.recipe(self._one(genome))
 
     def verify(self, genome: Any) -> Proof:
-        """Compare the thin network with the full one whose removed channels are held at zero."""
+        """Compare the thin network with the full one, with its removed channels held at zero."""
         return prove(self._model, self._built, self._one(genome), self._args, self._kwargs)
 
     def fault(self, genome: Any) -> str:
-        """Why the proof of a cut fails, and at which operation; empty where it holds.
+        """Why the proof of a cut fails, and at which operation; empty if it holds.
 
-        Empty as well where there can be no proof, as outputs are no numbers even if nothing is cut.
+        Also empty where a proof is impossible because outputs are NaN even if nothing is cut.
         """
         repaired = self._one(genome)
         try:
@@ -133,30 +134,29 @@ class ChannelGraph:
             if proof.holds or not self.verify(self.full_genome()).holds:
                 return ""
             place = place_of_fault(self._model, self._built, repaired, self._args, self._kwargs)
-        except GraphError as error:  # the silenced network, or the whole one, takes another way
-            return f"its cut cannot be compared with silence: {error}"
-        return f"its cut is not equal to silence: {place} gives something else ({proof.gap})"
+        except GraphError as error:  # the masked network, or the full one, runs other operations
+            return f"its cut cannot be compared with the masked network: {error}"
+        return f"its cut does not equal the masked network: {place} differs ({proof.gap})"
 
     def flops(self, genome: Any) -> Any:
         """Multiply-adds of convolutions and linear layers for one input; an array for a population."""
-        population, single = self._population(genome)
-        counts = self._plan.flops(self._repair(population))
-        return int(counts[0]) if single else counts
+        return self._priced(genome, self._plan.flops)
 
     def params(self, genome: Any) -> Any:
         """Parameters; an array for a population."""
-        population, single = self._population(genome)
-        counts = self._plan.params(self._repair(population))
-        return int(counts[0]) if single else counts
+        return self._priced(genome, self._plan.params)
 
     def size(self, genome: Any) -> Any:
-        """Bytes of its parameters and buffers in a file; an array for a population."""
+        """Bytes of parameters and buffers in a file; an array for a population."""
+        return self._priced(genome, self._plan.size)
+
+    def _priced(self, genome: Any, price: Callable[[Bits], NDArray[np.int64]]) -> Any:
         population, single = self._population(genome)
-        counts = self._plan.size(self._repair(population))
+        counts = price(self._repair(population))
         return int(counts[0]) if single else counts
 
     def widths(self, genome: Any) -> dict[str, tuple[int, int]]:
-        """Layer -> (filters kept, filters of the original); none of a layer that is gone with its branch."""
+        """Layer -> (filters kept, filters of the original); 0 kept for a layer removed with its branch."""
         repaired = self._one(genome)
         extended, recipe = np.append(repaired, True), self._plan.recipe(repaired)
         gone = {*recipe.hollow, *recipe.answers}
@@ -166,9 +166,9 @@ class ChannelGraph:
         }
 
     def extents(self, layers: Sequence[str], population: Any) -> NDArray[np.float64]:
-        """(genomes, layers, 2): filters and input channels a group that weights keep; 0 where a layer goes.
+        """(genomes, layers, 2): filters and input channels per group of thin weights; 0 for removed layers.
 
-        As they lie in the weight: the other way round where a convolution is transposed.
+        In the order of the weight's dimensions: the other way round for transposed convolutions.
         """
         genomes, _ = self._population(population)
         return self._plan.extents(layers, self._repair(genomes))
@@ -178,9 +178,9 @@ class ChannelGraph:
         return {layer.name: np.tile(layer.genes, layer.repeats).tolist() for layer in self._plan.layers}
 
     def filters(self, network: nn.Module) -> dict[str, Tensor]:
-        """Layer -> its weights in the network or a copy in full width, a row for each of `layer_genes`.
+        """Layer -> its weights in the network or a copy of full width, one row for each of `layer_genes`.
 
-        Layers whose weights no module and no parameter holds are left out.
+        Layers with weights that no module and no parameter holds are left out.
         """
         modules = dict(network.named_modules())
         rows = {layer.name: layer.rows(modules) for layer in self._plan.layers}
@@ -208,7 +208,7 @@ class ChannelGraph:
         return np.asarray(self._repair(population)[0])
 
     def _population(self, genome: Any) -> tuple[Bits, bool]:
-        """The genome or population as a 2-D array of bits, and whether it was a single one."""
+        """The genome or population as a 2-D array of bits, and whether it was a single genome."""
         array: NDArray[Any] = np.asarray(genome.cpu() if isinstance(genome, Tensor) else genome)
         if array.ndim not in (1, 2) or array.shape[-1] != self.num_genes:
             raise InputError(
@@ -223,16 +223,13 @@ class ChannelGraph:
 
 
 def _stored(model: nn.Module) -> dict[str, int]:
-    """Tensors that a file of weights holds, by their first names -> bytes of each element.
-
-    What has several names is written under each of them.
-    """
+    """Tensors in a file of weights by their first names -> bytes per element, counted once for each name."""
     first: dict[int, str] = {}
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         first.setdefault(id(tensor), name)
-    found: dict[str, int] = {}
+    stored: dict[str, int] = {}
     for tensor in model.state_dict(keep_vars=True).values():
         if id(tensor) in first:
             name = first[id(tensor)]
-            found[name] = found.get(name, 0) + tensor.element_size()
-    return found
+            stored[name] = stored.get(name, 0) + tensor.element_size()
+    return stored

@@ -1,8 +1,8 @@
-"""What a tensor carries beside its values while the network runs on labels.
+"""Payloads: what a tensor carries beside its values while the network runs on labels.
 
 Five kinds of payload: `Channels` (one dimension is made of atoms), `Origin` (elements of one parameter),
 `Constant` (made in the forward code, the same for every channel), `Statistic` (taken over channels)
-and `Fixed` (everything else: it must keep its size, for the reason it names).
+and `Fixed` (everything else: it must keep its size, for the reason given).
 """
 
 import contextlib
@@ -84,7 +84,7 @@ class Origin:
         return [dimension for dimension, size in enumerate(self.shape) if size > 1]
 
     def narrowed(self, dims: set[int]) -> "Origin":
-        """The first position along these dimensions: what is left of a parameter's layout by a reduction."""
+        """The first position along these dimensions: the layout of a parameter after a reduction."""
         corner = tuple(slice(0, 1) if d in dims else slice(None) for d in range(len(self.viewed_shape())))
         if self.index is not None:
             return Origin(self.name, self.shape, index=self.index[corner])
@@ -108,9 +108,9 @@ class Origin:
         return Origin(self.name, self.shape, index=self.flat().reshape(shape))
 
     def own_dimension(self, dimension: int) -> tuple[int, Positions] | None:
-        """Which of the parameter's own dimensions runs along this one of the tensor, and its positions.
+        """The parameter's own dimension along this dimension of the tensor, and its positions.
 
-        None when no single one does: the parameter is then no per-channel quantity there.
+        None when there is no single one: the parameter is then no per-channel quantity there.
         """
         if self.unmoved:
             return dimension, np.arange(self.shape[dimension], dtype=np.int64)
@@ -144,19 +144,19 @@ class Origin:
 
 @dataclass(frozen=True)
 class Constant:
-    """Zeros, ones or noise made in the forward code: they take whatever size the code gives them."""
+    """Zeros, ones or noise made in the forward code, in whatever size the code asks for."""
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """Data that must keep its size: the network's input, or what came out of an unknown operation."""
+    """Data that must keep its size: the network's input, or the result of an unknown operation."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A mean or variance over channels; it may scale those very channels, any other use freezes them."""
+    """A mean or variance over channels; it may scale those same channels, any other use freezes them."""
 
     dimension: int  # the channels' in the tensor it was taken of
     atoms: Atoms
@@ -191,7 +191,7 @@ def gather(labels: Tensor, table: AtomTable, site: Site, layer: str) -> Payload:
     leaves most channels free is cut, or the next best if `table.choices` says so. Positions that
     only hold constants become atoms of their own.
     """
-    # A dimension of stride 0 repeats itself: one position of it tells everything.
+    # Along a dimension of stride 0 all positions are equal: one is enough.
     repeated = [size > 1 and stride == 0 for size, stride in zip(labels.shape, labels.stride(), strict=True)]
     corner = labels[tuple(slice(0, 1) if once else slice(None) for once in repeated)]
     array = corner.numpy().astype(np.int64)
@@ -252,7 +252,7 @@ def _meeting(array: Atoms, dimension: int) -> tuple[Atoms, Atoms]:
 
 
 def _classes_left(array: Atoms, dimension: int) -> int:
-    """How many channels stay independent when this dimension is the one that is cut."""
+    """How many channels stay independent when this dimension is cut."""
     known = np.unique(array[array != 0])
     first, second = (np.searchsorted(known, side) for side in _meeting(array, dimension))
     return len(np.unique(components(len(known), first, second)))

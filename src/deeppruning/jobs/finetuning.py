@@ -30,8 +30,7 @@ from deeppruning.runs.folder import FINETUNE, RunFolder
 from deeppruning.runs.records import EpochRow
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.events import EpochDone, FinetuneDiverged
-from deeppruning.system.atomic import write_atomically
-from deeppruning.system.links import folder_within
+from deeppruning.system.files import folder_within, write_atomically
 from deeppruning.training.tensors import read_tensors, tensor_bytes
 
 _TEACHER = "teacher.round-"

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from deeppruning.genome import Genome
 from deeppruning.jobs.finetuning import Finetuning, Tuned
+from deeppruning.jobs.job import Job
 from deeppruning.jobs.solution import Solution, save_solution
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.records import Candidate
 from deeppruning.searching.events import SolutionSaved
 from deeppruning.searching.task import Classification
-
-if TYPE_CHECKING:
-    from deeppruning.jobs.job import Job
 
 
 def finetuning_of(job: Job, run: RunFolder, variant: str = "") -> Finetuning:

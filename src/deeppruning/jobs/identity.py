@@ -1,7 +1,7 @@
-"""What a run was started with, written down at its start and found the same whenever it goes on.
+"""What a run was started with, recorded at its start and checked whenever it is resumed.
 
-Half of the candidates judged by other options, another objective or another input would be two
-experiments in one population. What does not decide the result (workers, device, where files lie) may change.
+Candidates evaluated with other options, another objective or other data would be two experiments in one
+population. What does not change the result (workers, device, the places of files) may differ.
 """
 
 import json
@@ -19,8 +19,10 @@ from deeppruning.objectives import Function, as_objective
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.searching.candidate import Context
-from deeppruning.searching.moving import has_moved
-from deeppruning.system.threads import torch_threads
+from deeppruning.searching.moving import REMEDY, has_moved, is_near
+from deeppruning.searching.task import Classification, Task
+from deeppruning.system.device import torch_threads
+from deeppruning.training.tensors import hash_tensors
 
 DECIDING = ("search", "finetune", "target", "model", "data", "objective")  # tables of config.toml
 # Where things lie and how the network is made: what comes of them is checked by itself.
@@ -69,6 +71,40 @@ def _deciding(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shown(value: Any) -> str:
     return "not given" if value is None else repr(value)
+
+
+def hash_network(model: nn.Module) -> str:
+    """A hash of names, shapes and values of a network's state."""
+    return hash_tensors(model.state_dict())
+
+
+def is_same_network(run: RunFolder, model: nn.Module) -> bool:
+    """Whether a run was started with this network and these weights."""
+    expected = run.config.get("model", {}).get("fingerprint")
+    same = expected is None or expected == hash_network(model)
+    return same or is_near(run, facts.NETWORK_SKETCH, model.state_dict())
+
+
+def check_same_network(run: RunFolder, model: nn.Module) -> None:
+    """Refuse another network than the one the run was started with."""
+    if not is_same_network(run, model):
+        remedy = f" ({REMEDY})" if has_moved(run.history) else ""
+        raise RunError(
+            f"{run.path} was started with another network or other weights; "
+            f"give the same ones to go on, or start a new run{remedy}"
+        )
+
+
+def check_same_task(task: Task, run: RunFolder) -> None:
+    """Refuse other data than the run was started with; record it at the start."""
+    given = task.fingerprint()
+    recorded = run.history.get_fact(facts.TASK, given)
+    sample = task.sample.key_tensors() if isinstance(task, Classification) else {}
+    # What follows the hash is about data that is not in memory.
+    same_rest = str(recorded).partition(" ")[2] == str(given).partition(" ")[2]
+    if recorded != given and not (same_rest and is_near(run, facts.SAMPLE_SKETCH, sample)):
+        raise RunError(f"{run.path} was started with other training data; {GO_ON}")
+    run.history.set_fact(facts.TASK, recorded)
 
 
 def check_inputs(context: Context, run: RunFolder, threads: int) -> None:

@@ -14,8 +14,8 @@ from deeppruning.genome import Genome
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.searching.candidate import Context, refit_if_asked
 from deeppruning.searching.task import Task, answers_beside
+from deeppruning.training.checkpoint import EpochReport
 from deeppruning.training.finite import check_learnt
-from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import tensor_bytes
 
 # Errors in the metadata of a network: on the test data, and on data set aside.

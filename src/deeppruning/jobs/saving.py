@@ -14,10 +14,8 @@ from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
 from deeppruning.jobs.solution import write_thin
 from deeppruning.models.registry import architecture_of
-from deeppruning.system.arguments import check_arguments
 
 
-@check_arguments
 def save(
     model: nn.Module,
     path: str | Path,

@@ -18,7 +18,6 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.models.registry import create_bounded_model
-from deeppruning.system.arguments import check_arguments
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.tensors import read_tensors, write_tensors
 from deeppruning.training.weights import check_given
@@ -86,7 +85,6 @@ def write_thin(
     write_tensors(path, model.state_dict(), metadata)
 
 
-@check_arguments
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     """A saved solution as a thin network in evaluation mode.
 

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 from deeppruning.errors import RunError
-from deeppruning.system.atomic import write_atomically
+from deeppruning.system.files import write_atomically
 
 _MARK = b"deeppruning-state/1\n"  # files of older versions have neither mark nor checksum
 _DIGEST = hashlib.sha256().digest_size

@@ -1,9 +1,9 @@
-"""A target of a run: the network that meets what was asked for, or a word on how near the search came.
+"""A target of a run: the network that meets its limits, or a note on the nearest candidate.
 
-Where a cost is limited, the best candidate within is chosen by the search's own measure and fine-tuned; if a
-network that was fine-tuned before keeps the limits, too, and errs less, that one is taken. Where the error
-alone is limited, it is the cheapest that keeps to it once fine-tuned, found by halving the front in a few
-trainings. Errors are those on images that neither the search nor fine-tuning sees, never on the test set.
+With a limit on a cost, the best candidate within it by the search's score is fine-tuned; if a network that
+was fine-tuned before also meets the limits with a lower error, it is taken instead. With a limit on the error
+alone, it is the cheapest candidate that meets it after fine-tuning, found by bisecting the Pareto front in a
+few trainings. Errors are measured on images that neither search nor fine-tuning uses, never on the test set.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from deeppruning.errors import InputError, RunError, WeightsError
 from deeppruning.jobs.finetuning import Finished, Tuned
 from deeppruning.jobs.finishing import finetuning_of, keep_failed, save
 from deeppruning.jobs.identity import original
+from deeppruning.jobs.job import Job
 from deeppruning.jobs.solution import Solution, load
 from deeppruning.latency import Conditions
 from deeppruning.limits import Limits
@@ -37,45 +37,44 @@ from deeppruning.targets.choice import (
     thin_ones,
 )
 
-if TYPE_CHECKING:
-    from deeppruning.jobs.job import Job
-
 TRAININGS = 3  # at most, beside the picks, to find the cheapest network within an error
 
 
 @dataclass(frozen=True, eq=False)
 class Targeting:
-    """What becomes of limits in a run whose search is over."""
+    """The choice of a target in a run after its search."""
 
     job: Job
     run: RunFolder
     limits: Limits
     variant: str = ""  # of fine-tuning, see `Finetuning`
-    role: str = TARGET  # a run may have several, side by side
+    role: str = TARGET  # a run may have several
 
     @cached_property
     def yardstick(self) -> Yardstick:
-        """For the network of this job."""
+        """Counts and measures the costs of this job's candidates."""
         conditions = Conditions.of(self.job.search, self.job.context.device)
-        return Yardstick(self.job.context, conditions, Proofs.of_run(self.job, self.run))
+        return Yardstick(
+            self.job.context, conditions, Proofs.of_run(self.job.context, self.run.history, self.job.observer)
+        )
 
     def by_cost(self) -> Choice | None:
-        """The candidate to be fine-tuned, or the nearest; None where no cost is limited."""
+        """The best candidate within the limits of cost, or the nearest; None where no cost is limited."""
         if self.limits.objective is None:
             return None
         return choose(self.run.history.candidates(), self.limits, self.yardstick)
 
     def settle(self, choice: Choice, tuned: Mapping[int, Finished]) -> Solution:
-        """Save the candidate that was chosen by cost, or what keeps the limits, too, and errs less.
+        """Save the candidate that was chosen by cost, or one in `tuned` within the limits with a lower error.
 
-        `tuned` are those that are fine-tuned. Raises Unmet where there is none.
+        Raises Unmet where there is none.
         """
         if not choice.met:
             self._unmet(choice.candidate, choice.figures)
         finalists = [choice, *self._others_within(choice, tuned)]
         errors = [self._error(one.candidate, tuned.get(one.candidate.id)) for one in finalists]
         trained = [isinstance(tuned.get(one.candidate.id), Tuned) for one in finalists]
-        # The first is the one that was chosen: it stays where others err as much, or nothing is set aside.
+        # The first is the one that was chosen: it stays if others have the same error, or none is known.
         best = finalists[min(range(len(finalists)), key=lambda at: (not trained[at], errors[at]))]
         found, figures = tuned.get(best.candidate.id), dict(best.figures)
         if not isinstance(found, Tuned):
@@ -92,16 +91,16 @@ class Targeting:
         return self._keep(best.candidate, found, figures, met=met, why=why)
 
     def _others_within(self, choice: Choice, tuned: Mapping[int, Finished]) -> list[Choice]:
-        """Other networks that are fine-tuned, such as the picks, and keep the limits of cost."""
+        """Other fine-tuned networks, such as the picks, that keep the limits of cost."""
         ids = {id_ for id_, found in tuned.items() if isinstance(found, Tuned)} - {choice.candidate.id}
         others = [one for one in self.run.history.candidates() if one.id in ids and not one.genome.all()]
         found = [best_within([one], self.limits, self.yardstick) for one in others]
         return [one for one in found if one.met and self.yardstick.proofs.hold(one.candidate)]
 
     def by_error(self, tuned: Mapping[int, Finished]) -> Solution:
-        """Save the cheapest candidate within the error; raises Unmet where none of those tried is.
+        """Save the cheapest candidate within the error; raises Unmet if none of those that were tried is.
 
-        `tuned` are those that are fine-tuned already. The front is halved as if the error rose all along it.
+        `tuned` are those fine-tuned already. The bisection assumes that the error rises along the front.
         """
         proofs, left = self.yardstick.proofs, TRAININGS
         candidates = [one for one in thin_ones(self.run.history.candidates()) if one.id not in proofs.refused]
@@ -138,7 +137,7 @@ class Targeting:
         return self._keep(chosen, found, figures, met=True)
 
     def finetune(self, candidates: Iterable[Candidate]) -> dict[int, Finished]:
-        """Train them as the job says; what is on disk is not done again."""
+        """Fine-tune candidates by the job's options; what is on disk is not done again."""
         genomes = {one.id: one.genome for one in candidates}
         roles = dict.fromkeys(genomes, (self.role,))
         found = finetuning_of(self.job, self.run, self.variant).finish(self.job.backend, genomes, roles)
@@ -149,7 +148,7 @@ class Targeting:
 
     @cached_property
     def most_error(self) -> float:
-        """The error that may not be passed on the images set aside."""
+        """The highest error allowed on the images that are set aside."""
         found = self.job.task.validation_error(original(self.job.context))
         if found is None:
             raise InputError(f"there is no data set aside on which {self.limits} could be checked")
@@ -167,7 +166,7 @@ class Targeting:
         return math.inf if error is None else float(error)
 
     def tuned_before(self) -> dict[int, Finished]:
-        """The run's picks, targets and other networks, as far as they were trained as this one is to be."""
+        """The run's networks that were fine-tuned in the same variant."""
         kept = self.run.history.facts()
         ids = {kept[key]["id"] for key in kept if facts.solution_role(key) is not None}
         return finetuning_of(self.job, self.run, self.variant).done(ids)
@@ -195,7 +194,7 @@ class Targeting:
         self.job.observer(TargetSettled(self.role, str(self.limits), met, note))
 
     def conclude(self, choice: Choice | None, tuned: Mapping[int, Finished]) -> Solution | str:
-        """The target, saved; or, which the run keeps as well, how near the search came to it."""
+        """The saved target, or a note on the nearest candidate, which the run records."""
         try:
             if choice is None:
                 return self.by_error(tuned)
@@ -206,11 +205,11 @@ class Targeting:
 
 
 class Unmet(RunError):
-    """Limits that no candidate keeps; says how near the nearest is."""
+    """No candidate keeps the limits; the message describes the nearest."""
 
 
 def read_targets(job: Job, run: RunFolder) -> dict[str, Solution | str]:
-    """The targets that a run has saved, or why there is none; without those still to be found out."""
+    """The targets that a run has saved, or why there is none; targets not yet settled are left out."""
     known = facts.targets_in(run.history.facts())
     read = {role: _read_target(job, run, role, one) for role, one in known.items()}
     return {role: found for role, found in read.items() if found is not None}

@@ -1,6 +1,6 @@
-"""How long a thin network takes, planned with from a table of its layers and measured on it as a whole."""
+"""The latency of thin networks: predicted from a table of layer times, or measured on the whole network."""
 
-from deeppruning.latency.conditions import Conditions
 from deeppruning.latency.plan import LatencyPlan
+from deeppruning.latency.runtimes import Conditions
 
 __all__ = ["Conditions", "LatencyPlan"]

@@ -1,4 +1,4 @@
-"""The layers of a network whose time is looked up: what each one is, apart from its widths."""
+"""The convolutions and linear layers of a network that are timed: each with its shape and its widths."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
-from torch.utils._pytree import tree_leaves
 
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.calls import as_call, batch_size
 
 Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LayerShape:
-    """A convolution or linear layer on a map of some size; both extents of its weight are left open.
+    """A convolution or linear layer on an input of some size, whatever the extents of its weight.
 
     The extents are those of the weight's first two dimensions: filters and input channels (of one group),
-    or the other way round where a convolution is transposed.
+    or the other way round for a transposed convolution.
     """
 
     size: Sizes  # of the input, without batch and channels; for a linear layer the rows of one input
-    kernel: Sizes = ()  # none: a linear layer
+    kernel: Sizes = ()  # empty for a linear layer
     stride: Sizes = ()
     padding: Sizes = ()
     dilation: Sizes = ()
-    groups: int = 1  # 0: as many as there are filters over `per_group`, because groups go whole
+    groups: int = 1  # 0: the filters divided by `per_group`, because cuts remove whole groups
     per_group: int = 1
     transposed: bool = False
 
@@ -53,28 +53,29 @@ class LayerShape:
         return second * groups, first, groups
 
     def rounded(self, extents: tuple[int, int]) -> tuple[int, int]:
-        """The nearest extents at which the groups come out even."""
+        """The nearest extents that the groups divide evenly."""
         step = self.groups or self.per_group
         return max(1, round(extents[0] / step)) * step, extents[1]
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of one network: its shape, how wide it is, and which extents of it a cut can change."""
+    """A layer of one network: its shape, its extents, and which of them a cut can change."""
 
     name: str
     shape: LayerShape
     extents: tuple[int, int]
     free: tuple[bool, bool]
-    inputs: int  # values it reads for each of its input channels and each input of the network
+    inputs: int  # values read per input channel and input of the network
     outputs: int
 
 
 def find_layers(graph: ChannelGraph, network: nn.Module, example_input: Any) -> list[Layer]:
     """Every call of a convolution or linear layer when the network, an uncut copy, is run on an input."""
     cut = graph.parameter_genes()
-    batch = next(len(leaf) for leaf in tree_leaves(example_input) if isinstance(leaf, Tensor))
-    found: list[Layer] = []
+    args, kwargs = as_call(example_input)
+    batch = batch_size((args, kwargs))
+    layers: list[Layer] = []
 
     def note(name: str, module: nn.Module, seen: Tensor, answer: Tensor) -> None:
         weight = module.weight
@@ -84,7 +85,7 @@ def find_layers(graph: ChannelGraph, network: nn.Module, example_input: Any) -> 
         shape = _shape(module, seen, batch, whole=not free[1])
         inside = math.prod(seen.shape) // (seen.shape[_channel(module, seen)] * batch)
         outside = math.prod(answer.shape) // (answer.shape[_channel(module, answer)] * batch)
-        found.append(Layer(name, shape, (weight.shape[0], weight.shape[1]), free, inside, outside))
+        layers.append(Layer(name, shape, (weight.shape[0], weight.shape[1]), free, inside, outside))
 
     hooks = [
         module.register_forward_hook(
@@ -94,11 +95,12 @@ def find_layers(graph: ChannelGraph, network: nn.Module, example_input: Any) -> 
         if isinstance(module, (_ConvNd, nn.Linear))
     ]
     try:
-        _run(network, example_input)
+        with torch.no_grad():
+            network(*args, **kwargs)
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return layers
 
 
 def _shape(module: nn.Module, seen: Tensor, batch: int, *, whole: bool) -> LayerShape:
@@ -123,7 +125,7 @@ def _padding(module: _ConvNd) -> Sizes:
         return module.padding
     if module.padding == "valid":
         return (0,) * len(module.kernel_size)
-    # "same" may pad one side more; for the time it takes that is nothing.
+    # "same" may pad one side more, which hardly changes the time.
     return tuple(
         span * (kernel - 1) // 2 for span, kernel in zip(module.dilation, module.kernel_size, strict=True)
     )
@@ -135,16 +137,3 @@ def _channel(module: nn.Module, tensor: Tensor) -> int:
         return tensor.dim() - 1
     assert isinstance(module, _ConvNd)
     return tensor.dim() - len(module.kernel_size) - 1
-
-
-def _run(network: nn.Module, example_input: Any) -> None:
-    kwargs = example_input if isinstance(example_input, Mapping) else {}
-    args = (
-        ()
-        if kwargs
-        else tuple(example_input)
-        if isinstance(example_input, (tuple, list))
-        else (example_input,)
-    )
-    with torch.no_grad():
-        network(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""Which multiples of filters this processor is fast at, found out once by timing a few convolutions.
+"""Which multiples of filters are fast on this processor, measured once by timing a few convolutions.
 
 Runtimes compute filters in blocks that fill a vector unit. With blocks of 8, a layer of 20 filters takes as
-long as one of 24. Blocks show where a width half way between two multiples costs as much as the larger one:
+long as one of 24: a width half way between two multiples costs as much as the larger one.
 
 >>> blocks_of_8 = {width: float((-(-width // 8) * 8) ** 2) for width in WIDTHS}
 >>> largest_block([blocks_of_8])
@@ -16,14 +16,12 @@ from collections.abc import Mapping, Sequence
 
 from deeppruning.config import RUNTIMES
 from deeppruning.deploying.onnx_graph import has_onnx
-from deeppruning.latency.cache import LayerTimes
-from deeppruning.latency.conditions import Conditions
 from deeppruning.latency.layers import LayerShape
-from deeppruning.latency.runtimes import Runtime, runtime_for
-from deeppruning.latency.stopwatch import in_turns
-from deeppruning.system.threads import torch_threads
+from deeppruning.latency.runtimes import Conditions, Runtime, runtime_for
+from deeppruning.latency.timing import LayerTimes, in_turns
+from deeppruning.system.device import torch_threads
 
-BATCH = 8  # of one input, calls take longer than what is computed
+BATCH = 8  # with one input, the overhead of the call would dominate
 TURNS = 5
 # Multiple -> two neighbouring multiples of it with the width half way between them.
 STEPS: dict[int, tuple[tuple[int, int, int], ...]] = {
@@ -32,9 +30,9 @@ STEPS: dict[int, tuple[tuple[int, int, int], ...]] = {
     16: ((16, 24, 32), (32, 40, 48)),
 }
 WIDTHS = sorted({width for steps in STEPS.values() for step in steps for width in step})
-# Of the time from one multiple to the next, what half the filters take: about 0.5, or 1 with blocks.
+# The share of the rise from one multiple to the next that half the filters cost: about 0.5, or 1 with blocks.
 BLOCKED = 0.7
-FLAT = 0.02  # a share of the time by which it rises from one multiple to the next; less tells nothing
+FLAT = 0.02  # a relative rise from one multiple to the next that is too small to say anything
 
 Times = Mapping[int, float]
 
@@ -47,38 +45,39 @@ SHAPES = (_convolution(16, 3), _convolution(8, 3), _convolution(16, 1))
 
 
 def find_multiples(threads: int = 1, device: str = "cpu") -> dict[str, int]:
-    """Each runtime that is installed -> the multiple beyond which its time for a filter hardly improves."""
-    runtimes = [name for name in RUNTIMES if name == "torch" or (device == "cpu" and has_onnx())]
-    found = {}
-    for name in runtimes:
-        runtime = runtime_for(Conditions(name, BATCH, threads, device))
-        found[runtime.version] = largest_block(_times(runtime))
-    return found
+    """Each installed runtime -> the multiple beyond which the time per filter hardly improves."""
+    names = [name for name in RUNTIMES if name == "torch" or (device == "cpu" and has_onnx())]
+    runtimes = [runtime_for(Conditions(name, BATCH, threads, device)) for name in names]
+    return {runtime.version: largest_block(_times(runtime)) for runtime in runtimes}
 
 
 def largest_block(times: Sequence[Times]) -> int:
-    """The largest multiple whose blocks show in seconds by width, of some layers; 1 where none does."""
+    """The largest block size that shows in the seconds by width of some layers, or 1."""
     return max((multiple for multiple in STEPS if _share(times, multiple) > BLOCKED), default=1)
 
 
 def _share(times: Sequence[Times], multiple: int) -> float:
-    """What of the way from one multiple to the next is paid at half of it, over all layers and steps."""
-    steps = [(one[low], one[middle], one[high]) for one in times for low, middle, high in STEPS[multiple]]
+    """The share of the rise from one multiple to the next that is paid half way, over all layers."""
+    steps = [
+        (seconds[low], seconds[middle], seconds[high])
+        for seconds in times
+        for low, middle, high in STEPS[multiple]
+    ]
     half = sum((middle - low) / high for low, middle, high in steps)
     whole = sum((high - low) / high for low, _, high in steps)
     return half / whole if whole > FLAT * len(steps) else 0.0
 
 
 def _times(runtime: Runtime) -> list[Times]:
-    """Seconds of each shape by width, as they are kept for this machine; measured in turns where not."""
-    kept = LayerTimes.of(runtime)
-    found: list[Times] = []
+    """Seconds of each shape by width, from the cache of this machine or measured in turns."""
+    cache = LayerTimes.of(runtime)
+    times: list[Times] = []
     with torch_threads(runtime.conditions.threads):
         for shape in SHAPES:
-            if not all(kept.knows(shape, (width, width)) for width in WIDTHS):
+            if not all(cache.knows(shape, (width, width)) for width in WIDTHS):
                 forwards = [runtime.layer(shape, (width, width)) for width in WIDTHS]
                 for width, seconds in zip(WIDTHS, in_turns(forwards, TURNS), strict=True):
-                    kept.put(shape, (width, width), seconds)
-            found.append({width: kept.at(shape, (width, width)) for width in WIDTHS})
-    kept.save()
-    return found
+                    cache.put(shape, (width, width), seconds)
+            times.append({width: cache.at(shape, (width, width)) for width in WIDTHS})
+    cache.save()
+    return times

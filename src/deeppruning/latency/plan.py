@@ -1,13 +1,13 @@
-"""The latency of any genome of a network, without building it: times of its layers, added up and adjusted.
+"""The latency of any genome of a network, without building it: the sum of its layer times, corrected.
 
-What lies between the layers (norms, activations, sums) goes with their number and with the values they read
-and write; by how much is found on some thin networks that are measured whole.
+What lies between the layers (norms, activations, sums) depends on the number of layers and on the values they
+read and write; by how much is fitted to some thin networks that are measured whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -18,21 +18,88 @@ from torch import nn
 from deeppruning.errors import InputError
 from deeppruning.genome import Population
 from deeppruning.graph import ChannelGraph
-from deeppruning.latency.cache import LayerTimes
-from deeppruning.latency.conditions import Conditions
 from deeppruning.latency.layers import Layer, find_layers
-from deeppruning.latency.runtimes import Runtime, TorchRuntime, runtime_for
-from deeppruning.latency.stopwatch import in_turns, quickest
-from deeppruning.latency.surface import ALIGNED, Surface, aligned_levels, measure_surface, odd_levels
-from deeppruning.system.threads import torch_threads
+from deeppruning.latency.runtimes import Conditions, Runtime, TorchRuntime, runtime_for
+from deeppruning.latency.timing import LayerTimes, in_turns, quickest
+from deeppruning.system.device import torch_threads
+
+Widths = NDArray[np.float64]
 
 WHOLE = 16  # thin networks that are measured whole
-_FIGURES = 5  # what a latency is put together from, see `_figures`
+ALIGNED = 4  # multiples of it fill vector units and allow faster memory layouts
+_SHARES = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1.0)
+_ODD_SHARES = (1 / 4, 1 / 2, 1.0)
+_LAYERS_ONLY = (0.0, 1.0, 0.0, 0.0, 0.0)  # factors of the features, see `LatencyPlan._features`
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Seconds of a layer at a grid of both extents of its weight, interpolated in between.
+
+    >>> surface = Surface((4, 8), (2,), ((1.0,), (3.0,)))
+    >>> surface(np.array([4.0, 6.0, 8.0]), np.array([2.0, 2.0, 2.0])).tolist()
+    [1.0, 2.0, 3.0]
+    """
+
+    firsts: tuple[int, ...]
+    seconds: tuple[int, ...]
+    values: tuple[tuple[float, ...], ...]
+
+    def __call__(self, first: Widths, second: Widths) -> Widths:
+        """Interpolated linearly between the points, and extrapolated beyond them."""
+        grid = np.array(self.values)
+        below, above, part = _between(np.array(self.firsts), first)
+        left, right, share = _between(np.array(self.seconds), second)
+        at_below = (1 - share) * grid[below, left] + share * grid[below, right]
+        at_above = (1 - share) * grid[above, left] + share * grid[above, right]
+        return np.asarray(np.maximum((1 - part) * at_below + part * at_above, 0.0))
+
+    def to_table(self) -> list[Any]:
+        """Plain values that `from_table` reads back."""
+        return [list(self.firsts), list(self.seconds), [list(row) for row in self.values]]
+
+    @classmethod
+    def from_table(cls, table: list[Any]) -> Surface:
+        """Read back what `to_table` wrote."""
+        firsts, seconds, values = table
+        return cls(
+            tuple(map(int, firsts)), tuple(map(int, seconds)), tuple(tuple(map(float, row)) for row in values)
+        )
+
+
+def _between(levels: NDArray[np.int64], widths: Widths) -> tuple[Any, Any, Widths]:
+    """The levels on both sides of each width, and its relative position between them."""
+    if len(levels) == 1:
+        nothing = np.zeros(np.shape(widths), dtype=np.int64)
+        return nothing, nothing, np.zeros(np.shape(widths))
+    below = np.clip(np.searchsorted(levels, widths, side="right") - 1, 0, len(levels) - 2)
+    part = (widths - levels[below]) / (levels[below + 1] - levels[below])
+    return below, below + 1, part
+
+
+def aligned_levels(extent: int) -> list[int]:
+    """Some multiples of 4 up to an extent, and the extent itself.
+
+    >>> aligned_levels(64), aligned_levels(10)
+    ([4, 8, 16, 24, 32, 48, 64], [4, 8, 10])
+    """
+    levels = {max(ALIGNED, ALIGNED * round(share * extent / ALIGNED)) for share in (0.0, *_SHARES)}
+    return sorted({min(level, extent) for level in levels} | {extent})
+
+
+def odd_levels(extent: int) -> list[int]:
+    """Some widths up to an extent that are no multiples of 4, unless there is no other.
+
+    >>> odd_levels(64), odd_levels(4)
+    ([1, 15, 31, 63], [1, 3])
+    """
+    levels = {ALIGNED * round(share * extent / ALIGNED) - 1 for share in _ODD_SHARES}
+    return sorted({1} | {min(level, extent) for level in levels if level >= 1})
 
 
 @dataclass(frozen=True)
 class PlannedLayer:
-    """A layer with where its times stand."""
+    """A layer and the number of its pair of surfaces."""
 
     name: str
     surface: int
@@ -43,29 +110,19 @@ class PlannedLayer:
 
 @dataclass(frozen=True, eq=False)
 class LatencyPlan:
-    """Predicts seconds under some conditions for whole populations; travels to workers, kept in a run."""
+    """Predicts seconds under some conditions for whole populations; sent to workers and kept in a run."""
 
     conditions: Conditions
     layers: tuple[PlannedLayer, ...]
     surfaces: tuple[tuple[Surface, Surface], ...]  # of aligned widths, of all others
-    factors: tuple[float, ...]  # of each of the figures
+    factors: tuple[float, ...]  # of each feature
 
     def __call__(self, graph: ChannelGraph, population: Population) -> NDArray[np.float64]:
         """Seconds of each genome."""
-        return np.asarray(self._figures(graph, population) @ np.array(self.factors))
+        return np.asarray(self._features(graph, population) @ np.array(self.factors))
 
-    def fitted(self, graph: ChannelGraph, population: Population, seconds: Sequence[float]) -> LatencyPlan:
-        """The same plan with the factors that explain what genomes were measured to take."""
-        figures = self._figures(graph, population)
-        return LatencyPlan(
-            self.conditions,
-            self.layers,
-            self.surfaces,
-            explain(figures, np.asarray(seconds, dtype=np.float64)),
-        )
-
-    def _figures(self, graph: ChannelGraph, population: Population) -> NDArray[np.float64]:
-        """(genomes, 5): one, seconds of the layers, how many they are, values written and values read."""
+    def _features(self, graph: ChannelGraph, population: Population) -> NDArray[np.float64]:
+        """(genomes, 5): one, seconds of the layers, number of layers, values written and values read."""
         extents = graph.extents([layer.name for layer in self.layers], population)
         there = extents[..., 0] > 0
         free = np.array([layer.free for layer in self.layers])
@@ -81,10 +138,12 @@ class LatencyPlan:
         return np.column_stack([np.ones(len(there)), *(column.sum(axis=1) for column in columns)])
 
     def to_table(self) -> dict[str, Any]:
-        """Plain values; those that are read back are the same."""
+        """Plain values that `from_table` reads back."""
         return {
             "conditions": self.conditions.to_table(),
-            "layers": [[one.name, one.surface, *one.free, one.inputs, one.outputs] for one in self.layers],
+            "layers": [
+                [layer.name, layer.surface, *layer.free, layer.inputs, layer.outputs] for layer in self.layers
+            ],
             "surfaces": [[surface.to_table() for surface in pair] for pair in self.surfaces],
             "factors": list(self.factors),
         }
@@ -100,8 +159,10 @@ class LatencyPlan:
             (Surface.from_table(aligned), Surface.from_table(others)) for aligned, others in table["surfaces"]
         )
         factors = tuple(float(factor) for factor in table["factors"])
-        if len(factors) != _FIGURES or any(not 0 <= one.surface < len(surfaces) for one in layers):
-            raise ValueError("a plan of latency is not whole")
+        if len(factors) != len(_LAYERS_ONLY) or any(
+            not 0 <= layer.surface < len(surfaces) for layer in layers
+        ):
+            raise ValueError("a latency plan is incomplete")
         return cls(Conditions.from_table(table["conditions"]), layers, surfaces, factors)
 
 
@@ -111,14 +172,15 @@ def plan_latency(graph: ChannelGraph, example_input: Any, conditions: Conditions
     layers = find_layers(graph, graph.prune(graph.full_genome()).eval(), example_input)
     if not layers:
         raise InputError(
-            "this network runs no convolution or linear layer as a module: its latency cannot be planned "
-            "with; choose another objective, or a function that measures it"
+            "this network runs no convolution or linear layer as a module, so its latency cannot be "
+            "predicted; choose another objective, or a function that measures it"
         )
     with torch_threads(conditions.threads):
-        plan = _untested(layers, runtime)
+        plan = _layers_only(layers, runtime)
         genomes = sampled_genomes(graph)
         forwards = [runtime.network(graph.prune(genome).eval(), example_input) for genome in genomes]
-        return plan.fitted(graph, genomes, in_turns(forwards))
+        seconds = np.array(in_turns(forwards))
+    return replace(plan, factors=explain(plan._features(graph, genomes), seconds))
 
 
 def measure_networks(
@@ -140,24 +202,22 @@ def measure_both_forms(networks: Sequence[nn.Module], example_input: Any) -> lis
     return list(zip(times[: len(networks)], times[len(networks) :], strict=True))
 
 
-def _untested(layers: Sequence[Layer], runtime: Runtime) -> LatencyPlan:
-    """The plan in which a network takes as long as its layers."""
+def _layers_only(layers: Sequence[Layer], runtime: Runtime) -> LatencyPlan:
+    """The plan that predicts the sum of the layer times."""
     times, nothing = LayerTimes.of(runtime), runtime.nothing()
-    called = 0.0 if nothing is None else quickest(nothing)
+    overhead = 0.0 if nothing is None else quickest(nothing)
     kinds = list(dict.fromkeys((layer.shape, layer.extents, layer.free) for layer in layers))
     surfaces = []
     for shape, extents, free in kinds:
 
         def time(first: int, second: int, shape: Any = shape) -> float:
             even = shape.rounded((first, second))
-            return max(0.0, times.get(shape, even, lambda: quickest(runtime.layer(shape, even))) - called)
+            return max(0.0, times.get(shape, even, lambda: quickest(runtime.layer(shape, even))) - overhead)
 
-        aligned, others = (
-            measure_surface(extents, free, levels, time) for levels in (aligned_levels, odd_levels)
-        )
+        aligned, others = (_surface(extents, free, levels, time) for levels in (aligned_levels, odd_levels))
         surfaces.append((aligned, others))
     times.save()
-    planned = tuple(
+    planned = [
         PlannedLayer(
             layer.name,
             kinds.index((layer.shape, layer.extents, layer.free)),
@@ -166,16 +226,30 @@ def _untested(layers: Sequence[Layer], runtime: Runtime) -> LatencyPlan:
             layer.outputs,
         )
         for layer in layers
+    ]
+    return LatencyPlan(runtime.conditions, tuple(planned), tuple(surfaces), _LAYERS_ONLY)
+
+
+def _surface(
+    extents: tuple[int, int],
+    free: tuple[bool, bool],
+    levels: Callable[[int], list[int]],
+    time: Callable[[int, int], float],
+) -> Surface:
+    """Measure all pairs of levels; an extent that no cut can change has one level."""
+    firsts, seconds = (
+        levels(extent) if is_free else [extent] for extent, is_free in zip(extents, free, strict=True)
     )
-    return LatencyPlan(runtime.conditions, planned, tuple(surfaces), (0.0, 1.0, 0.0, 0.0, 0.0))
+    values = tuple(tuple(time(first, second) for second in seconds) for first in firsts)
+    return Surface(tuple(firsts), tuple(seconds), values)
 
 
 def sampled_genomes(graph: ChannelGraph, count: int = WHOLE, seed: int = 0) -> Population:
     """The original and thin networks of all sizes, with and without branches, of even and odd widths."""
     rng = np.random.default_rng(seed)
     groups = [group for group in graph.groups if group.prunable]
-    found = [graph.full_genome()]
-    while len(found) < count:
+    genomes = [graph.full_genome()]
+    while len(genomes) < count:
         genome, share = graph.full_genome(), rng.uniform(0.15, 1.0)
         dropping, multiple = rng.choice([0.0, 0.25, 0.5]), rng.choice([1, ALIGNED, 2 * ALIGNED])
         for group in groups:
@@ -183,27 +257,27 @@ def sampled_genomes(graph: ChannelGraph, count: int = WHOLE, seed: int = 0) -> P
             if group.removable and rng.random() < dropping:
                 genome[genes] = False
                 continue
-            wanted = len(genes) * share * np.exp(rng.normal(0.0, 0.3)) / multiple
-            kept = int(np.clip(round(wanted) * multiple, 1, len(genes)))
-            genome[genes[kept:]] = False
-        found.append(graph.repair(genome))
-    return np.array(found)
+            multiples = len(genes) * share * np.exp(rng.normal(0.0, 0.3)) / multiple
+            width = int(np.clip(round(multiples) * multiple, 1, len(genes)))
+            genome[genes[width:]] = False
+        genomes.append(graph.repair(genome))
+    return np.array(genomes)
 
 
-def explain(figures: NDArray[np.float64], seconds: NDArray[np.float64]) -> tuple[float, ...]:
-    """Factors, none below zero, by which figures come nearest to what was measured, as shares of it.
+def explain(features: NDArray[np.float64], seconds: NDArray[np.float64]) -> tuple[float, ...]:
+    """Non-negative factors of the features that fit the seconds best, by relative error.
 
     >>> explain(np.array([[1.0, 2, 0, 0, 0], [1, 4, 0, 0, 0]]), np.array([5.0, 9.0]))
     (1.0, 2.0, 0.0, 0.0, 0.0)
     """
-    relative, best = figures / seconds[:, None], np.zeros(figures.shape[1])
+    relative, best = features / seconds[:, None], np.zeros(features.shape[1])
     least = np.inf
-    # There are so few figures that each set of them can be tried.
-    for count in range(1, figures.shape[1] + 1):
-        for chosen in map(list, combinations(range(figures.shape[1]), count)):
+    # There are so few features that each set of them can be tried.
+    for count in range(1, features.shape[1] + 1):
+        for chosen in map(list, combinations(range(features.shape[1]), count)):
             factors = np.linalg.lstsq(relative[:, chosen], np.ones(len(seconds)), rcond=None)[0]
             left = float(np.square(relative[:, chosen] @ factors - 1.0).sum())
             if (factors >= 0).all() and left < least - 1e-12:
-                best, least = np.zeros(figures.shape[1]), left
+                best, least = np.zeros(features.shape[1]), left
                 best[chosen] = factors
     return tuple(float(f"{factor:.6g}") for factor in best)

@@ -1,9 +1,11 @@
-"""What runs networks: one layer of given widths, or a whole network, as a call that can be timed."""
+"""The runtimes: PyTorch or onnxruntime runs one layer, or a whole network, as a call that can be timed."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._pytree import tree_map
 
+from deeppruning.config import SearchConfig
 from deeppruning.deploying import deployed
 from deeppruning.deploying.onnx_graph import (
     INPUT,
@@ -24,18 +27,48 @@ from deeppruning.deploying.onnx_graph import (
 )
 from deeppruning.deploying.simplify import simplified
 from deeppruning.errors import InputError
-from deeppruning.latency.conditions import Conditions
+from deeppruning.graph.calls import as_call
 from deeppruning.latency.layers import LayerShape
-from deeppruning.latency.stopwatch import Forward
 from deeppruning.runs.leftovers import scratch_folder
-from deeppruning.system.device import this_or_processor
+from deeppruning.system.device import device_or_cpu
+
+Forward = Callable[[], object]
 
 _CONVOLUTIONS = (functional.conv1d, functional.conv2d, functional.conv3d)
 _TRANSPOSED = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)
 
 
+@dataclass(frozen=True)
+class Conditions:
+    """The conditions of a measurement: runtime, batch size, threads and device."""
+
+    runtime: str = "torch"
+    batch: int = 1
+    threads: int = 1
+    device: str = "cpu"  # onnxruntime always runs on the CPU
+
+    @classmethod
+    def of(cls, search: SearchConfig, device: str) -> Conditions:
+        """The conditions in the options of a search, on a device."""
+        return cls(search.latency_runtime, search.latency_batch, search.latency_threads, device)
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values that `from_table` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Conditions:
+        """Read back what `to_table` wrote."""
+        return cls(str(table["runtime"]), int(table["batch"]), int(table["threads"]), str(table["device"]))
+
+    def __str__(self) -> str:
+        inputs = "one input" if self.batch == 1 else f"{self.batch} inputs"
+        threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{self.runtime}, {inputs}, {threads if self.device == 'cpu' else self.device}"
+
+
 class Runtime(ABC):
-    """A way to run networks under some conditions."""
+    """Runs layers and networks under some conditions."""
 
     def __init__(self, conditions: Conditions) -> None:
         self.conditions = conditions
@@ -43,63 +76,60 @@ class Runtime(ABC):
     @property
     @abstractmethod
     def version(self) -> str:
-        """Of the package that runs them: another one may be faster."""
+        """Name and version of the package."""
 
     @abstractmethod
     def layer(self, shape: LayerShape, extents: tuple[int, int]) -> Forward:
-        """One layer with these extents of its weight, on the inputs of a batch."""
+        """A call of one layer with these extents of its weight, on a batch."""
 
     def nothing(self) -> Forward | None:
-        """What calling `layer` takes beside the layer, where a network pays that once and not for each."""
+        """A call of no layer, if calls have an overhead that a network pays once and not for each layer."""
         return None
 
     @abstractmethod
     def network(self, network: nn.Module, example_input: Any) -> Forward:
-        """A whole network in its deployment form, on a batch made of the example input; it may be changed."""
+        """A call of a whole network in its deployment form, on a batch of the example; may change it."""
 
 
 class TorchRuntime(Runtime):
-    """PyTorch as it comes, without compilation."""
+    """PyTorch without compilation."""
 
     @property
     def version(self) -> str:
         return f"torch {torch.__version__}"
 
     def layer(self, shape: LayerShape, extents: tuple[int, int]) -> Forward:
-        device = this_or_processor(self.conditions.device)
+        device = device_or_cpu(self.conditions.device)
         weight = torch.randn(*extents, *shape.kernel, device=device)
         inside, outside, groups = shape.channels(extents)
         bias = torch.zeros(outside, device=device)
         if not shape.kernel:
             rows = torch.randn(self.conditions.batch * shape.size[0], inside, device=device)
-            return _waited_for(lambda: functional.linear(rows, weight, bias), device)
+            return _synchronised(lambda: functional.linear(rows, weight, bias), device)
         maps = torch.randn(self.conditions.batch, inside, *shape.size, device=device)
-        if shape.transposed:
-            back = _TRANSPOSED[len(shape.kernel) - 1]
-            return _waited_for(
-                lambda: back(maps, weight, bias, shape.stride, shape.padding, 0, groups, shape.dilation),
-                device,
-            )
-        convolve = _CONVOLUTIONS[len(shape.kernel) - 1]
-        return _waited_for(
-            lambda: convolve(maps, weight, bias, shape.stride, shape.padding, shape.dilation, groups), device
-        )
+        kinds = _TRANSPOSED if shape.transposed else _CONVOLUTIONS
+        options = {
+            "stride": shape.stride,
+            "padding": shape.padding,
+            "dilation": shape.dilation,
+            "groups": groups,
+        }
+        convolve: Any = kinds[len(shape.kernel) - 1]
+        return _synchronised(lambda: convolve(maps, weight, bias, **options), device)
 
     def network(self, network: nn.Module, example_input: Any) -> Forward:
         return self.as_loaded(deployed(network.cpu().eval(), example_input), example_input)
 
     def as_loaded(self, network: nn.Module, example_input: Any) -> Forward:
-        """A whole network as it is, with its batch norms, on a batch made of the example input."""
-        device = this_or_processor(self.conditions.device)
+        """A call of a whole network as it is, with its batch norms, on a batch of the example input."""
+        device = device_or_cpu(self.conditions.device)
         network = network.to(device).eval()
-        batch = _repeated(example_input, self.conditions.batch, device)
-        kwargs = batch if isinstance(batch, Mapping) else {}
-        args = () if kwargs else tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
-        return _waited_for(lambda: network(*args, **kwargs), device)
+        args, kwargs = as_call(_repeated(example_input, self.conditions.batch, device))
+        return _synchronised(lambda: network(*args, **kwargs), device)
 
 
 class OnnxRuntime(Runtime):
-    """onnxruntime on the processor, on what torch's exporters make of the network."""
+    """onnxruntime on the CPU, with the files that torch's exporters write."""
 
     @property
     def version(self) -> str:
@@ -132,7 +162,7 @@ class OnnxRuntime(Runtime):
         return self._node(identity, torch.zeros(1), {})
 
     def _node(self, node: Any, images: Tensor, weights: Mapping[str, NDArray[np.float32]]) -> Forward:
-        """A session that computes one thing."""
+        """A call of one operation."""
         onnx = require("onnx")
         make, kind = onnx.helper, onnx.TensorProto.FLOAT
         graph = make.make_graph(
@@ -150,7 +180,7 @@ class OnnxRuntime(Runtime):
             (example_input,) = example_input
         if not isinstance(example_input, Tensor):
             raise InputError(
-                "the latency in onnxruntime can be had of networks that take one tensor; "
+                "the latency in onnxruntime can be measured for networks that take one tensor; "
                 "choose the runtime torch"
             )
         example = example_input.detach().cpu().float()
@@ -159,9 +189,11 @@ class OnnxRuntime(Runtime):
             file = folder / "network.onnx"
             try:
                 export_by_tracing(network, example, file, OPSET)
-            except Exception:  # whatever tracing does not understand
+            except Exception:  # tracing does not support the network
                 export_by_graph(network, example, file, OPSET)
-            content = _simpler(file.read_bytes())
+            content = file.read_bytes()
+        with suppress(Exception):  # onnxruntime has errors of its own; exports are checked elsewhere
+            content = simplified(content)
         return self._session(content, _repeated(example, self.conditions.batch, torch.device("cpu")))
 
     def _session(self, content: bytes, images: Tensor) -> Forward:
@@ -170,20 +202,12 @@ class OnnxRuntime(Runtime):
 
 
 def runtime_for(conditions: Conditions) -> Runtime:
-    """What runs networks under these conditions."""
+    """The runtime of these conditions."""
     return OnnxRuntime(conditions) if conditions.runtime == "onnxruntime" else TorchRuntime(conditions)
 
 
-def _simpler(content: bytes) -> bytes:
-    """As an export would be written, where that works: what it computes is checked there."""
-    try:
-        return simplified(content)
-    except Exception:  # onnxruntime has errors of its own
-        return content
-
-
-def _waited_for(forward: Forward, device: torch.device) -> Forward:
-    """Without gradients, and until the device has done it."""
+def _synchronised(forward: Forward, device: torch.device) -> Forward:
+    """A call without gradients that waits for the device."""
 
     def call() -> object:
         with torch.inference_mode():

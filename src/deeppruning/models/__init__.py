@@ -1,4 +1,4 @@
-"""The model zoo: networks by name, and the way to a user's own.
+"""The model zoo: networks by name, and networks built by a user's own code.
 
 >>> create_model("resnet20", num_classes=10, shortcut="pad").linear
 Linear(in_features=64, out_features=10, bias=True)
@@ -11,9 +11,14 @@ from deeppruning.models import mobilenet as mobilenet
 from deeppruning.models import resnet as resnet
 from deeppruning.models import squeezenet as squeezenet
 from deeppruning.models import vgg as vgg
-from deeppruning.models.registry import create_model, list_models, register_model
-from deeppruning.models.resolve import resolve_model
-from deeppruning.models.summary import ModelSummary, describe_model
+from deeppruning.models.registry import (
+    ModelSummary,
+    create_model,
+    describe_model,
+    list_models,
+    register_model,
+    resolve_model,
+)
 
 __all__ = [
     "ModelSummary",

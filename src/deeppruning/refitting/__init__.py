@@ -1,8 +1,8 @@
-"""Refit: a thin network's layers solved for, in closed form, so that they answer what the original did.
+"""Refit: the layers of a thin network solved in closed form, so that they answer as the original did.
 
-Read in this order: `solve` (least squares, drawn towards the weights as cut), `patches` (what a layer reads
-at some places of its output), `readers` (what its answer goes into), `reference` (what the original answered
-there), `refit` (the one pass).
+Read in this order: `solve` (least squares with a ridge towards the weights as cut), `patches` (what a layer
+reads at some places of its output), `readers` (who reads its answers), `reference` (what the original answers
+at these places), `refit` (the one pass).
 """
 
 from deeppruning.refitting.reference import Reference

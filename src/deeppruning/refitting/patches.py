@@ -1,4 +1,4 @@
-"""What a layer reads at chosen places of its output, one row a place."""
+"""What a layer reads at chosen positions of its output, one row per position."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch.nn.modules.conv import _ConvNd
 
 @dataclass(frozen=True)
 class Places:
-    """For each input of a batch some places of a layer's output, numbered in the order of memory."""
+    """For each input of a batch some positions of a layer's output, numbered in memory order."""
 
     numbers: Tensor  # (batch, places)
-    extents: tuple[int, ...]  # of the output, behind its channels
+    extents: tuple[int, ...]  # of the output, without batch and channels
 
     @classmethod
     def draw(cls, batch: int, extents: tuple[int, ...], count: int, generator: torch.Generator) -> Places:
-        """As many places of each input as asked for, or all there are; none twice."""
+        """Distinct random places of each input: `count` of them, or all."""
         total = int(torch.tensor(extents).prod()) if extents else 1
         if count >= total:
             numbers = torch.arange(total).expand(batch, total)
@@ -35,19 +35,19 @@ class Places:
 
 
 def answers_at(output: Tensor, places: Places, *, channels_last: bool) -> Tensor:
-    """(batch, places, channels): what a layer answered there."""
+    """(batch, places, channels): a layer's output there."""
     return _rows(output, places) if channels_last else _rows(output.flatten(2).mT, places)
 
 
 def _rows(values: Tensor, places: Places) -> Tensor:
-    """(batch, places, channels) of a tensor whose last dimension is that of the channels."""
+    """(batch, places, channels) of a tensor with the channels in its last dimension."""
     flat = values[:, None] if values.dim() == 2 else values.flatten(1, -2)
     index = places.numbers.to(values.device)[..., None].expand(-1, -1, flat.shape[-1])
     return flat.gather(1, index)
 
 
 def patches_at(layer: nn.Module, x: Tensor, places: Places) -> Tensor:
-    """(batch, places, inputs, kernel elements): what a layer reads there; a linear one reads one element."""
+    """(batch, places, inputs, kernel elements): what a layer reads there; one element for a linear layer."""
     if not isinstance(layer, _ConvNd):
         return _rows(x, places)[..., None]
     rank = len(layer.kernel_size)
@@ -72,7 +72,7 @@ def patches_at(layer: nn.Module, x: Tensor, places: Places) -> Tensor:
 
 
 def _within(where: Tensor, extent: int, padding_mode: str) -> Tensor:
-    """Coordinates that lie on the border, moved to where the border takes its values from."""
+    """Coordinates in the padding, moved to where the padding takes its values from."""
     if padding_mode == "circular":
         return where % extent
     if padding_mode == "reflect":

@@ -1,206 +1,171 @@
-"""Who reads a layer's answers: a norm at once, or a sum with something that was there before.
+"""Who reads a layer's answers: a batch norm alone, or a sum with a tensor that was there before.
 
-Where an answer is only ever added to another one, the layer can make up for what the other lacks. The
-network's code is not read for that: the original is watched while it runs.
+Where an answer is only ever added to another tensor, the layer can make up for what that tensor lacks. This
+is found by running the original once and following who reads whom.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+from torch.utils.hooks import RemovableHandle
 
-SUMS = {"add", "__add__", "__radd__", "add_", "__iadd__"}
-# They look at a tensor without reading its values.
-LOOKS = {
-    "__get__",
-    "__len__",
-    "dim",
-    "is_contiguous",
-    "is_floating_point",
-    "is_inference",
-    "numel",
-    "size",
-    "stride",
-    "type",
-}
+from deeppruning.graph.trace.flow import FlowRun
+from deeppruning.graph.trace.follow import operation_name, tensors_in
+
+LAYERS = (_ConvNd, nn.Linear)
+Content = tuple[int, frozenset[int]]  # a piece of memory and who had written to it by then
+View = tuple[Content, tuple[int, ...], tuple[Any, ...]]  # how a tensor lies in it: shape, strides and offset
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """Where a tensor can be had in any copy of the network: what goes into a module or comes out of it.
+    """Where a tensor is available in any copy of the network: as the input or output of a module.
 
-    A module without parameters may still lie between it and the sum, as in a shortcut that pads.
+    A module without parameters may lie between it and the sum, as in a shortcut that pads.
     """
 
     module: str
     into: bool
     through: str | None = None
 
+    def hold(self, modules: Mapping[str, nn.Module], keep: Callable[[Tensor], None]) -> list[RemovableHandle]:
+        """Pass the tensor to `keep` whenever the network of these modules runs."""
+        module, between = modules.get(self.module), modules.get(self.through or "")
+        if module is None or (self.through and between is None):
+            return []
 
-@dataclass
-class _Seen:
-    tensor: weakref.ref[Tensor]
-    anchor: Anchor
-    version: int
-    moment: int
+        def take(value: Any) -> None:
+            if isinstance(value, Tensor):
+                # The forward method alone: hooks are for the run itself.
+                keep(between.forward(value) if self.through and between is not None else value)
 
-    def still(self, value: Tensor) -> bool:
-        """Whether it is this tensor, and nobody wrote into it since."""
-        return self.tensor() is value and self.version == version_of(value)
+        if self.into:
+            return [module.register_forward_pre_hook(lambda m, inputs: take(inputs[0] if inputs else None))]
+        return [module.register_forward_hook(lambda m, inputs, output: take(output))]
 
 
-@dataclass
-class _Answered:
-    tensor: weakref.ref[Tensor]
+@dataclass(frozen=True)
+class Readers:
+    """What one run shows about the readers of layers."""
+
+    calls: dict[str, int]  # how often each module is called
+    norms: dict[str, str]  # layer -> the batch norm that alone reads it
+    sums: dict[str, Anchor]  # layer with answers, behind their norm if any, that are only added -> to what
+
+
+@dataclass(frozen=True)
+class _Answer:
     layer: str
-    version: int
-    began: int
-    uses: int = 0
-    norm: str | None = None
-    of: _Answered | None = None  # of a norm: the layer's answer that it reads
+    start: int  # the first operation of the layer's call
+    content: Content
+    norm: str = ""
+    layer_content: Content | None = None  # of a norm: what it reads
 
 
-class Readers(TorchFunctionMode):
-    """Watches one run; afterwards `norms` and `sums` say what is read in one way only."""
+class ReaderRun(FlowRun):
+    """Runs the original and finds the readers of its layers."""
 
-    def __init__(self, on_sum: Callable[[str, Tensor], Any]) -> None:
-        super().__init__()
-        self.on_sum = on_sum
-        self.paused = False
-        self.calls: dict[str, int] = {}
-        self._moment = 0
-        self._began: dict[str, int] = {}
-        self._seen: dict[int, _Seen] = {}
-        self._made: dict[int, tuple[weakref.ref[Tensor], str, _Seen]] = {}
-        self._answers: dict[int, _Answered] = {}
-        self._chains: list[_Answered] = []
-        self._sums: list[tuple[_Answered, Anchor, Any]] = []
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.plain = {name for name, each in model.named_modules() if next(each.parameters(), None) is None}
+        self.uses: Counter[Content] = Counter()  # operations that read it
+        self.anchors: dict[View, tuple[Anchor, int]] = {}  # where a tensor is first seen, and when
+        self.made: dict[View, tuple[str, View]] = {}  # output of a module without parameters -> module, input
+        self.answers: dict[View, _Answer] = {}
+        self.chains: list[_Answer] = []
+        self.sums: list[tuple[_Answer, Anchor]] = []
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Every operation of the run passes here."""
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if not self.paused and name not in LOOKS:
-            self._read(name, args, kwargs)
-        return func(*args, **kwargs)
+    def find(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Readers:
+        """Run the network on these inputs and return the readers of its layers."""
+        for tensor in tensors_in(self.run(model, args, kwargs)):
+            self.uses[self._view(tensor)[0]] += 1  # to return a tensor is a use as well
+        calls = {name: len(listed) for name, listed in self.calls.items()}
+        norms = {
+            chain.layer: chain.norm
+            for chain in self.chains
+            if self._read_once(chain.layer_content) and calls[chain.norm] == 1 == calls[chain.layer]
+        }
+        sums = {}
+        for answer, anchor in self.sums:
+            once = all(calls[name] == 1 for name in (answer.layer, answer.norm or "", anchor.module) if name)
+            once = once and (not anchor.through or calls[anchor.through] == 1)
+            alone = self._read_once(answer.content) and self._read_once(answer.layer_content)
+            if once and alone and answer.norm == norms.get(answer.layer, ""):
+                sums[answer.layer] = anchor
+        return Readers(calls, norms, sums)
 
-    def begins(self, name: str, inputs: Sequence[Any]) -> None:
-        """A module is about to run."""
-        self.calls[name] = self.calls.get(name, 0) + 1
-        self._see(inputs, Anchor(name, into=True))
-        self._moment += 1
-        self._began[name] = self._moment
+    def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Count what an operation reads, and note sums of two tensors of one shape."""
+        for tensor in tensors_in((args, kwargs)):
+            self.uses[self._view(tensor)[0]] += 1
+        if operation_name(func) == "add" and len(args) == 2 and not kwargs:
+            one, other = args
+            if isinstance(other, Tensor) and one.shape == other.shape:
+                self._sum(one, other)
+                self._sum(other, one)
+        return super().operation(func, args, kwargs)
 
-    def ends(self, name: str, inputs: Sequence[Any], output: Any, *, plain: bool) -> None:
-        """A module has run; a plain one has no parameters and can run again."""
-        self._see((output,), Anchor(name, into=False))
-        if plain and len(inputs) == 1 and isinstance(inputs[0], Tensor) and isinstance(output, Tensor):
-            seen = self._seen.get(id(inputs[0]))
-            if seen is not None and seen.still(inputs[0]) and output is not inputs[0]:
-                self._made[id(output)] = (weakref.ref(output), name, seen)
+    def enter(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        """A submodule starts: its input can be had here."""
+        super().enter(module, inputs)
+        if id(module) in self.names and inputs and isinstance(inputs[0], Tensor):
+            self._see(inputs[0], Anchor(self.stack[-1][0], into=True))
 
-    def answers(self, name: str, output: Tensor) -> None:
-        """A layer has answered."""
-        found = _Answered(weakref.ref(output), name, version_of(output), self._began[name])
-        self._answers[id(output)] = found
+    def leave(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        """A submodule ends: its output can be had here, and may be a layer's answer."""
+        name, start = self.stack[-1][0], self.starts[-1]
+        if id(module) in self.names and isinstance(output, Tensor):
+            self._see(output, Anchor(name, into=False))
+            if inputs and isinstance(inputs[0], Tensor):
+                self._note(name, module, start, inputs, self._view(inputs[0]), self._view(output))
+        return super().leave(module, inputs, output)
 
-    def normed(self, name: str, read: Tensor, output: Tensor) -> None:
-        """A norm has read and answered; it goes with the layer before it, if that is what it read."""
-        layer = self._known(read)
-        if layer is None or layer.norm is not None:
-            return
-        found = _Answered(
-            weakref.ref(output), layer.layer, version_of(output), layer.began, norm=name, of=layer
-        )
-        self._answers[id(output)] = found
-        self._chains.append(found)
-
-    def returned(self, outputs: Sequence[Tensor]) -> None:
-        """The network has answered with these, which is a use as well."""
-        for output in outputs:
-            found = self._known(output)
-            if found is not None:
-                found.uses += 1
-
-    def norms(self) -> Iterator[tuple[str, str]]:
-        """Layers and the norms that alone read them."""
-        for chain in self._chains:
-            assert chain.of is not None and chain.norm is not None
-            if chain.of.uses == 1 and self.calls[chain.norm] == 1 == self.calls[chain.layer]:
-                yield chain.layer, chain.norm
-
-    def sums(self) -> Iterator[tuple[str, str | None, Anchor, Any]]:
-        """Layers whose answers, behind a norm or not, are only added: to what, and what `on_sum` noted."""
-        for answered, anchor, noted in self._sums:
-            once = all(
-                self.calls[name] == 1 for name in (answered.layer, answered.norm, anchor.module) if name
-            )
-            if once and answered.uses == 1 and (answered.of is None or answered.of.uses == 1):
-                yield answered.layer, answered.norm, anchor, noted
-
-    def _see(self, values: Sequence[Any], anchor: Anchor) -> None:
-        if not values or not isinstance(values[0], Tensor):
-            return
-        value, known = values[0], self._seen.get(id(values[0]))
-        if known is None or not known.still(value):
-            self._seen[id(value)] = _Seen(weakref.ref(value), anchor, version_of(value), self._moment)
-
-    def _known(self, value: Tensor) -> _Answered | None:
-        found = self._answers.get(id(value))
-        if found is None or found.tensor() is not value or found.version != version_of(value):
-            return None
-        return found
-
-    def _read(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        for value in _tensors((*args, *kwargs.values())):
-            found = self._known(value)
-            if found is not None:
-                found.uses += 1
-        if name in SUMS and len(args) == 2 and not kwargs and all(isinstance(v, Tensor) for v in args):
-            for mine, other in (args, args[::-1]):
-                self._sum(mine, other)
+    def _note(
+        self, name: str, module: nn.Module, start: int, inputs: tuple[Any, ...], read: View, made: View
+    ) -> None:
+        if name in self.plain and len(inputs) == 1 and made != read:
+            self.made[made] = (name, read)
+        if isinstance(module, LAYERS):
+            self.answers[made] = _Answer(name, start, made[0])
+            self.uses[made[0]] = 0  # what the layer itself does with it does not count
+        layer = self.answers.get(read) if isinstance(module, _BatchNorm) else None
+        if layer is not None and not layer.norm:
+            self.answers[made] = replace(layer, norm=name, content=made[0], layer_content=read[0])
+            self.chains.append(self.answers[made])
+            self.uses[made[0]] = 0
 
     def _sum(self, mine: Tensor, other: Tensor) -> None:
-        answered = self._known(mine)
-        if answered is None or mine.shape != other.shape or mine is other:
-            return
-        anchor = self._anchor(other, answered.began)
-        if anchor is not None:
-            self.paused = True
-            self._sums.append((answered, anchor, self.on_sum(answered.layer, other)))
-            self.paused = False
+        answer = self.answers.get(self._view(mine))
+        anchor = self._anchor(self._view(other), answer.start) if answer is not None else None
+        if answer is not None and anchor is not None and mine is not other:
+            self.sums.append((answer, anchor))
 
-    def _anchor(self, other: Tensor, began: int) -> Anchor | None:
-        """Where the other side of a sum can be had before a layer begins."""
-        seen = self._seen.get(id(other))
-        if seen is None or not seen.still(other):
+    def _anchor(self, view: View, start: int) -> Anchor | None:
+        """Where the other side of a sum is available before a layer starts."""
+        anchor, seen = self.anchors.get(view, (None, 0))
+        if anchor is None or seen <= start:
+            return anchor
+        module, source = self.made.get(view, ("", view))
+        anchor, seen = self.anchors.get(source, (None, 0))
+        if not module or anchor is None or seen > start:
             return None
-        if seen.moment < began:
-            return seen.anchor
-        tensor, module, source = self._made.get(id(other), (None, "", seen))
-        if tensor is None or tensor() is not other or source.moment >= began:
-            return None
-        value = source.tensor()
-        if value is None or not source.still(value) or self.calls[module] > 1:
-            return None
-        return replace(source.anchor, through=module)
+        return replace(anchor, through=module)
 
+    def _see(self, tensor: Tensor, anchor: Anchor) -> None:
+        self.anchors.setdefault(self._view(tensor), (anchor, len(self.reads)))
 
-def version_of(value: Tensor) -> int:
-    """How often a tensor was written into; not counted in inference mode."""
-    return 0 if value.is_inference() else value._version
+    def _view(self, tensor: Tensor) -> View:
+        memory = self.memory(tensor)
+        layout = (tensor.stride(), tensor.storage_offset()) if tensor.layout == torch.strided else ()
+        return (id(memory), frozenset(memory.writers)), tuple(tensor.shape), layout
 
-
-def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from _tensors(value)
+    def _read_once(self, content: Content | None) -> bool:
+        return content is None or self.uses[content] == 1

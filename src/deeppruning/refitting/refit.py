@@ -1,11 +1,11 @@
-"""One forward pass that solves each layer of a thin network on the inputs it really sees, in their order."""
+"""One forward pass that solves each layer of a thin network, in order, on the inputs it really sees."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,48 +18,46 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import batch_size
 from deeppruning.graph.cut.hollow import Answer, Hollow
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.refitting.patches import answers_at, patches_at
-from deeppruning.refitting.reference import LayerAnswers, Reference, statistics
+from deeppruning.refitting.patches import answers_at
+from deeppruning.refitting.reference import LayerRecord, Reference, statistics
 from deeppruning.refitting.solve import Fit
-from deeppruning.system.arguments import check_arguments
 
 RIDGE = 0.1  # smaller ones fit a little better and bear training much worse
 ROUNDING = 1e-5  # of the distance between outputs
-CHUNK = 2**25  # numbers of the patches that are held at once
 
 
 @dataclass(frozen=True)
 class Refitted:
-    """A thin network after its one pass, and the layers that were left as cut, each with the reason."""
+    """A refitted network, and the layers that were left as cut, each with the reason."""
 
     model: nn.Module
     left: dict[str, str] = field(default_factory=dict)
 
 
-@check_arguments
 def refit(graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float = RIDGE) -> nn.Module:
     """Cut, then refit in closed form on a batch of inputs: no labels, no training, no randomness.
 
-    Every convolution and linear layer is solved for the answers of the original's filters that stay, on
-    what the thin network's own layers before it give; batch norms are moved along in the same pass. Where
-    the outputs end up further from the original's than those of the plain cut are, the cut is handed back.
+    The weights of every convolution and linear layer become the least-squares solution for the outputs of
+    the original's remaining filters, given what the thin network's preceding layers produce; batch norms are
+    adapted in the same pass. If the network's outputs end up further from the original's than those of the
+    plain cut, the plain cut is returned.
     """
     check_ridge(ridge)
     reference = Reference.of(graph, inputs)
     if batch_size((reference.args, dict(reference.kwargs))) < reference.needed:
         warnings.warn(
-            f"some layers have fewer equations than unknowns: {reference.needed} inputs would do better",
-            stacklevel=3,
+            f"some layers have fewer equations than unknowns: give {reference.needed} inputs",
+            stacklevel=2,
         )
     done = refit_with(reference, graph, genome, ridge=ridge)
     if done.left:
         listed = "; ".join(f"{name}: {reason}" for name, reason in done.left.items())
-        warnings.warn(f"left as cut, not refitted: {listed}", stacklevel=3)
+        warnings.warn(f"left as cut, not refitted: {listed}", stacklevel=2)
     return done.model
 
 
 def refit_with(reference: Reference, graph: ChannelGraph, genome: Any, *, ridge: float = RIDGE) -> Refitted:
-    """The same against a reference that was recorded before, as a search does for all its candidates."""
+    """The same with a reference that was recorded before, as a search does for all its candidates."""
     thin = graph.prune(genome).eval()
     return Refitted(thin, refit_in_place(reference, graph, genome, thin, ridge=ridge, compare=True))
 
@@ -73,10 +71,10 @@ def refit_in_place(
     ridge: float = RIDGE,
     compare: bool = False,
 ) -> dict[str, str]:
-    """Refit a network that `graph.prune(genome)` cut; the layers left as cut come back, with the reasons.
+    """Refit a network cut by `graph.prune(genome)`; returns the layers left as cut, with the reasons.
 
-    It is moved to where the reference was recorded, and stays there. With `compare` the cut is run as well,
-    which takes up to half as long again, and stays if its outputs are nearer to the original's.
+    It is moved to the device of the reference and stays there. With `compare` the plain cut is run as well,
+    which takes up to half as long again, and is kept if its outputs are closer to the original's.
     """
     check_ridge(ridge)
     run = _Pass(reference, graph.recipe(genome), thin.eval().to(reference.device), ridge)
@@ -89,7 +87,7 @@ def refit_in_place(
             for tensor, value in zip(_tensors(thin), before, strict=True):
                 tensor.copy_(value)
         solved = run.layers & reference.layers.keys()
-        return {**dict.fromkeys(sorted(solved), "the cut alone is nearer to the original"), **left}
+        return {**dict.fromkeys(sorted(solved), "the plain cut is closer to the original"), **left}
     return left
 
 
@@ -98,13 +96,13 @@ def _tensors(model: nn.Module) -> list[Tensor]:
 
 
 def check_ridge(ridge: float) -> None:
-    """Refuse a ridge that draws towards nothing."""
+    """Refuse a negative or infinite ridge."""
     if not 0 <= ridge < float("inf"):
         raise InputError(f"ridge must be at least 0 and finite, got {ridge}")
 
 
 class _Pass:
-    """The pass: before a layer runs it is solved, before a norm runs it is moved."""
+    """The pass: just before they run, layers are solved and norms are adapted."""
 
     def __init__(self, reference: Reference, recipe: Recipe, thin: nn.Module, ridge: float) -> None:
         self.reference = reference
@@ -116,17 +114,17 @@ class _Pass:
         self.originals = dict(reference.model.named_modules())
         self.layers = {n for n, m in self.modules.items() if not isinstance(m, (Answer, Hollow))}
         self.held: dict[str, Tensor] = {}  # what a layer's answer will be added to
-        self.moved: set[str] = set()  # norms that were moved with the layer before them
-        self.whole = True  # nothing that was cut has run yet: what is before it needs no solution
+        self.moved: set[str] = set()  # norms that were adapted together with the layer before them
+        self.whole = True  # nothing that was cut has run yet: layers before it need no solution
 
     def go(self) -> Any:
-        """Run the thin network once, its weights change on the way; what it answers in the end comes back."""
+        """Run the thin network once, which changes its weights on the way, and return its outputs."""
         handles: list[RemovableHandle] = []
         with torch.no_grad():
             handles += self._watch()
-            for name, known in self.reference.layers.items():
-                if known.partner is not None:
-                    handles += self._hold(name, known)
+            for name, record in self.reference.layers.items():
+                if record.partner is not None:
+                    handles += self._hold(name, record)
             for name, module in self.modules.items():
                 if isinstance(module, Answer):
                     handles += self._answer(name, module)
@@ -147,64 +145,50 @@ class _Pass:
                     handle.remove()
 
     def _watch(self) -> list[RemovableHandle]:
-        """Notice when the first module runs that is not as it was."""
+        """Notice when the first module runs that differs from the original's."""
 
         def met(*_: Any) -> None:
             self.whole = False
 
         cut = [name for name, module in self.modules.items() if self._is_cut(name, module)]
         if any(name not in self.reference.called for name in cut):
-            met()  # its weights are read from elsewhere, there is no telling when
+            met()  # its weights are read elsewhere, at an unknown time
         return [self.modules[name].register_forward_pre_hook(met) for name in cut]
 
     def _is_cut(self, name: str, module: nn.Module) -> bool:
         original = self.originals.get(name)
         return type(module) is not type(original) or _shapes(module) != _shapes(original)
 
-    def _hold(self, name: str, known: LayerAnswers) -> list[RemovableHandle]:
+    def _hold(self, name: str, record: LayerRecord) -> list[RemovableHandle]:
         """Keep what the layer's answer will be added to until the layer is solved."""
-        assert known.partner is not None
-        anchor = known.partner.anchor
-        module, holder = self.modules.get(anchor.module), self.modules.get(known.norm or name)
-        if module is None or isinstance(holder, Hollow):
+        assert record.partner is not None
+        if isinstance(self.modules.get(record.norm or name), Hollow):
             return []
-
-        between = self.modules.get(anchor.through) if anchor.through else None
-        if anchor.through and between is None:
-            return []
-
-        def keep(value: Any) -> None:
-            if isinstance(value, Tensor):
-                # Its forward, not itself: hooks are for the run proper.
-                self.held[name] = value if between is None else between.forward(value)
-
-        if anchor.into:
-            return [module.register_forward_pre_hook(lambda m, i: keep(i[0] if i else None))]
-        return [module.register_forward_hook(lambda m, i, o: keep(o))]
+        return record.partner.anchor.hold(self.modules, partial(self.held.__setitem__, name))
 
     def _kept(self, name: str, dimension: int, width: int) -> Tensor:
         """The original's positions that stay along a dimension of a parameter."""
         name = self.recipe.aliases.get(name, name)
-        for place, axis in self.recipe.parameters.get(name, ()):
+        for place, strip in self.recipe.parameters.get(name, ()):
             if place == dimension:
-                return torch.as_tensor(self.recipe.kept[axis])
+                return torch.as_tensor(self.recipe.kept[strip])
         return torch.arange(width)
 
-    def _lacking(self, name: str, known: LayerAnswers, filters: Tensor, *, linear: bool) -> Tensor | None:
+    def _missing(self, name: str, record: LayerRecord, filters: Tensor, *, linear: bool) -> Tensor | None:
         """(inputs, places, filters): what the other side of the sum has lost; None where that is unknown."""
-        held, partner = self.held.pop(name, None), known.partner
+        held, partner = self.held.pop(name, None), record.partner
         if held is None or partner is None:
             return None
-        batch, extents = known.places.numbers.shape[0], known.places.extents
+        batch, extents = record.places.numbers.shape[0], record.places.extents
         shape = (batch, *extents, len(filters)) if linear else (batch, len(filters), *extents)
         try:
-            here = answers_at(held.broadcast_to(shape), known.places, channels_last=linear)
+            here = answers_at(held.broadcast_to(shape), record.places, channels_last=linear)
         except RuntimeError:  # it has other channels in the thin network
             return None
         return partner.answers.index_select(-1, filters) - here
 
     def _answer(self, name: str, module: Answer) -> list[RemovableHandle]:
-        """A branch that is gone answers with the mean of what it answered, and what the sum lacks beside."""
+        """A removed branch answers with its mean in the original, plus what the sum lacks."""
         mean = self.reference.means.get(name)
         if mean is None:
             return []
@@ -214,54 +198,54 @@ class _Pass:
         return [module.register_forward_pre_hook(lambda m, i: self._make_up(name, module, kept))]
 
     def _make_up(self, name: str, module: Answer, kept: Tensor) -> None:
-        found = [(n, known) for n, known in self.reference.layers.items() if name == (known.norm or n)]
-        if not found:
+        layers = self.reference.layers
+        layer = next((each for each, record in layers.items() if name == (record.norm or each)), None)
+        if layer is None:
             return
-        layer, known = found[0]
         linear = isinstance(self.reference.model.get_submodule(layer), nn.Linear)
-        lacking = self._lacking(layer, known, kept, linear=linear)
-        if lacking is not None:
-            module.bias.add_(lacking.flatten(0, 1).mean(0, dtype=torch.float64).to(module.bias))
+        missing = self._missing(layer, layers[layer], kept, linear=linear)
+        if missing is not None:
+            module.bias.add_(missing.flatten(0, 1).mean(0, dtype=torch.float64).to(module.bias))
 
     def _norm(self, name: str, norm: _BatchNorm, x: Tensor) -> None:
-        """Move the statistics as the inputs have moved, so that an uncut network stays as it is."""
+        """Change the statistics as much as those of the inputs changed: an uncut network stays as it is."""
         if self.whole or norm.running_mean is None or norm.running_var is None or name in self.moved:
             return
         mean, variance = self.reference.norms[name]
         kept = self._kept(f"{name}.running_mean", 0, len(mean)).to(mean.device)
         mean, variance = mean[kept], variance[kept]
-        found_mean, found_variance = statistics(x)
-        norm.running_mean += (found_mean - mean).to(norm.running_mean)
-        ratio = torch.where(variance > 1e-12, found_variance / variance.clamp_min(1e-12), 1.0)
+        mean_now, variance_now = statistics(x)
+        norm.running_mean += (mean_now - mean).to(norm.running_mean)
+        ratio = torch.where(variance > 1e-12, variance_now / variance.clamp_min(1e-12), 1.0)
         norm.running_var *= ratio.to(norm.running_var)
 
     def _layer(self, name: str, layer: nn.Module, x: Tensor) -> None:
         if self.whole:
             self.held.pop(name, None)
             return
-        known = self.reference.layers[name]
-        filters = self._kept(f"{name}.weight", 0, known.answers.shape[-1]).to(x.device)
-        wanted = known.answers.index_select(-1, filters)
-        if known.reads is not None:
+        record = self.reference.layers[name]
+        filters = self._kept(f"{name}.weight", 0, record.answers.shape[-1]).to(x.device)
+        targets = record.answers.index_select(-1, filters)
+        if record.reads is not None:
             self.held.pop(name, None)
-            self._mix(name, layer, known, x, wanted, filters)
+            self._mix(name, layer, record, x, targets, filters)
             return
-        norm = self.modules.get(known.norm) if known.norm else None
-        lacking = self._lacking(name, known, filters, linear=isinstance(layer, nn.Linear))
+        norm = self.modules.get(record.norm) if record.norm else None
+        missing = self._missing(name, record, filters, linear=isinstance(layer, nn.Linear))
         factor = _undone(norm) if isinstance(norm, _BatchNorm) else 1.0
-        if lacking is not None and factor is not None:
-            wanted = wanted + lacking * factor
+        if missing is not None and factor is not None:
+            targets = targets + missing * factor
         else:
-            lacking = None
-        self._solve(name, layer, known, x, wanted, norm, corrected=lacking is not None)
+            missing = None
+        self._solve(name, layer, record, x, targets, norm, corrected=missing is not None)
 
     def _solve(
         self,
         name: str,
         layer: Any,
-        known: LayerAnswers,
+        record: LayerRecord,
         x: Tensor,
-        wanted: Tensor,
+        targets: Tensor,
         norm: nn.Module | None,
         *,
         corrected: bool,
@@ -270,19 +254,18 @@ class _Pass:
         groups = getattr(layer, "groups", 1)
         weight: Tensor = layer.weight
         unknowns, outputs = weight[0].numel(), weight.shape[0] // groups
-        if self.ridge == 0 and known.rows < unknowns:
+        if self.ridge == 0 and record.rows < unknowns:
             self.left[name] = (
-                f"it has {unknowns} unknowns and only {known.rows} equations: "
+                f"it has {unknowns} unknowns and only {record.rows} equations: "
                 f"give {self.reference.needed} inputs, or a ridge above 0"
             )
             return
         offset = layer.bias is not None or norm is not None
         fit = Fit(inputs=unknowns, outputs=outputs, intercept=offset, leading=(groups,))
-        for rows in _pieces(len(x), known.places.numbers.shape[1] * unknowns * groups):
-            part = patches_at(layer, x[rows], _of(known, rows))
+        for rows, part in record.patches(layer, x):
             # (inputs, places, channels, kernel) -> (groups, rows, unknowns)
-            part = part.reshape(-1, groups, unknowns).transpose(0, 1)
-            fit.add(part, wanted[rows].reshape(-1, groups, outputs).transpose(0, 1))
+            grouped = part.reshape(-1, groups, unknowns).transpose(0, 1)
+            fit.add(grouped, targets[rows].reshape(-1, groups, outputs).transpose(0, 1))
         _check(name, fit)
         solved, offsets = fit.solve(weight.reshape(groups, outputs, unknowns).mT, self.ridge)
         if not bool(solved.isfinite().all()) or not bool(offsets.isfinite().all()):
@@ -292,20 +275,20 @@ class _Pass:
         if layer.bias is not None:
             layer.bias.copy_(offsets.reshape(-1))
         if isinstance(norm, _BatchNorm) and norm.running_mean is not None and norm.running_var is not None:
-            assert known.norm is not None
-            self.moved.add(known.norm)
+            assert record.norm is not None
+            self.moved.add(record.norm)
             if layer.bias is None:
                 norm.running_mean -= offsets.reshape(-1)
             if not corrected:
-                # Least squares answers too softly: the norm brings it back to the strength it had. Not where
-                # the layer makes up for what others lack: of that, a soft answer is the best one.
+                # Least squares shrinks answers: the norm restores their variance. Not where the layer makes
+                # up for what others lack: there the shrunken answer is the best one.
                 norm.running_var *= fit.spread(solved).reshape(-1).to(norm.running_var)
 
     def _mix(
-        self, name: str, layer: Any, known: LayerAnswers, x: Tensor, wanted: Tensor, filters: Tensor
+        self, name: str, layer: Any, record: LayerRecord, x: Tensor, targets: Tensor, filters: Tensor
     ) -> None:
-        """Too many unknowns: express the original's input channels by those that stay, and fold that in."""
-        assert known.reads is not None
+        """For too many unknowns: express the original's input channels by those that stay, folded in."""
+        assert record.reads is not None
         weight: Tensor = layer.weight
         if getattr(layer, "groups", 1) > 1:
             self.left[name] = "its groups are too wide to be solved"
@@ -314,26 +297,24 @@ class _Pass:
         assert isinstance(original, Tensor)
         full, thin = original.shape[1], weight.shape[1]
         fit = Fit(inputs=thin, outputs=full, intercept=False)
-        for rows in _pieces(len(x), known.places.numbers.shape[1] * weight[0].numel()):
-            part = patches_at(layer, x[rows], _of(known, rows))
-            fit.add(part[..., part.shape[-1] // 2].flatten(0, 1), known.reads[rows].flatten(0, 1))
+        for rows, part in record.patches(layer, x):
+            fit.add(part[..., part.shape[-1] // 2].flatten(0, 1), record.reads[rows].flatten(0, 1))
         _check(name, fit)
         start = torch.zeros(thin, full).to(weight)
         start[torch.arange(thin), self._kept(f"{name}.weight", 1, full).to(start.device)] = 1.0
         mixture, _ = fit.solve(start, self.ridge)
         chosen = original[filters].flatten(2)
         mixed = torch.einsum("ofk,tf->otk", chosen, mixture).reshape(weight.shape)
-        if self._error(layer, mixed, known, x, wanted) <= self._error(layer, weight, known, x, wanted):
+        if self._error(layer, mixed, record, x, targets) <= self._error(layer, weight, record, x, targets):
             weight.copy_(mixed)
         else:
-            self.left[name] = "mixing its channels would not bring it nearer to the original"
+            self.left[name] = "mixing its channels would not bring it closer to the original"
 
-    def _error(self, layer: Any, weight: Tensor, known: LayerAnswers, x: Tensor, wanted: Tensor) -> float:
-        """How far a layer with these weights is from what is wanted, in sum."""
+    def _error(self, layer: Any, weight: Tensor, record: LayerRecord, x: Tensor, targets: Tensor) -> float:
+        """The squared distance of a layer with these weights from its targets."""
         total = 0.0
-        for rows in _pieces(len(x), known.places.numbers.shape[1] * weight[0].numel()):
-            part = patches_at(layer, x[rows], _of(known, rows)).flatten(2)
-            gap = wanted[rows] - part @ weight.flatten(1).T
+        for rows, part in record.patches(layer, x):
+            gap = targets[rows] - part.flatten(2) @ weight.flatten(1).T
             gap = gap if layer.bias is None else gap - layer.bias
             total += float(gap.square().sum())
         return total
@@ -348,30 +329,19 @@ def _shapes(module: nn.Module | None) -> list[tuple[str, torch.Size]]:
 
 
 def _undone(norm: _BatchNorm) -> Tensor | None:
-    """What a change behind a norm is in front of it; channels that it mutes are not asked to change."""
+    """The factor that turns a change after a norm into one before it; zero for channels it scales to zero."""
     if norm.running_var is None:
         return None
     width = (norm.running_var + norm.eps).sqrt()
     if norm.weight is None:
         return width
-    loud = norm.weight.abs() > 1e-3 * norm.weight.abs().max()
-    return torch.where(loud, width / torch.where(loud, norm.weight, 1.0), 0.0)
+    scaled = norm.weight.abs() > 1e-3 * norm.weight.abs().max()
+    return torch.where(scaled, width / torch.where(scaled, norm.weight, 1.0), 0.0)
 
 
 def _check(name: str, fit: Fit) -> None:
     if not fit.finite:
         raise InputError(
-            f"{name} reads numbers that are not finite, or too large to be squared, after the cut; "
+            f"{name} reads values that are not finite, or too large to be squared, after the cut; "
             "check weights and inputs"
         )
-
-
-def _of(known: LayerAnswers, rows: slice) -> Any:
-    places = known.places
-    return type(places)(places.numbers[rows], places.extents)
-
-
-def _pieces(count: int, numbers_each: int) -> Sequence[slice]:
-    """The inputs in pieces whose patches fit into memory."""
-    size = max(1, CHUNK // max(1, numbers_each))
-    return [slice(start, min(start + size, count)) for start in range(0, count, size)]

@@ -1,4 +1,4 @@
-"""Least squares drawn towards the weights there are: argmin |Y - X W|^2 + ridge * scale * |W - W0|^2.
+"""Least squares with a ridge towards the present weights: argmin |Y - X W|^2 + ridge * scale * |W - W0|^2.
 
 >>> fit = Fit(inputs=1, outputs=1, intercept=False)
 >>> fit.add(torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [6.0]]))
@@ -12,17 +12,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-TOUCH = 1e-7  # of the mean diagonal, so that inputs that never speak do not make it unsolvable
+TOUCH = 1e-7  # of the mean diagonal, so that inputs that are always zero do not make it unsolvable
 SMALLEST = 1e-12
 FIRM = 1e-3  # ridge from which single precision suffices for products of rows
 
 
 class Fit:
-    """Rows of inputs X and wanted outputs Y, which come in pieces, and the weights between them.
+    """Rows of inputs X and target outputs Y, added in chunks, and the weights between them.
 
-    Of many rows only sums are kept, so that memory stays bounded. Everything may have leading dimensions (the
-    groups of a convolution), each solved by itself. With an intercept, means are taken off first: the answer
-    then is the slope, and the offset that goes with it.
+    Of many rows only sums are stored, so that memory stays bounded. Everything may have leading dimensions
+    (the groups of a convolution), each solved separately. With an intercept, means are subtracted first: the
+    solution is then the slope and its offset.
     """
 
     def __init__(self, *, inputs: int, outputs: int, intercept: bool, leading: tuple[int, ...] = ()) -> None:
@@ -39,7 +39,7 @@ class Fit:
     def add(self, x: Tensor, y: Tensor) -> None:
         """Add rows: x (..., rows, inputs), y (..., rows, outputs)."""
         self.rows += x.shape[-2]
-        # Products in single precision, sums in double: the former is what takes the time.
+        # Products in single precision, because they take the time; sums in double.
         precision = torch.promote_types(torch.promote_types(x.dtype, y.dtype), torch.float32)
         x, y = x.to(precision), y.to(precision)
         self._sum_x += x.sum(-2, keepdim=True, dtype=torch.float64).cpu()
@@ -50,7 +50,7 @@ class Fit:
             self._sum_up()
 
     def _sum_up(self) -> Tensor:
-        """Give up the rows for the sums of their products."""
+        """Replace the rows by the sums of their products."""
         if self._gram is None:
             self._gram = torch.zeros(*self._leading, self._inputs, self._inputs, dtype=torch.float64)
         for x, y in self._held:
@@ -61,7 +61,7 @@ class Fit:
 
     @property
     def finite(self) -> bool:
-        """Whether all rows were made of numbers whose squares can be summed."""
+        """Whether all rows are finite and their squares can be summed."""
         sums = [self._square_y, self._cross]
         sums += [x.square().sum((-2, -1)) for x, _ in self._held] if self._gram is None else [self._gram]
         return all(bool(values.isfinite().all()) for values in sums)
@@ -76,7 +76,7 @@ class Fit:
         return weights.to(start), offset.squeeze(-2).to(start)
 
     def _by_inputs(self, first: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
-        """One unknown an input: (X'X + ridge) change = X'(Y - X first)."""
+        """One unknown per input: (X'X + ridge) change = X'(Y - X first)."""
         gram, cross = self._centred()
         scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(SMALLEST)
         factor, failed = _factor(gram, (ridge + TOUCH) * scale)
@@ -84,7 +84,7 @@ class Fit:
         return change, (failed == 0) & change.isfinite().flatten(-2).all(-1)
 
     def _by_rows(self, first: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
-        """One unknown a row, the same solution: change = X'(XX' + ridge)^-1 (Y - X first)."""
+        """One unknown per row, the same solution: change = X'(XX' + ridge)^-1 (Y - X first)."""
         x, y = self._deviations(centred=self.intercept)
         scale = (x.double().square().sum((-2, -1)).cpu() / self._inputs).clamp_min(SMALLEST)
         factor, failed = _factor((x @ x.mT).double().cpu(), (ridge + TOUCH) * scale)
@@ -93,20 +93,20 @@ class Fit:
         return change, (failed == 0) & change.isfinite().flatten(-2).all(-1)
 
     def spread(self, weights: Tensor) -> Tensor:
-        """(..., outputs): the variance of what these weights answer, as a share of what is wanted."""
+        """(..., outputs): the explained variance, as a share of the targets' variance."""
         if self._gram is None and self._held:
             x, _ = self._deviations(centred=True)
-            answered = (x @ weights.to(x)).double().square().sum(-2).cpu()
+            explained = (x @ weights.to(x)).double().square().sum(-2).cpu()
         else:
             gram, _ = self._centred(always=True)
             weights = weights.double().cpu()
-            answered = (weights * (gram @ weights)).sum(-2)
-        wanted = (self._square_y - self._sum_y.square() / max(self.rows, 1)).squeeze(-2)
-        heard = wanted > SMALLEST * max(self.rows, 1)
-        return torch.where(heard, answered / torch.where(heard, wanted, 1.0), 1.0).clamp_min(0.0)
+            explained = (weights * (gram @ weights)).sum(-2)
+        total = (self._square_y - self._sum_y.square() / max(self.rows, 1)).squeeze(-2)
+        varies = total > SMALLEST * max(self.rows, 1)
+        return torch.where(varies, explained / torch.where(varies, total, 1.0), 1.0).clamp_min(0.0)
 
     def _deviations(self, *, centred: bool) -> tuple[Tensor, Tensor]:
-        """The rows that are held, from their means if asked for."""
+        """The stored rows, minus their means if `centred`."""
         x, y = (torch.cat(pieces, -2) for pieces in zip(*self._held, strict=True))
         if not centred:
             return x, y
@@ -121,8 +121,8 @@ class Fit:
 
 
 def _factor(matrix: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
-    """The lower triangle of a matrix with something added along its diagonal, and where there is none."""
-    drawn = matrix.clone()
-    drawn.diagonal(dim1=-2, dim2=-1).add_(added[..., None])
-    factor, failed = torch.linalg.cholesky_ex(drawn)
+    """The Cholesky factor of a matrix with an added diagonal, and where there is none."""
+    regular = matrix.clone()
+    regular.diagonal(dim1=-2, dim2=-1).add_(added[..., None])
+    factor, failed = torch.linalg.cholesky_ex(regular)
     return factor, failed

@@ -1,4 +1,4 @@
-"""Render what `collect` found as one page that needs nothing else: no network, no library."""
+"""Render the data of a run as one page that needs nothing else: no network, no library."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ from deeppruning.errors import DeepPruningError
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.plots import draw_plots
 from deeppruning.reporting.section import SECTIONS
-from deeppruning.system.atomic import write_atomically
+from deeppruning.system.files import write_atomically
 
 PAGE = "report.html"
 _TEMPLATES = files("deeppruning.reporting").joinpath("template")
@@ -23,7 +23,7 @@ FIRST, LAST = ("dom.js", "limits.js", "space.js"), ("cards.js", "sections.js", "
 
 
 def write_report(run_dir: Path | str) -> Path:
-    """Write RUN/report.html and RUN/plots/ from what the run holds now, and return the page's path."""
+    """Write RUN/report.html and RUN/plots/ from the current contents of a run, and return the page's path."""
     data = collect(run_dir)
     target = Path(run_dir) / PAGE
     write_atomically(target, render(data).encode())
@@ -32,7 +32,7 @@ def write_report(run_dir: Path | str) -> Path:
 
 
 def write_report_or_warn(run_dir: Path | str) -> None:
-    """At the end of a call from Python: a page that cannot be written must not take away what it came to."""
+    """The same at the end of a call from Python, which must not lose its result for want of a page."""
     try:
         write_report(run_dir)
     except (DeepPruningError, OSError) as error:
@@ -40,11 +40,11 @@ def write_report_or_warn(run_dir: Path | str) -> None:
 
 
 def render(data: Mapping[str, Any], *, live: bool = False) -> str:
-    """The page as text; a live one asks the server it came from for news.
+    """The page as text; a live one asks its server for updates.
 
-    All that comes from the run travels as JSON and is put on the page as text, never as markup. The
-    content security policy is the second line: nothing runs but the script whose hash it names, and
-    nothing is fetched from anywhere (for a live page: from anywhere else).
+    All contents of the run are embedded as JSON and shown as text, never as markup. The content security
+    policy is the second line of defence: only the script with the named hash runs, and nothing is fetched
+    from anywhere (for a live page: from anywhere else).
     """
     style, script = _style_and_script()
     page = _template("page.html")
@@ -63,7 +63,7 @@ def render(data: Mapping[str, Any], *, live: bool = False) -> str:
 
 
 def policy(*, live: bool) -> str:
-    """What a page may do: run its own script, and nothing else."""
+    """The content security policy: a page may run its own script, and nothing else."""
     style, script = _style_and_script()
     return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "

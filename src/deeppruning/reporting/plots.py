@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeppruning.errors import RunError
-from deeppruning.reporting.comparison import OTHER_KIND, read_rivals
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.section import SECTIONS
 from deeppruning.roles import COLORS, ORIGINAL, TARGET, in_order, kind_of
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY
-from deeppruning.system.atomic import write_atomically
-from deeppruning.system.extras import has_extra, how_to_install
-from deeppruning.system.links import folder_within
+from deeppruning.system.commands import has_extra, how_to_install
+from deeppruning.system.files import folder_within, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +29,8 @@ RAMP = ("#aecbdb", "#7fa5d0", "#7b74bd", "#79429b", "#46115c")  # generations, f
 OURS = "#3b4a8f"
 INK, MUTED, TRACK = "#1b2330", "#59636f", "#dde0e4"
 MARKERS = {"heavy": "s", "knee": "D", "light": "^", TARGET: "v"}
-KIND_COLORS = {
+OTHER_KIND = "others"
+KIND_COLORS = {  # of the methods of a comparison
     "criteria": "#2878ab",
     "criteria with refit": "#12908c",
     "reconstruction, regularisation": "#1d7f61",
@@ -65,9 +64,14 @@ STYLE: dict[Any, Any] = {
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return has_extra("plots")
+
+
 def missing_plots_line() -> str:
     """What to say where no plots can be drawn; empty where they can."""
-    if has_extra("plots"):
+    if can_draw():
         return ""
     return f"no plots were written: they need matplotlib, installed by {how_to_install('matplotlib')}"
 
@@ -79,10 +83,10 @@ def write_plots(run_dir: Path | str) -> list[Path]:
 
 def draw_plots(data: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write every plot that `data` has something for; none without matplotlib."""
-    if not has_extra("plots"):
+    if not can_draw():
         return []
     with readable_errors(folder.parent / HISTORY):  # numbers that no axis reaches
-        return [path for name, figure in draw(data).items() for path in _save(figure, folder, name)]
+        return [path for name, figure in draw(data).items() for path in save_plot(figure, folder, name)]
 
 
 def draw(data: Mapping[str, Any]) -> dict[str, "Figure"]:
@@ -92,17 +96,9 @@ def draw(data: Mapping[str, Any]) -> dict[str, "Figure"]:
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def write_rivals_plot(folder: Path) -> Path | None:
-    """Write plots/rivals.svg and .png in the folder of a comparison; the path of the SVG, if there is one."""
-    if not has_extra("plots"):
-        return None
-    figure = rivals({"rivals": read_rivals(folder)})
-    return None if figure is None else _save(figure, folder / "plots", "rivals")[0]
-
-
 def candidates_markup(run_dir: Path) -> str:
     """The plot of all candidates for a notebook; without matplotlib, a line that says how to get it."""
-    if not has_extra("plots"):
+    if not can_draw():
         command = html.escape(how_to_install("matplotlib"))
         return f"<p>The plot of all candidates needs matplotlib: <code>{command}</code></p>"
     try:
@@ -139,7 +135,8 @@ def png(figure: "Figure") -> bytes:
     return content.getvalue()
 
 
-def _save(figure: "Figure", folder: Path, name: str) -> list[Path]:
+def save_plot(figure: "Figure", folder: Path, name: str) -> list[Path]:
+    """Write a plot as NAME.svg and NAME.png, and return both paths."""
     folder_within(folder.parent, folder)
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]
     for path, content in zip(paths, (svg(figure).encode(), png(figure)), strict=True):
@@ -161,20 +158,14 @@ def population(data: Mapping[str, Any]) -> "Figure | None":
     last = max(row["generation"] for row in rows)
     figure = Figure((6.4, 4.6))
     axes = figure.add_axes((0.11, 0.12, 0.76, 0.82), xlabel=label, ylabel="Error in the search")
-    axes.scatter(
-        [row[key] for row in rows],
-        [row["error"] for row in rows],
-        c=[row["generation"] for row in rows],
-        cmap=LinearSegmentedColormap.from_list("generations", RAMP, N=min(last, 48)),
-        vmin=0.5,
-        vmax=last + 0.5,
-        s=34,
-        edgecolors="white",
-        linewidths=0.8,
-        clip_on=False,
-        zorder=3,
-        gid="candidates",
+    costs, errors, generations = zip(
+        *((row[key], row["error"], row["generation"]) for row in rows), strict=True
     )
+    colors = LinearSegmentedColormap.from_list("generations", RAMP, N=min(last, 48))
+    axes.scatter(
+        costs, errors, c=generations, cmap=colors, vmin=0.5, vmax=last + 0.5, s=34, edgecolors="white",
+        linewidths=0.8, clip_on=False, zorder=3, gid="candidates",
+    )  # fmt: skip
     _format_axes(axes, rows[0][key], share=data["error_is_share"])
     front = _front(data)
     if len(front) > 1:
@@ -365,14 +356,9 @@ def _band(axes: "Axes", method: Mapping[str, Any]) -> None:
     """One standard deviation to either side."""
     points = [point for point in method["points"] if point and point["spread"] is not None]
     points.sort(key=lambda point: float(point["share"]))
-    axes.fill_between(
-        [point["share"] for point in points],
-        [point["after"] - point["spread"] for point in points],
-        [point["after"] + point["spread"] for point in points],
-        color=OURS,
-        alpha=0.15,
-        linewidth=0,
-    )
+    shares, errors, spreads = ([point[key] for point in points] for key in ("share", "after", "spread"))
+    low, high = ([e + sign * s for e, s in zip(errors, spreads, strict=True)] for sign in (-1, 1))
+    axes.fill_between(shares, low, high, color=OURS, alpha=0.15, linewidth=0)
 
 
 def _looks(methods: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

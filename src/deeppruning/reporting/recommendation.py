@@ -1,211 +1,311 @@
 """Which network of a finished run to take, and why, in one sentence made of the run's facts alone.
 
-The cheapest that loses nothing that the test set can tell; or one that loses at most a point, if it saves
-notably more. Where all lose more, the cheapest of those that the test set cannot tell from the most accurate
-one. Where limits were asked for and are met, this is a choice among the networks that meet them and those
-that are as good in everything. So no network that is shown errs less and costs less than the one to take,
-unless it breaks the limits.
+The cheapest network with a test error within noise of the original's; or one that loses at most a point, if
+it saves notably more. Where all lose more, the cheapest within noise of the most accurate one. If a target
+was set and met, the choice is among the network that meets it and those that are at least as good in every
+limited respect. So no network that is shown errs less and costs less than the recommended one, unless it
+breaks the limits.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deeppruning.reporting.chance import are_alike
-from deeppruning.reporting.grounds import Asked, Grounds, Option, grounds_of
-from deeppruning.roles import KNEE
+from deeppruning.amounts import percent
+from deeppruning.reporting.evidence import Speed, latency_ms, speed, within_noise
+from deeppruning.roles import KNEE, ORIGINAL, candidate_number, in_order
 from deeppruning.runs import facts
 
 SMALL_LOSS = 0.01  # of all images: what many call a fair price for a cheaper network
 NOTABLY = 0.1  # of the original's FLOPs: savings closer than this are nearly the same
-EXPORTED = "as exported"  # in the form that was measured: batch norms folded
 AS_FAST = 0.05  # latencies closer than this are the same
-LITTLE = 0.2  # of the original's FLOPs: who saves less must not lose
+LITTLE = 0.2  # of the original's FLOPs: a network that saves less must not lose accuracy
 MUCH_LOSS = 0.1  # of all images: more than any saving is worth
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The role to take, None where facts decide nothing, and the sentence for people."""
+    """The role to take, None where the facts decide nothing, and the sentence for people."""
 
     role: str | None
     text: str
-    none: bool = False  # that none is to be taken, which was found out
+    none: bool = False  # it was found that none is to be taken
 
 
-def recommend(kept: Mapping[str, Any]) -> Recommendation | None:
+@dataclass(frozen=True)
+class Option:
+    """A network to choose, in the figures that decide."""
+
+    role: str
+    id: int | None
+    test_error: float | None
+    search_error: float | None
+    saved: float  # share of the original's FLOPs
+    params: int
+    latency_ms: float | None
+    speed: Speed | None  # relative to the original
+    loaded: Speed | None  # the same of the network as `dp.load` returns it
+    also: tuple[str, ...] = ()  # other roles of the same candidate
+
+    @classmethod
+    def read(cls, role: str, figures: Mapping[str, Any], recorded: Mapping[str, Any]) -> "Option":
+        """The network in a role, from the facts of a run."""
+        return cls(
+            role,
+            figures.get("id"),
+            figures.get("test_error"),
+            figures.get("train_error"),
+            figures.get("flops_pruned", 0.0),
+            figures.get("params", 0),
+            latency_ms(recorded, role),
+            speed(recorded, role),
+            speed(recorded, role, loaded=True),
+        )
+
+    @property
+    def name(self) -> str:
+        """As people read it: "candidate 17"."""
+        return self.role if candidate_number(self.role) is None else self.role.replace("-", " ", 1)
+
+    def is_as_good_as(self, other: "Option", limited: Collection[str]) -> bool:
+        """Whether it errs no more, costs no more FLOPs, and has no more of what is limited."""
+        pairs = [(self.test_error, other.test_error), (-self.saved, -other.saved)]
+        if "params" in limited or "size" in limited:
+            pairs.append((self.params, other.params))
+        if "latency" in limited:
+            pairs.append((self.latency_ms, other.latency_ms))
+        return self == other or all(a is not None and b is not None and a <= b for a, b in pairs)
+
+
+@dataclass(frozen=True)
+class MetTarget:
+    """Limits that were set and are met, and the network that meets them."""
+
+    role: str
+    option: Option
+    text: str
+    limited: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Everything known when a choice is made; `images` is the size of the test set, where known."""
+
+    original: Option
+    options: tuple[Option, ...]
+    images: int | None
+    is_share: bool  # errors are shares of images, not figures of the user's own task
+    targets: tuple[MetTarget, ...]
+    failed: tuple[str, ...]  # picks without a network
+
+    @classmethod
+    def read(cls, recorded: Mapping[str, Any]) -> "Choice":
+        """The choice that the facts of a run offer; failed picks are only named."""
+        figures = {role: value for key, value in recorded.items() if (role := facts.solution_role(key))}
+        roles = list(dict.fromkeys((*in_order(figures), *figures)))
+        failed = tuple(role for role in roles if figures[role].get("failure"))
+        original = Option.read(ORIGINAL, recorded[facts.ORIGINAL_FIGURES.key], recorded)
+        options = _distinct(
+            Option.read(role, figures[role], recorded) for role in roles if role not in failed
+        )
+        errors = [error for one in (original, *options) for error in (one.test_error, one.search_error)]
+        return cls(
+            original,
+            options,
+            images=recorded.get(facts.TEST_IMAGES.key),
+            is_share=all(0.0 <= error <= 1.0 for error in errors if error is not None),
+            targets=tuple(_met_targets(recorded, options)),
+            failed=failed,
+        )
+
+    def wrong(self, error: float | None) -> int | None:
+        """An error as a number of test images, where errors are shares of them."""
+        return None if error is None or not self.images or not self.is_share else round(error * self.images)
+
+    def no_worse(self, option: Option, other: Option) -> bool:
+        """Whether the test set does not show that an option errs more than another one."""
+        assert option.test_error is not None
+        assert other.test_error is not None
+        a, b = self.wrong(option.test_error), self.wrong(other.test_error)
+        alike = a is not None and b is not None and within_noise(a, b)
+        return option.test_error <= other.test_error or alike
+
+    def loss(self, option: Option) -> float:
+        """The error beyond the original's; infinite where it is unknown or no share of images."""
+        if option.test_error is None or self.original.test_error is None or not self.is_share:
+            return float("inf")
+        return option.test_error - self.original.test_error
+
+    def figure(self, error: float | None) -> str:
+        """An error for people."""
+        if error is None:
+            return "unknown size"
+        return percent(error) if self.is_share else f"{error:.4g}"
+
+
+def _distinct(options: Iterator[Option]) -> tuple[Option, ...]:
+    """Each network once, named by its first role; fine-tuned again by other options, it is another one."""
+    networks: dict[tuple[int | None, float | None], Option] = {}
+    for option in options:
+        key = option.id, option.test_error
+        known = networks.get(key)
+        networks[key] = option if known is None else replace(known, also=(*known.also, option.role))
+    return tuple(networks.values())
+
+
+def _met_targets(recorded: Mapping[str, Any], options: Sequence[Option]) -> Iterator[MetTarget]:
+    for role, target in facts.targets_in(recorded).items():
+        option = next((one for one in options if role in (one.role, *one.also)), None)
+        if option is not None and target["met"]:
+            limited = frozenset(part.partition("=")[0].strip() for part in target["asked"].split(","))
+            yield MetTarget(role, option, target["asked"], limited)
+
+
+def recommend(recorded: Mapping[str, Any]) -> Recommendation | None:
     """The recommendation from a run's facts; None before the run is finished or if all picks failed.
 
-    Nothing is recommended where the original is hardly better than guessing, or where no network is worth it.
+    Nothing is recommended if the original is hardly better than guessing, or if no network is worth it.
     """
-    if not kept.get(facts.FINISHED.key) or facts.ORIGINAL_FIGURES.key not in kept:
+    if not recorded.get(facts.FINISHED.key) or facts.ORIGINAL_FIGURES.key not in recorded:
         return None
-    grounds = grounds_of(kept)
-    if not grounds.options:
+    choice = Choice.read(recorded)
+    if not choice.options:
         return None
-    doubt = kept[facts.ORIGINAL_FIGURES.key].get("doubt")
+    doubt = recorded[facts.ORIGINAL_FIGURES.key].get("doubt")
     if doubt:
-        return Recommendation(None, f"{doubt} Until then none of these networks is recommended.", none=True)
-    found = choose(grounds)
-    taken = next((one for one in grounds.options if one.role == found.role), None)
-    if taken is None or _is_worth_it(taken, grounds):
-        return found
-    nearest = found.text.removeprefix("Take ")
+        text = f"{doubt} Until this is fixed, none of these networks is recommended."
+        return Recommendation(None, text, none=True)
+    option, target = _choose(choice)
+    advice = _say(option, choice, target)
+    if advice.role is None or _is_worth_it(option, choice):
+        return advice
+    closest = advice.text.removeprefix("Take ")
     return Recommendation(
-        None, f"None of these networks is worth taking; the nearest is {nearest}", none=True
+        None, f"None of these networks is worth taking; the closest is {closest}", none=True
     )
 
 
-def _is_worth_it(one: Option, grounds: Grounds) -> bool:
-    """Whether a network gains more than it loses; what was asked for is, in any case.
+def _is_worth_it(option: Option, choice: Choice) -> bool:
+    """Whether a network gains more than it loses; one that meets a target does in any case.
 
     Not one that errs on ten of 100 images more than the original. Nor one that errs more, by over a point or
-    by more than chance, while it saves less than a fifth of the FLOPs and is not measured to be faster.
+    by more than noise, while it saves less than a fifth of the FLOPs and is not measured to be faster.
     """
-    loss = _loss(one, grounds)
-    if grounds.met or loss == float("inf"):
+    loss = choice.loss(option)
+    if choice.targets or loss == float("inf"):
         return True
-    faster = one.speed is not None and one.speed.is_known and 1 - 1 / one.speed.ratio > AS_FAST
-    errs_more = loss > SMALL_LOSS or not grounds.no_worse(one, grounds.original)
-    return loss <= MUCH_LOSS and (one.saved >= LITTLE or faster or not errs_more)
+    fast = option.speed is not None and option.speed.is_certain and 1 - 1 / option.speed.ratio > AS_FAST
+    errs_more = loss > SMALL_LOSS or not choice.no_worse(option, choice.original)
+    return loss <= MUCH_LOSS and (option.saved >= LITTLE or fast or not errs_more)
 
 
-def choose(grounds: Grounds) -> Recommendation:
-    """The choice, and its reason in words."""
-    if not grounds.met:
-        return _say(_fairest(grounds.options, grounds), grounds)
-    asked = {limits: _as_good(limits, grounds) for limits in grounds.met}
-    taken = _fairest([one for options in asked.values() for one in options], grounds)
-    met = [limits for limits, options in asked.items() if taken in options]
-    return _say(taken, grounds, next((limits for limits in met if limits.by == taken), met[0]))
+def _choose(choice: Choice) -> tuple[Option, MetTarget | None]:
+    """The network to take, and the target that it meets."""
+    if not choice.targets:
+        return _best(choice.options, choice), None
+    allowed = {
+        target: [one for one in choice.options if one.is_as_good_as(target.option, target.limited)]
+        for target in choice.targets
+    }
+    option = _best([one for options in allowed.values() for one in options], choice)
+    met = [target for target, options in allowed.items() if option in options]
+    return option, next((target for target in met if target.option == option), met[0])
 
 
-def _as_good(asked: Asked, grounds: Grounds) -> list[Option]:
-    """The network that meets limits, and whatever is as good in all respects."""
-    return [one for one in grounds.options if one.is_as_good_as(asked.by, asked.limited)]
-
-
-def _fairest(options: Sequence[Option], grounds: Grounds) -> Option:
-    """The one to take, by errors on the test set; without any, the knee, the bargain of the search."""
+def _best(options: Sequence[Option], choice: Choice) -> Option:
+    """The best of some options by test error and FLOPs; without test errors, the knee."""
     tested = [one for one in options if one.test_error is not None]
     if not tested:
         return next((one for one in options if KNEE in (one.role, *one.also)), options[0])
-    by_saved = sorted(tested, key=lambda one: (-one.saved, one.test_error))
-    if grounds.original.test_error is not None:
-        harmless = next((one for one in by_saved if grounds.no_worse(one, grounds.original)), None)
-        fair = next((one for one in by_saved if _loss(one, grounds) <= SMALL_LOSS), harmless)
+    cheapest_first = sorted(tested, key=lambda one: (-one.saved, one.test_error))
+    if choice.original.test_error is not None:
+        harmless = next((one for one in cheapest_first if choice.no_worse(one, choice.original)), None)
+        fair = next((one for one in cheapest_first if choice.loss(one) <= SMALL_LOSS), harmless)
         if harmless is not None and fair is not None and fair.saved - harmless.saved < NOTABLY:
             return harmless
         if fair is not None:
             return fair
-    best = min(tested, key=lambda one: (one.test_error, -one.saved))
-    return next(one for one in by_saved if grounds.no_worse(one, best))
+    most_accurate = min(tested, key=lambda one: (one.test_error, -one.saved))
+    return next(one for one in cheapest_first if choice.no_worse(one, most_accurate))
 
 
-def _loss(one: Option, grounds: Grounds) -> float:
-    """The error beyond the original's; a figure of the user's own task knows no points."""
-    if one.test_error is None or grounds.original.test_error is None or not grounds.is_share:
-        return float("inf")
-    return one.test_error - grounds.original.test_error
-
-
-def _say(taken: Option, grounds: Grounds, asked: Asked | None = None) -> Recommendation:
-    if taken.test_error is None and asked is None:
+def _say(option: Option, choice: Choice, target: MetTarget | None) -> Recommendation:
+    saved = f"saves {percent(option.saved, 1)} of the FLOPs"
+    speed_words = _speed_words(option, choice)
+    if option.test_error is None and target is None:
+        error = choice.figure(option.search_error)
         return Recommendation(
             None,
-            f"There is no test set to choose by: {taken.name}, the bargain of the search, saves "
-            f"{_percent(taken.saved)} of the FLOPs at an error of {_figure(taken.search_error, grounds)} in "
-            f"the search{_speed_words(taken, grounds)}.",
+            f"There is no test set to choose by: {option.name}, the best trade-off of the search, {saved} at "
+            f"an error of {error} in the search{speed_words}.",
         )
-    why = "it "
-    if asked is not None and asked.by == taken:
-        taken, why = replace(taken, role=asked.role, also=()), "it is what was asked for and "
-    elif asked is not None:
-        why = f"it is as good as {asked.role} in all that was asked for ({asked.text}) and "
-    parts = [f"saves {_percent(taken.saved)} of the FLOPs", _error_words(taken, grounds)]
-    also = f" (also the {' and the '.join(taken.also)})" if taken.also else ""
-    other = _alternative(taken, grounds, asked)
-    lost = f"; the fine-tuning of {' and '.join(grounds.failed)} failed" if grounds.failed else ""
-    speed = _speed_words(taken, grounds)
-    text = f"Take {taken.name}{also}: {why}{' '.join(filter(None, parts))}{speed}{other}{lost}."
-    return Recommendation(taken.role, text)
+    why = "it"
+    if target is not None and target.option == option:
+        option, why = replace(option, role=target.role, also=()), "it meets the target and"
+    elif target is not None:
+        why = f"it is at least as good as {target.role} in what was asked for ({target.text}) and"
+    also = f" (also the {' and the '.join(option.also)})" if option.also else ""
+    failed = f"; the fine-tuning of {' and '.join(choice.failed)} failed" if choice.failed else ""
+    text = (
+        f"Take {option.name}{also}: {why} {saved}{_error_words(option, choice)}{speed_words}"
+        f"{_alternative(option, choice, target)}{failed}."
+    )
+    return Recommendation(option.role, text)
 
 
-def _error_words(taken: Option, grounds: Grounds) -> str:
-    before, after = grounds.original.test_error, taken.test_error
+def _error_words(option: Option, choice: Choice) -> str:
+    before, after = choice.original.test_error, option.test_error
     if after is None:
         return ""
+    a, b = choice.wrong(after), choice.wrong(before)
     if before is None:
-        return f"at a test error of {_counted(after, grounds)}"
-    a, b = grounds.wrong(after), grounds.wrong(before)
-    if a is not None and b is not None:
-        tail = (
-            f"({_percent(after, 2)} against {_percent(before, 2)}: {a} and {b} of {grounds.images:,} images)"
-        )
-        if a == b:
-            return f"at the test error of the original {tail}"
-        if are_alike(a, b):
-            return f"at a test error that differs from the original's by no more than chance {tail}"
-    else:
-        tail = f"({_figure(after, grounds)} against {_figure(before, grounds)})"
-    if after == before:
-        return f"at the test error of the original {tail}"
+        images = "" if a is None else f" ({a} of {choice.images:,} images)"
+        return f" at a test error of {choice.figure(after)}{images}"
+    counts = "" if a is None else f": {a} and {b} of {choice.images:,} images"
+    both = f"({choice.figure(after)} against {choice.figure(before)}{counts})"
+    if after == before or (a is not None and a == b):
+        return f" at the test error of the original {both}"
+    if a is not None and b is not None and within_noise(a, b):
+        return f" at a test error within noise of the original's {both}"
     more = "more" if after > before else "less"
-    points = f"{100 * abs(after - before):.2f} points {more}" if grounds.is_share else more
-    return f"for {points} test error than the original {tail}"
+    points = f"{100 * abs(after - before):.2f} points {more}" if choice.is_share else more
+    return f" with {points} test error than the original {both}"
 
 
-def _speed_words(taken: Option, grounds: Grounds) -> str:
-    speed = taken.speed
+def _speed_words(option: Option, choice: Choice) -> str:
+    speed = option.speed
     if speed is None:
         return ""
-    if not speed.is_known:
-        between = (
-            f"between {speed.low:.2g} and {speed.high:.2g} times as fast" if speed.low else "too few times"
-        )
-        return f", but its speed is uncertain (measured {between})"
-    before, after = grounds.original.latency_ms, taken.latency_ms
+    if not speed.is_certain:
+        limits = f"between {speed.low:.2g} and {speed.high:.2g} times as fast"
+        return f", but its speed is uncertain (measured {limits if speed.low else 'too few times'})"
+    both = f"({option.latency_ms:.3g} ms against {choice.original.latency_ms:.3g} ms)"
     if abs(1 - 1 / speed.ratio) <= AS_FAST:
-        return f", though it is measured no faster ({after:.3g} ms against {before:.3g} ms)"
+        return f", but it is no faster {both}"
     if speed.ratio < 1:
-        return f", though it is measured slower ({after:.3g} ms against {before:.3g} ms)"
-    loaded = taken.loaded
-    beside = f"; {loaded.ratio:.2g} times {facts.AS_LOADED}" if loaded is not None and loaded.is_known else ""
-    return (
-        f" and is measured {speed.ratio:.2g} times as fast ({_percent(1 / speed.ratio, 0)} of the time, "
-        f"{EXPORTED}{beside})"
-    )
+        return f", but it is slower {both}"
+    loaded = option.loaded
+    also = f"; {loaded.ratio:.2g} times {facts.AS_LOADED}" if loaded is not None and loaded.is_certain else ""
+    share = percent(1 / speed.ratio, 0)
+    return f" and runs {speed.ratio:.2g} times as fast ({share} of the time, as exported{also})"
 
 
-def _alternative(taken: Option, grounds: Grounds, asked: Asked | None) -> str:
-    """What the next cheaper network would save and lose; of a dearer one, nothing is to be gained."""
-    if taken.test_error is None:
+def _alternative(option: Option, choice: Choice, target: MetTarget | None) -> str:
+    """What the next cheaper network saves and loses; a more expensive one gains nothing."""
+    error = option.test_error
+    if error is None:
         return ""
-    cheaper = [one for one in grounds.options if one.saved > taken.saved and one.test_error is not None]
-    if asked is not None:  # one that errs less breaks a limit, or it would have been taken
-        cheaper = [one for one in cheaper if (one.test_error or 0.0) > taken.test_error]
+    cheaper = [
+        (one.saved, one.test_error, one.name)
+        for one in choice.options
+        # With a target, a network that errs less breaks a limit, or it would have been taken.
+        if one.saved > option.saved and one.test_error is not None and (not target or one.test_error > error)
+    ]
     if not cheaper:
         return ""
-    other = min(cheaper, key=lambda one: one.saved)
-    assert other.test_error is not None
-    if not grounds.is_share:
-        return f"; {other.name} saves {_percent(other.saved)} at {_figure(other.test_error, grounds)}"
-    points = 100 * (other.test_error - taken.test_error)
+    saved, other_error, name = min(cheaper, key=lambda one: one[0])
+    if not choice.is_share:
+        return f"; {name} saves {percent(saved, 1)} at {choice.figure(other_error)}"
+    points = 100 * (other_error - error)
     more = f"{points:.2f}" if points >= 0.005 else "less than 0.01"
-    return f"; {other.name} saves {_percent(other.saved)} for {more} points more"
-
-
-def _counted(error: float, grounds: Grounds) -> str:
-    wrong = grounds.wrong(error)
-    images = "" if wrong is None else f" ({wrong} of {grounds.images:,} images)"
-    return f"{_figure(error, grounds)}{images}"
-
-
-def _figure(error: float | None, grounds: Grounds) -> str:
-    if error is None:
-        return "unknown size"
-    return _percent(error, 2) if grounds.is_share else f"{error:.4g}"
-
-
-def _percent(value: float, digits: int = 1) -> str:
-    return f"{100 * value:.{digits}f} %"
+    return f"; {name} saves {percent(saved, 1)} for {more} points more"

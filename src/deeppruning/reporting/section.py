@@ -1,7 +1,7 @@
 """A section of the page: what it shows, as plain data, and its plots for papers.
 
-Every file in `reporting/sections/` enters one. What is drawn on the page by markup and a script of its own
-has them in `template/NAME.html` and `template/NAME.js`; a heading with a table needs neither, see `table`.
+Every file in `reporting/sections/` adds some. A section with markup and a script of its own has them in
+`template/NAME.html` and `template/NAME.js`; a heading with a table needs neither, see `table`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ TABLES = "tables"  # the key under which the page finds the sections that are a 
 
 @dataclass(frozen=True)
 class Source:
-    """What there is of a run at one instant: its folder, its facts and all rows of its history."""
+    """A run at one instant: its folder, its facts and all rows of its history."""
 
     run: RunFolder
     facts: Data
@@ -41,12 +41,12 @@ SECTIONS: Registry[Section] = Registry("section", "deeppruning.reporting.section
 
 
 def collect_sections(source: Source, data: Data) -> dict[str, Any]:
-    """The data with what all sections add to it, in the order of the page."""
-    found = dict(data)
+    """The data with the entries of all sections, in the order of the page."""
+    collected = dict(data)
     for section in SECTIONS.values():
-        added = section.collect(source, found)
-        found |= {**added, TABLES: [*found.get(TABLES, ()), *added.get(TABLES, ())]}
-    return found
+        added = section.collect(source, collected)
+        collected |= {**added, TABLES: [*collected.get(TABLES, ()), *added.get(TABLES, ())]}
+    return collected
 
 
 def table(

@@ -19,10 +19,10 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from deeppruning.errors import DeepPruningError, InputError
-from deeppruning.reporting.comparison import FOLDER, RESULTS
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import embed, policy, render
-from deeppruning.reporting.words import in_use
+from deeppruning.reporting.sections.rivals import FOLDER, RESULTS
+from deeppruning.reporting.standing import in_use
 from deeppruning.runs.folder import CONFIG, HISTORY, LOCK
 
 MOST_CONNECTIONS = 2048
@@ -39,7 +39,7 @@ EVERYWHERE = ("0.0.0.0", "::", "")
 
 
 def check_address(host: str, port: int) -> None:
-    """Refuse an address that nothing can be served at, before anyone waits for what is to be served."""
+    """Refuse an address that cannot be served at, before waiting for a run."""
     with _address_errors(host, port):
         HTTPServer((host, port), BaseHTTPRequestHandler).server_close()
 
@@ -67,21 +67,21 @@ class Connection:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no more of the request is waited for: only its head is looked at."""
+        """Whether the request has arrived: only its head is read."""
         ended = b"\r\n\r\n" in self.request or b"\n\n" in self.request
         return ended or len(self.request) > LONGEST_REQUEST
 
 
 def _most_connections() -> int:
-    """Open at once: half of the files that this process may open, for the run has to be read as well."""
+    """Half of the files that this process may open: the run has to be read as well."""
     return min(MOST_CONNECTIONS, max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
 
 
 class ReportServer(HTTPServer):
     """A server of one run; `address` is what to open, `serve_forever` serves until it is shut down.
 
-    One thread waits for all connections at once, so that a slow client costs a socket and keeps no one away.
-    A request must have arrived within `patience` seconds as a whole, and its answer be taken within as many.
+    One thread waits for all connections, so that a slow client costs a socket and blocks nobody. A whole
+    request must arrive within `patience` seconds, and its answer be taken within as many.
     """
 
     allow_reuse_address = True
@@ -97,19 +97,19 @@ class ReportServer(HTTPServer):
         self.socket.setblocking(False)
         self.host = host
         self.patience = patience
-        self.connections: dict[socket.socket, Connection] = {}  # those that came first come first
+        self.connections: dict[socket.socket, Connection] = {}  # oldest first
         self._pages = _Fresh(run_dir)
         self._stopping, self._stopped = threading.Event(), threading.Event()
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """Serve until `shutdown` is called, which is looked for as often as the interval says."""
+        """Serve until `shutdown` is called, which is checked once per interval (seconds)."""
         self._stopping.clear()
         self._stopped.clear()
         try:
             with selectors.DefaultSelector() as selector:
                 selector.register(self.socket, selectors.EVENT_READ)
                 while not self._stopping.is_set():
-                    late = time.monotonic()  # before the look at what has come meanwhile, which counts
+                    late = time.monotonic()  # before looking at what has arrived meanwhile, which counts
                     for key, _ in selector.select(poll_interval):
                         if key.fileobj is self.socket:
                             self._admit(selector)
@@ -126,7 +126,7 @@ class ReportServer(HTTPServer):
         self._stopped.wait()
 
     def _admit(self, selector: selectors.BaseSelector) -> None:
-        """Accept a connection; where there are too many, whoever came first has to make room."""
+        """Accept a connection; if there are too many, the oldest is dropped."""
         with contextlib.suppress(OSError):
             client, address = self.socket.accept()
             client.setblocking(False)
@@ -136,7 +136,7 @@ class ReportServer(HTTPServer):
         self._drop(selector, list(self.connections.values())[: -_most_connections()])
 
     def _go_on(self, selector: selectors.BaseSelector, connection: Connection) -> None:
-        """Take what has arrived, or send some of the answer: whatever can be done without waiting."""
+        """Receive, or send part of the answer, as far as possible without waiting."""
         try:
             if connection.client not in self.connections:
                 return  # dropped in the same round
@@ -159,7 +159,7 @@ class ReportServer(HTTPServer):
     def _answer(self, connection: Connection) -> bytes:
         try:
             return _Handler(cast(Any, connection.request), connection.address, self).answer
-        except Exception:  # a fault of ours, which is told and must not end the service
+        except Exception:  # a fault of ours, which is reported and must not end the service
             self.handle_error(connection.client, connection.address)
             return b""
 
@@ -170,7 +170,7 @@ class ReportServer(HTTPServer):
             del self.connections[one.client]
 
     def body(self, path: str) -> tuple[str, bytes] | None:
-        """Kind and contents of what is served under a path; None if that is nothing."""
+        """Content type and contents of what is served under a path; None if nothing is."""
         return self._pages.body(path)
 
     @property
@@ -182,8 +182,8 @@ class ReportServer(HTTPServer):
     def knows(self, host: str) -> bool:
         """Whether a request was meant for this server.
 
-        A name that someone else's page made point here must not read the run; whoever serves to the
-        whole network has chosen to be reachable by any name.
+        A foreign name that resolves to this machine (DNS rebinding) must not read the run; a server of the
+        whole network is meant to be reached by any name.
         """
         if self.host in EVERYWHERE:
             return True
@@ -192,7 +192,7 @@ class ReportServer(HTTPServer):
 
 
 class _Fresh:
-    """What is served, made anew only when the run has changed: a thousand readers cost one reading."""
+    """What is served, made anew only when the run has changed."""
 
     def __init__(self, run_dir: Path | str) -> None:
         self._run_dir = Path(run_dir)
@@ -200,7 +200,7 @@ class _Fresh:
         self._seen: dict[str, tuple[Any, tuple[str, bytes]]] = {}
 
     def body(self, path: str) -> tuple[str, bytes] | None:
-        """Kind and contents; a run that cannot be read raises."""
+        """Content type and contents; a run that cannot be read raises."""
         makers = {"/": self._page, "/data.json": self._data}
         if path not in makers:
             return None
@@ -211,13 +211,13 @@ class _Fresh:
             return self._seen[path][1]
 
     def _stamp(self) -> tuple[Any, ...]:
-        """Something that differs when any file that is shown does."""
+        """A value that changes with every file that is shown."""
         files = [self._run_dir / name for name in (CONFIG, HISTORY, f"{HISTORY}-journal", LOCK)]
         files.append(self._run_dir / FOLDER / RESULTS)
         stats = [file.stat() if file.exists() else None for file in files]
         times = [(stat.st_mtime_ns, stat.st_size, stat.st_ino) if stat else None for stat in stats]
-        # Whether the run is at work may change while no file does, and SQLite's own count of changes
-        # (bytes 24 to 28) tells apart what happens within one tick of the clock.
+        # A process may start or end without a change of files, and SQLite's own count of changes (bytes 24 to
+        # 28) separates what happens within one tick of the clock.
         changes = b""
         with contextlib.suppress(OSError):
             if files[1].is_file():
@@ -233,7 +233,7 @@ class _Fresh:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Makes the answer to a request that has arrived; both are bytes."""
+    """Makes the answer to a request; both are bytes."""
 
     server: ReportServer
     protocol_version = "HTTP/1.1"
@@ -279,10 +279,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def end_headers(self) -> None:
-        """With what protects the reader, on errors too."""
+        """With the headers that protect the reader, on errors too."""
         for name, value in PROTECTION.items():
             self.send_header(name, value)
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: a line every two seconds would bury the address."""
+        """Print nothing: a line every two seconds would bury the address."""

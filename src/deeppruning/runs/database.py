@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from deeppruning.errors import DAMAGE, DeepPruningError, RunError
-from deeppruning.system.links import refuse_linked_file
+from deeppruning.system.files import refuse_linked_file
 
 FORMAT = 4  # of config.toml and of the history; runs of another format are not read
 

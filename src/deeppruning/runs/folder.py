@@ -22,8 +22,8 @@ from deeppruning.runs.leftovers import remove_leftovers
 from deeppruning.runs.lock import RunLock
 from deeppruning.runs.tables import check_tables
 from deeppruning.runs.trust import refuse_foreign_code, sign
-from deeppruning.system.atomic import write_atomically
 from deeppruning.system.commands import command
+from deeppruning.system.files import write_atomically
 from deeppruning.system.toml import read_toml
 from deeppruning.version import __version__
 

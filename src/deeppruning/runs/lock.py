@@ -15,7 +15,7 @@ from pathlib import Path
 
 from deeppruning.errors import RunError
 from deeppruning.runs.records import now
-from deeppruning.system.links import refuse_foreign_file
+from deeppruning.system.files import refuse_foreign_file
 
 # Errors of a file system that has no locks, or none on folders.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF)

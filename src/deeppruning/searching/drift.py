@@ -14,7 +14,7 @@ from torch import Tensor
 
 from deeppruning.errors import Diverged, InputError
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.training.losses import distillation_loss
+from deeppruning.training.distillation import distillation_loss
 
 
 @dataclass(frozen=True)

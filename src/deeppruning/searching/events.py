@@ -1,31 +1,32 @@
-"""What a run tells whoever watches it: a terminal, a log, a machine."""
+"""The events of a run that observers receive: a terminal, a log, a machine."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
-from deeppruning.jobs.solution import Solution
 from deeppruning.runs.records import Candidate
-from deeppruning.training.reports import EpochReport
+from deeppruning.training.checkpoint import EpochReport
 
 
 @dataclass(frozen=True)
 class Started:
-    """The network is understood and the original measured; the search begins or goes on."""
+    """The network is analysed and the original measured; the search begins or continues."""
 
     run: str
     genes: int
     generations: int
     evaluations: int  # of the whole run
-    known: int  # of them, evaluated before this process started
-    original_error: float | None  # on the search's sample, None where the task cannot say
+    known: int  # of these, evaluated before this process started
+    original_error: float | None  # on the search's sample, None where the task has none
     original_flops: int
     original_params: int
-    widths: str = ""  # in which multiples, where that was measured
+    widths: str = ""  # the multiples of filters, where they were measured
 
 
 @dataclass(frozen=True)
 class Remark:
-    """Something that people should know, about "original", "network", "augmentation" or "processor"."""
+    """A note for people about the "sample", "original", "network", "augmentation" or "processor"."""
 
     about: str
     text: str
@@ -33,7 +34,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class LayersScanned:
-    """A guided search looks at each layer by itself before its first candidate; so many cuts are done."""
+    """A guided search cuts each layer by itself before its first candidate: `done` of these cuts."""
 
     done: int
     of: int
@@ -41,7 +42,7 @@ class LayersScanned:
 
 @dataclass(frozen=True)
 class CandidateDone:
-    """One candidate has its objectives, or none; `fresh` is false where that was known already."""
+    """A candidate is evaluated; `fresh` is false where the evaluation was known already."""
 
     candidate: Candidate
     fresh: bool
@@ -50,7 +51,7 @@ class CandidateDone:
 
 @dataclass(frozen=True)
 class GenerationDone:
-    """A generation has been selected from."""
+    """The survivors of a generation are selected."""
 
     generation: int
     generations: int
@@ -60,7 +61,7 @@ class GenerationDone:
 
 @dataclass(frozen=True)
 class EpochDone:
-    """One epoch of fine-tuning one candidate, in the roles it holds; epoch 0 is the network before it."""
+    """One epoch of fine-tuning a candidate, with its roles; epoch 0 is the network before training."""
 
     id: int
     roles: tuple[str, ...]
@@ -70,24 +71,43 @@ class EpochDone:
 
 @dataclass(frozen=True)
 class FinetuneDiverged:
-    """The fine-tuning of a candidate diverged; it starts again, or has failed."""
+    """The fine-tuning of a candidate diverged; it is repeated at a lower learning rate, or has failed."""
 
     id: int
     roles: tuple[str, ...]
     reason: str
-    lr_factor: float | None  # of the rate that it starts again with; None if it is given up
+    lr_factor: float | None  # of the learning rate it is repeated with; None if it has failed
+
+
+class SavedNetwork(Protocol):
+    """What an observer may read of a saved solution."""
+
+    @property
+    def role(self) -> str: ...
+    @property
+    def id(self) -> int: ...
+    @property
+    def path(self) -> Path | None: ...
+    @property
+    def test_error(self) -> float | None: ...
+    @property
+    def flops(self) -> int: ...
+    @property
+    def params(self) -> int: ...
+    @property
+    def refitted(self) -> bool: ...
 
 
 @dataclass(frozen=True)
 class SolutionSaved:
-    """A fine-tuned network is on disk."""
+    """A fine-tuned network is saved."""
 
-    solution: Solution
+    solution: SavedNetwork
 
 
 @dataclass(frozen=True)
 class TargetSettled:
-    """The limits that were asked for are met, or not: then it says how near the nearest candidate comes."""
+    """The limits of a target are met, or not: then the note describes the nearest candidate."""
 
     role: str  # of the target
     asked: str
@@ -97,7 +117,7 @@ class TargetSettled:
 
 @dataclass(frozen=True)
 class CandidateRefused:
-    """The proof of a candidate that was to be handed out has failed; the next best takes its place."""
+    """The proof of a chosen candidate has failed; the next best replaces it."""
 
     id: int
     reason: str
@@ -119,4 +139,4 @@ Observer = Callable[[Event], None]
 
 
 def ignore(event: object) -> None:
-    """The observer that looks away."""
+    """An observer that does nothing."""

@@ -18,7 +18,6 @@ from deeppruning.config import SearchConfig
 from deeppruning.errors import RunError
 from deeppruning.evolution.selection import Picks
 from deeppruning.genome import Genome, Population
-from deeppruning.limits import Limits
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Candidate, Evaluation, Status
@@ -27,7 +26,7 @@ from deeppruning.searching.events import CandidateDone, GenerationDone, LayersSc
 from deeppruning.searching.moving import has_moved
 from deeppruning.searching.proving import Proofs
 from deeppruning.searching.scan import loss_of
-from deeppruning.searching.strategies import AskAndTell, make_strategy
+from deeppruning.searching.strategies import AskAndTell, Price, make_strategy
 
 FAILURE_SHOWN = 1500  # characters of a worker's traceback that an error message repeats
 
@@ -39,15 +38,18 @@ def search(
     backend: Backend,
     observer: Observer,
     proofs: Proofs,
-    limits: Limits | None = None,
+    within: Price | None = None,
 ) -> Picks[Candidate]:
-    """Run the strategy to its end and return knee, heavy and light, their cuts proven."""
+    """Run the strategy to its end and return knee, heavy and light, their cuts proven.
+
+    `within` is the share of its limits that a genome uses, for a search aimed at limits.
+    """
     original_flops = context.graph.flops(context.graph.full_genome())
     candidates: dict[int, Candidate] = {}
     session: Session[Any, Any] = backend.open(work, context, kind=type)
     with session:
         look = partial(look_by_workers, session, history, observer)
-        strategy = make_strategy(context, config, history, look, limits)
+        strategy = make_strategy(context, config, history, look, within)
         recorded = history.candidates() if has_moved(history) else []
         while not strategy.done:
             _follow(strategy, recorded)

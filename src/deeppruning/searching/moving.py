@@ -1,7 +1,7 @@
-"""A run that goes on with another processor or torch: what is told of it, and what may differ by rounding.
+"""A run that is resumed with another processor or torch version, where results differ by rounding.
 
-Other instructions add in another order, so weights that are drawn anew, or images that are resized anew, come
-out in other last bits. Then a hash differs though nothing else does; a sketch of the values tells.
+Other instructions add in another order, so weights or images that are computed again differ in their last
+bits. Then a hash differs though nothing else does; a sketch of the values shows whether they are the same.
 
 >>> sketch({"weight": torch.tensor([3.0, 4.0])})
 {'weight': [5.0, 5.161209]}
@@ -30,7 +30,7 @@ Sketch = dict[str, list[float]]
 
 
 def sketch(tensors: Mapping[str, Tensor]) -> Sketch:
-    """Of each tensor its length, and one sum in which every value and its place count."""
+    """For each tensor its norm, and one sum that depends on every value and its position."""
     longest = max((2 * tensor.numel() for tensor in tensors.values()), default=0)  # a complex value is two
     waves = torch.arange(min(CHUNK, longest), dtype=torch.float64).cos_()
     found = {}
@@ -47,7 +47,7 @@ def sketch(tensors: Mapping[str, Tensor]) -> Sketch:
 
 
 def alike(known: Sketch, given: Sketch) -> bool:
-    """Whether two sketches are of the same values but for rounding."""
+    """Whether two sketches are of the same values except for rounding."""
     return known.keys() == given.keys() and all(
         abs(then - now) <= NEAR * max(1e-1, abs(known[name][0]))
         for name in known
@@ -68,7 +68,7 @@ def has_moved(history: History) -> bool:
 
 
 def tell_of_move(run: RunFolder, observer: Observer) -> None:
-    """Keep with what a run goes on, and tell of it where that is not what computed last."""
+    """Record the processor and versions that continue a run, with a remark if they differ from the last."""
     started, now = run.history.get_fact(facts.VERSIONS), computed_by()
     if started is None or run.history.get_fact(facts.FINISHED):
         return  # there is nothing left to compute
@@ -77,9 +77,9 @@ def tell_of_move(run: RunFolder, observer: Observer) -> None:
         run.history.set_fact(facts.CONTINUED, [*since, now])
         before, after = told_versions([started, *since][-1]), told_versions(now)
         text = (
-            f"note: this run was computed by {before} so far and goes on with {after}. All results "
-            "it has are kept. Those to come may differ in their last digits, and so may the candidates and "
-            "picks from what the first machine would have found"
+            f"note: this run was computed by {before} so far and continues with {after}. All its results are "
+            "kept. Further results may differ in their last digits, and so may the candidates and picks from "
+            "those that the first machine would have found"
         )
         observer(Remark("processor", text))
 

@@ -1,27 +1,23 @@
-"""Whether a candidate may be handed out: its cut must be proven, which is looked at once for each.
+"""Proofs of cuts: a candidate is handed out only if its cut is proven, which is checked once for each.
 
 A search trusts the channel graph; what leaves it does not: a forward method may depend on sizes in ways that
-building the graph could not see. A candidate whose proof fails is refused, and the next best takes its place.
+building the graph could not see. A candidate that fails its proof is refused, and the next best replaces it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from deeppruning.runs import facts
-from deeppruning.runs.folder import RunFolder
+from deeppruning.runs.history import History
 from deeppruning.runs.records import Candidate
 from deeppruning.searching.candidate import Context
-from deeppruning.searching.events import CandidateRefused
-
-if TYPE_CHECKING:
-    from deeppruning.jobs.job import Job
+from deeppruning.searching.events import CandidateRefused, Observer
 
 
-def _untold(one: Candidate, why: str) -> None:
-    """Where nobody is to be told."""
+def _ignore(candidate: Candidate, reason: str) -> None:
+    """Tell nobody."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,42 +25,42 @@ class Proofs:
     """The proofs of one network's candidates."""
 
     context: Context
-    refused: dict[int, str] = field(default_factory=dict)  # by the candidate's id, for what reason
-    tell: Callable[[Candidate, str], None] = _untold
+    refused: dict[int, str] = field(default_factory=dict)  # reasons by the candidate's id
+    tell: Callable[[Candidate, str], None] = _ignore
 
     @classmethod
-    def of_run(cls, job: Job, run: RunFolder) -> Proofs:
-        """Those of a run, which keeps what was refused: going on, it comes to the same networks."""
-        refused = {int(id_): why for id_, why in facts.refused_in(run.history.facts()).items()}
+    def of_run(cls, context: Context, history: History, observer: Observer) -> Proofs:
+        """The proofs of a run, which records what was refused: resumed, it picks the same networks."""
+        refused = {int(id_): why for id_, why in facts.refused_in(history.facts()).items()}
 
-        def keep(one: Candidate, why: str) -> None:
-            run.history.set_fact(facts.REFUSED, {str(id_): reason for id_, reason in refused.items()})
-            job.observer(CandidateRefused(one.id, why))
+        def record(candidate: Candidate, reason: str) -> None:
+            history.set_fact(facts.REFUSED, {str(id_): why for id_, why in refused.items()})
+            observer(CandidateRefused(candidate.id, reason))
 
-        return cls(job.context, refused, keep)
+        return cls(context, refused, record)
 
     def after_run(self) -> Proofs:
-        """The same for whoever chooses once the run is closed."""
-        return replace(self, refused=dict(self.refused), tell=_untold)
+        """A copy to use once the run is closed."""
+        return replace(self, refused=dict(self.refused), tell=_ignore)
 
-    def hold(self, one: Candidate) -> bool:
+    def hold(self, candidate: Candidate) -> bool:
         """Whether the cut of a candidate is proven; one that is not is refused from now on."""
         proven = self.context.once("proven", set[bytes])
-        key = one.genome.tobytes()
-        if one.id not in self.refused and key not in proven:
-            why = self.context.graph.fault(one.genome)
-            if why:
-                self.refused[one.id] = why
-                self.tell(one, why)
+        key = candidate.genome.tobytes()
+        if candidate.id not in self.refused and key not in proven:
+            reason = self.context.graph.fault(candidate.genome)
+            if reason:
+                self.refused[candidate.id] = reason
+                self.tell(candidate, reason)
             else:
                 proven.add(key)
-        return one.id not in self.refused
+        return candidate.id not in self.refused
 
     def why_none(self) -> str:
-        """What to say where no candidate is left."""
-        why = next(iter(self.refused.values()), "there was none")
+        """The message for the case that no candidate is left."""
+        reason = next(iter(self.refused.values()), "there was none")
         return (
-            f"every candidate that could be chosen was refused ({len(self.refused)} in all); of the first, "
-            f"{why}. The network depends on sizes in a way that is not understood: leave out the layers "
-            "before that operation (exclude=..., --exclude), and please report this network"
+            f"every candidate that could be chosen was refused ({len(self.refused)} in total), the first "
+            f"because {reason}. The network depends on sizes in a way that is not understood: leave out the "
+            "layers before that operation (exclude=..., --exclude), and please report this network"
         )

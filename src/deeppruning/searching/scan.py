@@ -26,7 +26,7 @@ from deeppruning.refitting import Reference, refit_in_place
 from deeppruning.refitting.reference import FEWEST as NEEDED
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.drift import drift
-from deeppruning.system.device import this_or_processor
+from deeppruning.system.device import device_or_cpu
 
 SCANNED = 3000  # inputs that the scans of all groups share
 FEWEST, MOST = 48, 256  # inputs of one scan; every second to refit on, the others to judge by
@@ -112,7 +112,7 @@ class Scanner:
     @classmethod
     def in_(cls, context: Context) -> Scanner:
         """That of a search, made once in each process."""
-        device = str(this_or_processor(context.device))
+        device = str(device_or_cpu(context.device))
         return context.once("scanner", lambda: cls.of(context.graph, context.task.refit_inputs(), device))
 
     def loss(self, genome: Genome) -> float:

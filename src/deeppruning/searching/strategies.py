@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -15,15 +15,15 @@ from deeppruning.evolution.guided import GuidedStrategy
 from deeppruning.evolution.selection import Picks
 from deeppruning.evolution.strategy import EvolutionStrategy
 from deeppruning.genome import Population
-from deeppruning.limits import Limits
 from deeppruning.objectives import as_objective
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.guide import Guide, find_orders, read_scores, scanned_guide
 from deeppruning.searching.scan import Look
-from deeppruning.system.threads import torch_threads
-from deeppruning.targets.aiming import limited
+from deeppruning.system.device import torch_threads
+
+Price = Callable[[Population], NDArray[np.float64]]
 
 
 class AskAndTell(Protocol):
@@ -46,13 +46,16 @@ class AskAndTell(Protocol):
 
 
 def make_strategy(
-    context: Context, config: SearchConfig, history: History, look: Look, limits: Limits | None = None
+    context: Context, config: SearchConfig, history: History, look: Look, within: Price | None = None
 ) -> AskAndTell:
-    """The strategy for a network's genomes; what guides it is kept in the history, once found."""
+    """The strategy for a network's genomes; what guides it is kept in the history, once found.
+
+    `within` is the share of its limits that a genome uses, where the search is aimed at limits.
+    """
     if config.strategy == "paper":
         return paper_strategy(context, config)
     guide = known_guide(context, config, history, look)
-    return guided_strategy(context, config, guide, limits or Limits())
+    return guided_strategy(context, config, guide, within)
 
 
 def paper_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
@@ -70,7 +73,7 @@ def paper_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
 
 
 def guided_strategy(
-    context: Context, config: SearchConfig, guide: Guide, limits: Limits | None = None
+    context: Context, config: SearchConfig, guide: Guide, within: Price | None = None
 ) -> GuidedStrategy:
     """Ours, on widths and orders."""
     objective = as_objective(context.objective)
@@ -84,7 +87,7 @@ def guided_strategy(
         bins=config.bins,
         losses=guide.losses,
         focus=config.focus,
-        limits=None if limits is None else limited(space, context, limits),
+        limits=None if within is None else space.priced(within),
         seed=config.seed,
     )
 

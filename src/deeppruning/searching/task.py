@@ -25,13 +25,11 @@ from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import split_balanced
 from deeppruning.data.stream import Images
 from deeppruning.searching.evaluations import EVALUATIONS, EvaluationKind, Trial
-from deeppruning.system.device import this_or_processor
-from deeppruning.training.evaluate import evaluate, outputs_on
-from deeppruning.training.guessing import guessing_note
+from deeppruning.system.device import device_or_cpu
+from deeppruning.training.checkpoint import EpochReport
+from deeppruning.training.distillation import MOST_BYTES, CachedTeacher, distillation_loss
+from deeppruning.training.evaluate import evaluate, guessing_note, outputs_on
 from deeppruning.training.loop import fit
-from deeppruning.training.losses import distillation_loss
-from deeppruning.training.reports import EpochReport
-from deeppruning.training.teaching import MOST_BYTES, Teaching
 from deeppruning.training.tensors import hash_tensors
 
 REFITTED_ON = 500  # images at most; more of them make a refit slower and hardly better
@@ -215,7 +213,7 @@ class Classification(Task):
 
         It is asked for where the run is directed from, which may lack the GPU that the workers have.
         """
-        return evaluate(model, self.parts[1], device=this_or_processor(self.device)).error
+        return evaluate(model, self.parts[1], device=device_or_cpu(self.device)).error
 
     def doubt(self, error: float, *, tested: bool = False) -> str:
         """A network hardly better than guessing is not the one that was trained, or is fed wrongly."""
@@ -225,7 +223,7 @@ class Classification(Task):
 
     def fingerprint(self) -> str:
         """A hash of the sample, and of what tells the rest apart where that is not in memory."""
-        found = hash_tensors(self.sample.telling())
+        found = hash_tensors(self.sample.key_tensors())
         return f"{found} {self.identity}" if self.identity else found
 
     @property
@@ -248,7 +246,7 @@ class Classification(Task):
         teaching = None
         if self.teacher is not None and self.tuning.distill > 0:
             most = MOST_BYTES // max(1, self.rounds)
-            teaching = Teaching(self.teacher, answers_beside(checkpoint), most)
+            teaching = CachedTeacher(self.teacher, answers_beside(checkpoint), most)
         reports = fit(
             model,
             self.train,
@@ -274,7 +272,7 @@ class Classification(Task):
         """The error on the images that are set aside; asked for where the run is directed from."""
         if self.validation is None:
             return None
-        return evaluate(model, self.validation, device=this_or_processor(self.device)).error
+        return evaluate(model, self.validation, device=device_or_cpu(self.device)).error
 
     @property
     def keeps_best(self) -> bool:

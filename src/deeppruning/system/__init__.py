@@ -1,1 +1,1 @@
-"""The machine below: files written whole, devices, threads, memory."""
+"""The machine underneath: files, devices, threads, memory, shell commands and the user's own code."""

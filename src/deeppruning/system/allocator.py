@@ -1,8 +1,8 @@
-"""Keep freed memory in the process, so that training steps do not ask the system for it anew.
+"""Keep freed memory in the process, so that training steps do not request it from the system again.
 
-glibc gives large freed blocks back to the kernel. A training step frees and asks again for hundreds of
-megabytes of activations, and each page then faults and is zeroed once more. What keeping them saves
-depends on network and machine: compare benchmarks/training.py with and without --no-allocator.
+glibc returns large freed blocks to the kernel. A training step frees and reallocates hundreds of megabytes
+of activations, and every page then faults and is zeroed again. What this saves depends on network and
+machine: compare benchmarks/training.py with and without --no-allocator.
 """
 
 import ctypes
@@ -15,18 +15,18 @@ _LARGEST_INT = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to hold on to freed memory; False where there is no glibc or the user has set its own.
+    """Make glibc keep freed memory; False where there is no glibc or the user has configured it.
 
-    Called by the command line before training starts: a library must not change the whole process
-    behind the back of a program that merely imports it.
+    Called by the command line before training starts: a library must not change the process of a program
+    that only imports it.
     """
-    chosen = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
-    if not sys.platform.startswith("linux") or chosen:
+    configured = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
+    if not sys.platform.startswith("linux") or configured:
         return False
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return False
-    # glibc before 2.35 refuses more than 32 MB for the first one.
-    held = mallopt(_M_MMAP_THRESHOLD, 2**30) or mallopt(_M_MMAP_THRESHOLD, 2**25)
-    return bool(held) and bool(mallopt(_M_TRIM_THRESHOLD, _LARGEST_INT))
+    # glibc before 2.35 refuses more than 32 MB here.
+    accepted = mallopt(_M_MMAP_THRESHOLD, 2**30) or mallopt(_M_MMAP_THRESHOLD, 2**25)
+    return bool(accepted) and bool(mallopt(_M_TRIM_THRESHOLD, _LARGEST_INT))

@@ -1,14 +1,25 @@
-"""Commands as people are told them: pasted into the shell that they are read in, they work.
+"""Commands shown to users, which work when pasted into their shell: our own, and pip for missing packages.
 
-Whatever a path holds is quoted, and a program that the PATH does not lead to is named by its own path.
+Paths are quoted, and a program that is not on the PATH is given by its full path.
 """
 
+import re
 import shlex
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 _NAME = "deeppruning"
+
+# The packages behind each extra of pyproject.toml. They are named one by one because the package is in no
+# index: `pip install deeppruning-es[onnx]` would find nothing.
+EXTRAS = {
+    "onnx": ("onnx>=1.16", "onnxruntime>=1.18", "onnxscript>=0.1"),
+    "plots": ("matplotlib>=3.8",),
+    "ray": ("ray[client]>=2.40",),
+    "rivals": ("pymoo>=0.6.1",),
+}
 
 
 def command(*words: object) -> str:
@@ -21,9 +32,9 @@ def command(*words: object) -> str:
 
 
 def command_for_page(*words: object) -> str:
-    """The same for a page that may be read elsewhere, which tells no path of this machine's programs."""
-    called = program()
-    return shlex.join([*([_NAME] if Path(called[0]).is_absolute() else called), *map(str, words)])
+    """The same for a page that may be read on another machine: without the path of the program."""
+    words_here = program()
+    return shlex.join([*([_NAME] if Path(words_here[0]).is_absolute() else words_here), *map(str, words)])
 
 
 def program() -> list[str]:
@@ -36,15 +47,34 @@ def program() -> list[str]:
     return [_shown(Path(sys.executable)), "-m", _NAME]
 
 
-def pip() -> list[str]:
-    """The words that call the pip of this interpreter."""
-    return [_shown(Path(sys.executable)), "-m", "pip"]
+def how_to_install(package: str) -> str:
+    """The pip command that installs a package, with the others of its extra, for this interpreter.
+
+    >>> how_to_install("pymoo").endswith("-m pip install 'pymoo>=0.6.1'")
+    True
+    """
+    needed = next((extra for extra in EXTRAS.values() if package in map(_package, extra)), (package,))
+    return shlex.join([_shown(Path(sys.executable)), "-m", "pip", "install", *needed])
+
+
+def has_extra(name: str) -> bool:
+    """Whether all packages of an extra are installed; none of them is imported."""
+    return all(find_spec(_package(requirement)) is not None for requirement in EXTRAS[name])
+
+
+def format_to_suggest() -> str:
+    """The export format to suggest: ONNX where its packages are installed."""
+    return "onnx" if has_extra("onnx") else "torch-export"
 
 
 def _shown(file: Path) -> str:
-    """A program by its name where the PATH leads to it, else by its path, a relative one if it is in here."""
-    found = shutil.which(file.name)
-    if found and Path(found).is_absolute() and Path(found).parent.resolve() == file.parent.resolve():
+    """A program by its name if it is on the PATH, else by its path, relative to the current folder."""
+    on_path = shutil.which(file.name)
+    if on_path and Path(on_path).is_absolute() and Path(on_path).parent.resolve() == file.parent.resolve():
         return file.name
     here = Path.cwd()
     return str(file.relative_to(here) if file.is_absolute() and file.is_relative_to(here) else file)
+
+
+def _package(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]

@@ -1,10 +1,12 @@
-"""Pick the device to compute on, and say clearly when the one asked for is not there.
+"""Devices, CPU cores and torch threads: which there are, and which to use.
 
 >>> choose_device("cpu")
 device(type='cpu')
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -13,7 +15,7 @@ from deeppruning.errors import InputError
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device of this name; "auto" takes a GPU where there is one, else the processor."""
+    """The device of this name; "auto" is a GPU if there is one, else the CPU."""
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -28,14 +30,14 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
-def this_or_processor(name: str) -> torch.device:
-    """The device of this name where this machine has it, else the processor."""
+def device_or_cpu(name: str) -> torch.device:
+    """The device of this name if this machine has it, else the CPU."""
     device = torch.device(name)
     return torch.device("cpu") if _why_absent(device) else device
 
 
 def precision_of(model: nn.Module) -> torch.dtype:
-    """The precision a network reads its input in: that of its first weights.
+    """The dtype a network expects its input in: that of its first floating point parameter.
 
     >>> precision_of(nn.Conv2d(3, 4, 3).bfloat16())
     torch.bfloat16
@@ -45,7 +47,7 @@ def precision_of(model: nn.Module) -> torch.dtype:
 
 
 def _why_absent(device: torch.device) -> str:
-    """Why this machine cannot compute on the device; empty when it can."""
+    """Why this machine cannot compute on the device; empty if it can."""
     if device.type == "cuda":
         if not torch.cuda.is_available():
             built = torch.version.cuda or torch.version.hip
@@ -55,33 +57,43 @@ def _why_absent(device: torch.device) -> str:
             return f"there {'is one GPU' if count == 1 else f'are {count} GPUs'}, numbered from 0"
         return ""
     if device.type == "mps":
-        return (
-            "" if torch.backends.mps.is_available() else "this machine or build of torch has no MPS support"
-        )
+        present = torch.backends.mps.is_available()
+        return "" if present else "this machine or build of torch has no MPS support"
     try:
         torch.empty(1, device=device).item()
     except (RuntimeError, NotImplementedError, AssertionError):
-        return f"torch cannot hold numbers on a device of type {device.type!r} here"
+        return f"this build of torch cannot use devices of type {device.type!r}"
     return ""
 
 
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Use this many torch threads inside the block: results depend on the number in their last bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def default_workers(threads: int) -> int:
-    """How many processes of so many threads the cores have room for, at least one."""
+    """How many processes with this many threads each the CPU cores can run, at least one."""
     return max(1, available_threads() // threads)
 
 
 def most_workers() -> int:
-    """How many processes may be asked for on this machine at all: each takes some hundred megabytes."""
+    """The largest number of processes that may be requested: each takes some hundred megabytes."""
     return max(64, 8 * available_threads())
 
 
 def workers_here(recorded: int | None) -> int | None:
-    """As many processes as a file of elsewhere asks for, but no more than there are cores here."""
+    """The number of processes recorded by a run, limited to the CPU cores of this machine."""
     return None if recorded is None else min(recorded, available_threads())
 
 
 def available_threads() -> int:
-    """The processor cores this process may use, which can be fewer than the machine has."""
+    """The CPU cores this process may use, which can be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

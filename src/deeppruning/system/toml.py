@@ -1,6 +1,6 @@
-"""TOML files, which may be a stranger's: what nests too deep or is too large is refused before it is parsed.
+"""Read TOML files from untrusted sources: those nested too deeply or too large are refused before parsing.
 
-The parser of Python takes memory by the square of a dotted key's parts, and recursion by brackets.
+Python's parser needs memory quadratic in the parts of a dotted key, and recurses at every bracket.
 """
 
 import re
@@ -13,11 +13,11 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
-LARGEST = 1 << 20  # bytes; our own files have a thousand
+LARGEST = 1 << 20  # bytes; our own files have about a thousand
 DEEPEST = 32  # parts of a dotted key, or brackets within brackets
-LARGEST_NUMBER = 1 << 63  # as TOML has it; Python would read any
+LARGEST_NUMBER = 1 << 63  # the limit of TOML; Python has none
 
-# Texts and comments are skipped, dots and brackets counted. A text that does not end reaches to where the
+# Strings and comments are skipped, dots and brackets counted. An unterminated string extends to where the
 # parser will stop, so that every character is looked at once.
 _TOKENS = re.compile(
     r'''"""(?:\\.|[^\\])*?(?:"{3,5}|\\?\Z)|"(?:\\.|[^"\\\n])*(?:"|(?=\n)|\\?\Z)'''
@@ -27,7 +27,7 @@ _TOKENS = re.compile(
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The contents of a file; OSError where it cannot be read, ValueError for whatever is wrong in it.
+    """The contents of a file; raises OSError if it cannot be read, ValueError if it is not valid.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "a.toml"
@@ -38,26 +38,26 @@ def read_toml(path: Path) -> dict[str, Any]:
     ValueError: it nests deeper than 32 levels
     """
     if path.stat().st_size > LARGEST:
-        raise ValueError(f"it is larger than {LARGEST:,} bytes, which no file of options is")
+        raise ValueError(f"it is larger than {LARGEST:,} bytes, too large for a file of options")
     return parse_toml(path.read_text(encoding="utf-8"))
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The tables of a text; ValueError for whatever is wrong in it."""
+    """The tables in a text; raises ValueError if it is not valid."""
     _check_depth(text)
     try:
         tables: dict[str, Any] = tomllib.loads(text)
     except RecursionError as error:
-        raise ValueError("it nests too deep") from error
+        raise ValueError("it is nested too deeply") from error
     _check_numbers(tables)
     return tables
 
 
 def _check_depth(text: str) -> None:
-    """Refuse keys of too many parts and brackets inside too many others, the keys before them counted."""
+    """Refuse keys of too many parts and brackets nested too deeply, the parts of their keys included."""
     dots, outside = 0, [0]
-    for found in _TOKENS.finditer(text):
-        token = found[0]
+    for match in _TOKENS.finditer(text):
+        token = match[0]
         if token == ".":
             dots += 1
         elif token in ("[", "{"):

@@ -1,4 +1,4 @@
-"""What a run is computed by: versions of what its results depend on, and the processor's type."""
+"""The versions and the CPU that the results of a run depend on."""
 
 import platform
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import torch
 
 
 def computed_by() -> dict[str, str]:
-    """Python, torch with its build, and the processor: with these, and its options, a run can be repeated."""
+    """Python, torch with its build, and the CPU: with these and the same options a run can be repeated."""
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
@@ -17,7 +17,7 @@ def computed_by() -> dict[str, str]:
 
 
 def told_versions(versions: Mapping[str, str]) -> str:
-    """The same for people.
+    """The same as one line of text.
 
     >>> told_versions({"python": "3.12.1", "torch": "2.13.0", "processor": "AMD EPYC, AVX2"})
     'AMD EPYC, AVX2 (torch 2.13.0)'
@@ -26,7 +26,7 @@ def told_versions(versions: Mapping[str, str]) -> str:
 
 
 def processor() -> str:
-    """The processor's model and the instructions torch uses on it, which decide the last bits of results."""
+    """The CPU's model and the instruction set torch uses on it, which decide the last bits of results."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

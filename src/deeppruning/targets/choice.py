@@ -1,4 +1,4 @@
-"""Which of a search's candidates is the answer to limits, and what it has of each."""
+"""Which candidate of a search is the best within limits, and its figures for each limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deeppruning.searching.candidate import Context
 from deeppruning.searching.proving import Proofs
 from deeppruning.targets.aiming import whole_figures
 
-SLACK = 1.1  # times the limit: a candidate that was to be slower than that is not measured
+SLACK = 1.1  # times the limit: a candidate that was planned to be slower is not measured
 TRIES = 4  # measurements above a limit until they are believed: machines have slow seconds
 
 
@@ -32,7 +32,7 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Yardstick:
-    """Tells what candidates have of that which can be limited: counted, or measured on this machine."""
+    """Counts or measures the costs of candidates on this machine."""
 
     context: Context
     conditions: Conditions
@@ -40,97 +40,97 @@ class Yardstick:
 
     @cached_property
     def whole(self) -> dict[str, int]:
-        """What the original has."""
+        """The counts of the original."""
         return whole_figures(self.context.graph)
 
     def counts(self, candidate: Candidate) -> dict[str, int]:
-        """What follows from the genome; a history of any age holds genomes."""
+        """What follows from the genome."""
         return {name: getattr(self.context.graph, name)(candidate.genome) for name in COUNTED}
 
     def seconds(self, candidate: Candidate, most: float) -> float:
-        """The latency, measured here and now with none of ours beside it; again where it is above `most`."""
-        found = math.inf
+        """The latency, measured now; repeated where it is above `most`."""
+        fastest = math.inf
         for _ in range(TRIES):
             network = self.context.graph.prune(candidate.genome)
             (seconds,) = measure_networks([network], self.context.example_input, self.conditions)
-            found = min(found, seconds)
-            if found <= most:
+            fastest = min(fastest, seconds)
+            if fastest <= most:
                 break
-        return found
+        return fastest
 
     @property
     def searched_latency(self) -> bool:
-        """Whether the search went by it."""
+        """Whether latency was the objective of the search."""
         return as_objective(self.context.objective).name == "latency"
 
 
-def choose(candidates: Iterable[Candidate], limits: Limits, yardstick: Yardstick) -> Choice:
-    """The best by what the search selects on, of all that keep the limits of cost and whose cut is proven."""
-    left = [one for one in thin_ones(candidates) if one.id not in yardstick.proofs.refused]
+def choose(candidates: Iterable[Candidate], limits: Limits, meter: Yardstick) -> Choice:
+    """The best by the search's own score, of all that keep the limits of cost and whose cut is proven."""
+    left = [candidate for candidate in thin_ones(candidates) if candidate.id not in meter.proofs.refused]
     while left:
-        choice = best_within(left, limits, yardstick)
-        if not choice.met or yardstick.proofs.hold(choice.candidate):
+        choice = best_within(left, limits, meter)
+        if not choice.met or meter.proofs.hold(choice.candidate):
             return choice
         left.remove(choice.candidate)
-    raise RunError(yardstick.proofs.why_none())
+    raise RunError(meter.proofs.why_none())
 
 
-def best_within(thin: Sequence[Candidate], limits: Limits, yardstick: Yardstick) -> Choice:
+def best_within(candidates: Sequence[Candidate], limits: Limits, meter: Yardstick) -> Choice:
     """The best of these, proven or not."""
-    most = limits.most(yardstick.whole)
-    counts = {one.id: yardstick.counts(one) for one in thin}
+    most = limits.most(meter.whole)
+    counts = {candidate.id: meter.counts(candidate) for candidate in candidates}
     used = {id_: max((have[name] / most[name] for name in most), default=0.0) for id_, have in counts.items()}
-    within = sorted((one for one in thin if used[one.id] <= 1.0), key=_best_first)
-    pool = within or [min(thin, key=lambda one: (used[one.id], *_best_first(one)))]
-    found, figures = pool[0], {}
+    within = sorted((one for one in candidates if used[one.id] <= 1.0), key=_best_first)
+    pool = within or [min(candidates, key=lambda one: (used[one.id], *_best_first(one)))]
+    best, figures = pool[0], {}
     if limits.latency is not None:
-        found, seconds = _timed(pool, limits.latency, yardstick)
-        figures["latency"] = seconds
+        best, figures["latency"] = _fast_enough(pool, limits.latency, meter)
     met = bool(within) and (limits.latency is None or figures["latency"] <= limits.latency)
-    return Choice(found, {**{name: counts[found.id][name] for name in most}, **figures}, met)
+    return Choice(best, {**{name: counts[best.id][name] for name in most}, **figures}, met)
 
 
-def _timed(pool: Sequence[Candidate], most: float, yardstick: Yardstick) -> tuple[Candidate, float]:
-    """The best that is measured to be quick enough, or the quickest, with its seconds."""
-    if yardstick.searched_latency:
-        quick = [one for one in pool if one.known.objectives[1] <= SLACK * most]
-        pool = quick or [min(pool, key=lambda one: one.known.objectives[1])]
-    else:  # one that is worse and costlier than another is hardly quicker
+def _fast_enough(pool: Sequence[Candidate], most: float, meter: Yardstick) -> tuple[Candidate, float]:
+    """The best one with a measured latency within the limit, or the fastest, with its seconds."""
+    if meter.searched_latency:
+        fast = [candidate for candidate in pool if candidate.known.objectives[1] <= SLACK * most]
+        pool = fast or [min(pool, key=lambda candidate: candidate.known.objectives[1])]
+    else:  # a candidate that is worse and costlier than another is hardly faster
         pool = front_of(pool, key="flops")
     measured: list[tuple[Candidate, float]] = []
-    for one in pool:
-        measured.append((one, yardstick.seconds(one, most)))
+    for candidate in pool:
+        measured.append((candidate, meter.seconds(candidate, most)))
         if measured[-1][1] <= most:
             return measured[-1]
     return min(measured, key=lambda pair: pair[1])
 
 
 def thin_ones(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Those that have an error and are not the original, equal ones once."""
-    found: dict[bytes, Candidate] = {}
-    for one in candidates:
-        if one.evaluation is not None and one.train_error is not None and not one.genome.all():
-            found.setdefault(one.genome.tobytes(), one)
-    if not found:
+    """Those that have an error and are not the original, without duplicates."""
+    thin: dict[bytes, Candidate] = {}
+    for candidate in candidates:
+        evaluated = candidate.evaluation is not None and candidate.train_error is not None
+        if evaluated and not candidate.genome.all():
+            thin.setdefault(candidate.genome.tobytes(), candidate)
+    if not thin:
         raise RunError("the search has no candidate with an error that is thinner than the original")
-    return list(found.values())
+    return list(thin.values())
 
 
 def front_of(candidates: Iterable[Candidate], key: str = "cost") -> list[Candidate]:
-    """Those than which no cheaper one is as good, from the costliest to the cheapest."""
+    """The Pareto front by score and cost, from the costliest to the cheapest."""
     front: list[Candidate] = []
-    for one in sorted(candidates, key=lambda one: (getattr(one, key), *_best_first(one))):
-        if not front or one.known.judged < front[-1].known.judged:
-            front.append(one)
+    for candidate in sorted(candidates, key=lambda one: (getattr(one, key), *_best_first(one))):
+        if not front or candidate.known.judged < front[-1].known.judged:
+            front.append(candidate)
     return front[::-1]
 
 
-def _best_first(one: Candidate) -> tuple[float, float, int]:
-    return one.known.judged, one.known.objectives[1], one.id
+def _best_first(candidate: Candidate) -> tuple[float, float, int]:
+    return candidate.known.judged, candidate.known.objectives[1], candidate.id
 
 
 def describe(limits: Limits, figures: Mapping[str, float], whole: Mapping[str, int]) -> str:
-    """What a network has of each limit that a figure is known for.
+    """The figures of a network next to their limits.
 
     >>> describe(Limits.of("flops=40%,latency=5ms"), {"flops": 398, "latency": 0.0047}, {"flops": 1000})
     'flops 39.8 % (asked: at most 40%), latency 4.70 ms (asked: at most 5ms)'

@@ -1,1 +1,1 @@
-"""Training and measuring networks on labelled images: loop, schedules, checkpoints, evaluation, devices."""
+"""Train and evaluate networks on labelled images: loop, optimiser, checkpoints, weights files."""

@@ -1,12 +1,13 @@
-"""The state of a training job after an epoch, in one safetensors file that is never half written.
+"""Checkpoints: the state of a training job after an epoch, with the reports of its epochs.
 
-Tensors: `model.<name>` for the network, `optimizer.<parameter>` for SGD's momentum. Metadata: format,
-job (every option that decides the result) and history (one report an epoch), as JSON. No pickle.
+A checkpoint is one safetensors file, replaced atomically. Tensors: `model.<name>` for the network,
+`optimizer.<parameter>` for SGD's momentum. Metadata: format, job (every option that decides the result) and
+history (one report per epoch), as JSON.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,40 @@ from torch import Tensor, nn
 
 from deeppruning.errors import DAMAGE, RunError
 from deeppruning.training.finite import learnt, listed, not_finite
-from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import read_tensors, write_tensors
 
 FORMAT = "1"
 _MODEL = "model."
 _OPTIMIZER = "optimizer."
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """One epoch: loss and error over the (augmented) training batches, and the test error after it.
+
+    Epoch 0 is the network before training: it has neither loss nor training error.
+    """
+
+    epoch: int  # counted from 1
+    train_loss: float | None
+    train_error: float | None
+    test_error: float | None
+    lr: float  # of the last step
+    images_per_second: float  # of training alone, without the test
+    seconds: float  # training and test
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """The state of an epoch after one of its batches; loss and error are means over the epoch so far."""
+
+    epoch: int
+    batch: int  # counted from 1
+    batches: int
+    train_loss: float
+    train_error: float
+    lr: float
+    images_per_second: float
 
 
 def save_checkpoint(
@@ -30,30 +59,31 @@ def save_checkpoint(
     job: Mapping[str, Any],
     history: Sequence[EpochReport],
 ) -> None:
-    """Write the state after the last epoch of `history`; the previous checkpoint stays until then."""
-    tensors = {_MODEL + name: tensor for name, tensor in model.state_dict().items()}
-    for name, parameter in model.named_parameters():
-        if parameter in optimizer.state:
-            tensors[_OPTIMIZER + name] = optimizer.state[parameter]["momentum_buffer"]
+    """Write the state after the last epoch of `history` in place of the previous checkpoint."""
     metadata = {
         "format": FORMAT,
         "job": json.dumps(dict(job), sort_keys=True),
         "history": json.dumps([asdict(report) for report in history]),
     }
-    write_tensors(path, tensors, metadata)
+    write_tensors(path, _state(model, optimizer), metadata)
+
+
+def _state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The tensors of a checkpoint."""
+    tensors = {_MODEL + name: tensor for name, tensor in model.state_dict().items()}
+    for name, parameter in model.named_parameters():
+        if parameter in optimizer.state:
+            tensors[_OPTIMIZER + name] = optimizer.state[parameter]["momentum_buffer"]
+    return tensors
 
 
 def load_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, job: Mapping[str, Any]
 ) -> list[EpochReport]:
-    """Restore model and optimizer in place and return the history; nothing is touched on an error."""
+    """Restore model and optimizer in place and return the history; neither changes if there is an error."""
     tensors, written_job, history = _read(path)
     _check_job(path, written_job, job)
-    parameters = dict(model.named_parameters())
-    targets = {_MODEL + name: tensor for name, tensor in model.state_dict().items()}
-    for name, parameter in parameters.items():
-        if parameter in optimizer.state:
-            targets[_OPTIMIZER + name] = optimizer.state[parameter]["momentum_buffer"]
+    targets = _state(model, optimizer)
     _check_tensors(path, tensors, targets)
     broken = not_finite({name: tensors[_MODEL + name] for name in learnt(model)})
     if broken:
@@ -68,7 +98,7 @@ def load_checkpoint(
 
 
 def read_history(path: Path) -> list[EpochReport]:
-    """The epochs a checkpoint has behind it; none if there is no checkpoint yet."""
+    """The epochs before a checkpoint; none if there is no checkpoint yet."""
     return _read(path)[2] if path.exists() else []
 
 
@@ -99,10 +129,10 @@ def _report(number: int, table: dict[str, Any]) -> EpochReport:
 def _check_job(path: Path, written: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     differing = [name for name in {**written, **wanted} if written.get(name) != wanted.get(name)]
     if differing:
-        listed = ", ".join(f"{name} {written.get(name)!r} (now {wanted.get(name)!r})" for name in differing)
+        options = ", ".join(f"{name} {written.get(name)!r} (now {wanted.get(name)!r})" for name in differing)
         raise RunError(
-            f"the checkpoint {path} belongs to a job with {listed}; "
-            "use the same options to go on with it, or choose another folder"
+            f"the checkpoint {path} belongs to a job with {options}; "
+            "use the same options to continue it, or choose another folder"
         )
 
 
@@ -114,5 +144,5 @@ def _check_tensors(path: Path, written: Mapping[str, Tensor], wanted: Mapping[st
         here = tuple(wanted[name].shape) if name in wanted else "absent"
         raise RunError(
             f"the checkpoint {path} belongs to another network: {name} is {there} there and {here} here; "
-            "use the same model to go on with it, or choose another folder"
+            "use the same model to continue it, or choose another folder"
         )

@@ -1,5 +1,6 @@
-"""Measure a network on labelled images, and re-estimate its batch-norm statistics on them."""
+"""Measure a network on labelled images, compare it with guessing, and recalibrate its batch norms."""
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,19 +8,23 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from deeppruning.amounts import percent
 from deeppruning.data.batches import Augment, Batches
 from deeppruning.data.stream import Images
 from deeppruning.errors import InputError
 from deeppruning.system.device import precision_of
 from deeppruning.training.finite import check_learnt, check_outputs_finite
 
+SURE = 0.01  # the significance level at which guessing is ruled out
+HARDLY = 0.9  # of the error of guessing: a network above it was not trained, or gets the wrong input
+
 
 @dataclass(frozen=True)
 class Performance:
-    """How a network does on a data set: share of wrong answers, mean cross-entropy, speed."""
+    """Error (share of wrong predictions), mean cross-entropy and speed of a network on a data set."""
 
     error: float
     loss: float
@@ -29,7 +34,7 @@ class Performance:
 
 @contextmanager
 def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """The model in training or evaluation mode for a while; each module's own mode comes back."""
+    """Put the model in training or evaluation mode inside the block; each module's mode is restored."""
     before = [(module, module.training) for module in model.modules()]
     model.train(training)
     try:
@@ -47,14 +52,14 @@ def evaluate(
     device: str | torch.device = "cpu",
     augment: Augment | None = None,
 ) -> Performance:
-    """Error and loss of `model`, in evaluation mode, on every image of `data`, augmented if asked for.
+    """Error and loss of `model` in evaluation mode on every image of `data`.
 
-    The model is moved to `device` and stays there; its mode is as before afterwards. Raises Diverged
-    where an output is not finite: there is no answer to count as right or wrong.
+    The model is moved to `device` and stays there; its mode is restored. Raises Diverged if an output is not
+    finite.
     """
     model.to(device)
     wrong = torch.zeros((), dtype=torch.int64, device=device)
-    # Single precision is enough for one batch's loss, and not every device has double: sum on the host.
+    # Summed on the host, because not every device has double precision.
     loss = 0.0
     start = time.perf_counter()
     with mode(model, training=False), torch.inference_mode():
@@ -73,23 +78,23 @@ def evaluate(
 def outputs_on(
     model: nn.Module, data: Images, *, batch_size: int = 250, device: str | torch.device = "cpu"
 ) -> torch.Tensor:
-    """(images, classes): what a network answers to every image, in evaluation mode, on the host.
+    """The outputs (images, classes) of a network in evaluation mode for every image, on the CPU.
 
-    The model is moved to `device` and stays there. Raises Diverged where an output is not finite.
+    The model is moved to `device` and stays there. Raises Diverged if an output is not finite.
     """
     model.to(device)
-    found = []
+    batches = []
     with mode(model, training=False), torch.inference_mode():
         for images, labels in Batches(data, batch_size, device=device, precision=precision_of(model)):
             outputs = model(images)
             check_outputs(outputs, len(labels), data.num_classes)
             check_outputs_finite(outputs)
-            found.append(outputs.float().cpu())
-    return torch.cat(found)
+            batches.append(outputs.float().cpu())
+    return torch.cat(batches)
 
 
 def check_outputs(outputs: object, batch: int, classes: int) -> None:
-    """Refuse outputs that are not one score for each class of the data (more are let pass)."""
+    """Refuse outputs that are not one score for each class of the data; more scores are allowed."""
     if not isinstance(outputs, torch.Tensor) or outputs.ndim != 2 or len(outputs) != batch:
         given = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
         raise InputError(
@@ -106,11 +111,11 @@ def check_outputs(outputs: object, batch: int, classes: int) -> None:
 def recalibrate(
     model: nn.Module, data: Images, *, batch_size: int = 250, device: str | torch.device = "cpu"
 ) -> None:
-    """Replace running mean and variance of every batch norm by those of `data`; weights stay.
+    """Replace the running mean and variance of every batch norm by those of `data`.
 
-    All batches count alike (cumulative average). Only the batch norms run in training mode, so that
-    dropout stays off. A model without batch norms, or with such as keep no statistics, is left alone.
-    Raises Diverged where weights or new statistics are not finite.
+    All batches have the same weight (cumulative average). Only the batch norms run in training mode, so
+    dropout stays off. A model without running statistics is not changed. Raises Diverged if weights or new
+    statistics are not finite.
     """
     model.to(device)
     norms = [
@@ -120,7 +125,7 @@ def recalibrate(
         check_learnt(model, "the network")
         return
     momenta = [norm.momentum for norm in norms]
-    # A last batch of one image would give a variance of one value; it weighs nothing among the rest.
+    # A last batch of one image has no variance.
     lone = len(data) > batch_size and len(data) % batch_size == 1
     try:
         with mode(model, training=False), torch.no_grad():
@@ -135,3 +140,60 @@ def recalibrate(
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
     check_learnt(model, "the recalibrated network")
+
+
+def is_guessing(error: float, labels: Tensor) -> bool:
+    """Whether always predicting the most common class could do as well on images with these labels.
+
+    A one-sided binomial test: the probability that guesses get at least as many right.
+
+    >>> labels = torch.arange(360) % 10
+    >>> is_guessing(0.8944, labels), is_guessing(0.5, labels)
+    (True, False)
+    """
+    images = len(labels)
+    share = 1.0 - guessing_error(labels)
+    right = images - round(error * images)
+    if right == images:
+        return False
+    if right <= images * share:
+        return True
+    log_odds = math.log(share) - math.log1p(-share)
+    tail = 0.0
+    for count in range(right, images + 1):
+        ways = math.lgamma(images + 1) - math.lgamma(count + 1) - math.lgamma(images - count + 1)
+        term = math.exp(ways + count * log_odds + images * math.log1p(-share))
+        tail += term
+        if term < SURE * 1e-6:  # beyond the mean the terms only fall
+            break
+    return tail >= SURE
+
+
+def guessing_error(labels: Tensor) -> float:
+    """The error of always predicting the most common class.
+
+    >>> guessing_error(torch.tensor([0, 1, 1, 1]))
+    0.25
+    """
+    return 1.0 - int(torch.bincount(labels).max()) / len(labels)
+
+
+def guessing_note(error: float, labels: Tensor, images: str) -> str:
+    """A warning for a network that is hardly better than guessing; else an empty text.
+
+    `images` describes the images, as in "test images".
+    """
+    if not len(labels):
+        return ""
+    guessed = guessing_error(labels)
+    # Where most images are of one class, a small improvement may be a large one.
+    hardly = error > max(HARDLY * guessed, 0.5)
+    if not (guessing := is_guessing(error, labels)) and not hardly:
+        return ""
+    return (
+        f"WARNING: the network is {'no' if guessing else 'hardly'} better than guessing: its error on "
+        f"{len(labels):,} {images} is {percent(error)}, and always predicting the most common class has "
+        f"{percent(guessed)}. Check that the images have the size (--image-size) and the normalisation "
+        "(--mean, --std) it was trained with, that these are its trained weights, and that the classes are "
+        "in the same order."
+    )

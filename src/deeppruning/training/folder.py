@@ -1,4 +1,4 @@
-"""The folder a training job writes: its options, checkpoint, history and, at the end, the network.
+"""The folder of a training job: its options, checkpoint, history and, at the end, the network.
 
 train.toml, checkpoint.safetensors, history.json (after every epoch) and model.safetensors.
 """
@@ -14,10 +14,10 @@ from torch import nn
 
 from deeppruning.data.stream import Images
 from deeppruning.errors import DAMAGE, RunError
-from deeppruning.system.atomic import write_atomically
+from deeppruning.system.files import write_atomically
 from deeppruning.system.toml import read_toml
+from deeppruning.training.checkpoint import EpochReport
 from deeppruning.training.finite import check_learnt
-from deeppruning.training.reports import EpochReport
 from deeppruning.training.tensors import write_tensors
 
 
@@ -38,16 +38,16 @@ class TrainFolder:
         return self.path / "model.safetensors"
 
     def create(self) -> None:
-        """Make the folder, with those above it, unless it is there."""
+        """Create the folder and its parents, if it does not exist."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(
-                f"cannot make the folder {self.path}: {error.strerror}; choose another with --out"
+                f"cannot create the folder {self.path}: {error.strerror}; choose another with --out"
             ) from error
 
     def claim(self, options: Mapping[str, Any]) -> None:
-        """Write down the options of the job, or check that they are those written before."""
+        """Write the options of the job, or check that they are those written before."""
         file = self.path / "train.toml"
         if not file.exists():
             write_atomically(file, tomli_w.dumps(options).encode())
@@ -66,7 +66,7 @@ class TrainFolder:
         if differences:
             raise RunError(
                 f"{self.path} holds a training with other options: {', '.join(differences)}; "
-                "use the same to go on with it, or choose another folder with --out"
+                "use the same to continue it, or choose another folder with --out"
             )
 
     def write_history(self, history: Sequence[EpochReport]) -> None:
@@ -78,10 +78,10 @@ class TrainFolder:
 def save_model(
     path: Path, model: nn.Module, data: Images, *, spec: str = "", options: Mapping[str, Any] | None = None
 ) -> None:
-    """Write the weights with what is needed to use them again, as metadata.
+    """Write the weights with the metadata needed to use them again.
 
-    model and model_options name the network; classes, image_shape and normalization (where images are
-    normalised by the package) tell what it was trained on. Raises Diverged for weights not finite.
+    model and model_options name the network; classes, image_shape and normalization (if images are
+    normalised by the package) describe its data. Raises Diverged if weights are not finite.
     """
     check_learnt(model, "the trained network")
     metadata = {

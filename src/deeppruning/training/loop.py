@@ -1,4 +1,4 @@
-"""Train a network by SGD: one function, repeatable to the bit and able to go on where it was stopped.
+"""Train a network by SGD, reproducibly to the bit, and resume from a checkpoint.
 
 >>> from deeppruning.data.images import ImageSet
 >>> data = ImageSet(torch.zeros(8, 1, 4, 4), torch.zeros(8, dtype=torch.int64), ("a", "b"))
@@ -24,17 +24,13 @@ from deeppruning.data.batches import Augment, Batches
 from deeppruning.data.stream import Images, ImageStream
 from deeppruning.errors import Diverged, InputError
 from deeppruning.system.device import precision_of
-from deeppruning.training.checkpoint import load_checkpoint, save_checkpoint
+from deeppruning.training.checkpoint import BatchReport, EpochReport, load_checkpoint, save_checkpoint
+from deeppruning.training.distillation import Loss
 from deeppruning.training.evaluate import check_outputs, evaluate, mode
 from deeppruning.training.finite import check_learnt
-from deeppruning.training.losses import Loss
-from deeppruning.training.reports import BatchReport, EpochReport
-from deeppruning.training.schedule import rate
-from deeppruning.training.sgd import PlainSGD
+from deeppruning.training.optimizer import make_optimizer, rate
 
-__all__ = ["BatchReport", "Diverged", "EpochReport", "fit"]
-
-# How often the loss is looked at for overflow: each look makes a GPU wait for its queue to run dry.
+# How often the loss is checked for overflow: each check makes a GPU wait until its queue is empty.
 _CHECK_EVERY = 16
 
 
@@ -56,15 +52,14 @@ def fit(
     evaluate_every: int = 1,
     stop_after: int | None = None,
 ) -> list[EpochReport]:
-    """Train `model` in place and return one report for each epoch, those before a resume included.
+    """Train `model` in place and return one report per epoch, including those before a resume.
 
-    Everything random follows from `config.seed` and the epoch's number; the caller's random state is
-    left as it was. With `checkpoint`, the state is written after every epoch (before `on_epoch` is
-    called), and a later call with the same options goes on from it: on a processor, with the same
-    number of threads, to weights equal bit for bit to those of a run never stopped. The model is moved
-    to `device` and stays there; teacher likewise. `penalty` is added to the loss of every batch: a
-    regulariser of the weights. With `stop_after` this call ends after so many further
-    epochs and a later one goes on. Raises Diverged when the loss or the weights overflow.
+    All random choices follow from `config.seed` and the number of the epoch; the global random state is left
+    as it was. With `checkpoint`, the state is written after every epoch (before `on_epoch` is called), and a
+    later call with the same options resumes from it: on a CPU with the same number of threads, the weights
+    are bit for bit those of a run without interruption. Model and teacher are moved to `device` and stay
+    there. `penalty`, a regulariser of the weights, is added to the loss of every batch. With `stop_after`,
+    this call ends after that many further epochs. Raises Diverged if the loss or the weights overflow.
     """
     if evaluate_every < 1:
         raise InputError(f"evaluate_every must be at least 1, got {evaluate_every}")
@@ -73,15 +68,14 @@ def fit(
     model.to(device)
     if teacher is not None:
         teacher.to(device)
-    optimizer = _optimizer(model, config, device)
+    optimizer = make_optimizer(model, config, device)
     loss = Loss(config.label_smoothing, teacher, distill, temperature)
     job = _job(train, config, loss)
     history: list[EpochReport] = []
     if checkpoint is not None and resume and checkpoint.exists():
         history = load_checkpoint(checkpoint, model, optimizer, job)
     runner = _Epoch(model, optimizer, loss, penalty, train, config, device, on_batch)
-    teacher_mode = mode(teacher, training=False) if teacher is not None else nullcontext()
-    with teacher_mode:
+    with mode(teacher, training=False) if teacher is not None else nullcontext():
         last = config.epochs if stop_after is None else min(config.epochs, len(history) + stop_after)
         for epoch in range(len(history) + 1, last + 1):
             tested = test if epoch % evaluate_every == 0 or epoch == config.epochs else None
@@ -93,27 +87,8 @@ def fit(
     return history
 
 
-def _optimizer(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.SGD:
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not trained:
-        raise InputError("the model has no parameters to train; set requires_grad on some of them")
-    optimizer = PlainSGD(
-        trained,
-        lr=config.lr,
-        momentum=config.momentum,
-        nesterov=config.nesterov,
-        weight_decay=config.weight_decay,
-        fused=True if device.type in ("cpu", "cuda") else None,
-    )
-    # SGD makes its momentum at the first step, and the fused form only for all parameters at once: a
-    # layer skipped in that step (stochastic depth) would break it. Zeros give the same first step.
-    for parameter in trained:
-        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    return optimizer
-
-
 def _job(train: Images, config: TrainConfig, loss: Loss) -> dict[str, Any]:
-    """What decides the result beside the network, in JSON's types: a checkpoint belongs to one of these."""
+    """Everything but the network that decides the result, as JSON types; a checkpoint belongs to one job."""
     data: dict[str, Any] = {
         "train_images": len(train),
         "image_shape": list(train.image_shape),
@@ -122,19 +97,19 @@ def _job(train: Images, config: TrainConfig, loss: Loss) -> dict[str, Any]:
     if isinstance(train, ImageStream):
         data["data"] = train.identity
     distilled = loss.teacher is not None and loss.distill > 0.0
-    teaching = {"distill": loss.distill, "temperature": loss.temperature} if distilled else {}
-    return {**config.to_table(), **teaching, **data}
+    distillation = {"distill": loss.distill, "temperature": loss.temperature} if distilled else {}
+    return {**config.to_table(), **distillation, **data}
 
 
 def derived_seed(seed: int, epoch: int, purpose: str) -> int:
-    """A seed of 63 bits for one purpose in one epoch, unrelated to those of its neighbours."""
+    """A seed of 63 bits for one purpose in one epoch."""
     digest = hashlib.sha256(f"{seed}/{epoch}/{purpose}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 @dataclass
 class _Epoch:
-    """What stays the same from epoch to epoch, and the way through one of them."""
+    """One epoch of training, and what stays the same from epoch to epoch."""
 
     model: nn.Module
     optimizer: torch.optim.SGD
@@ -147,11 +122,11 @@ class _Epoch:
 
     def run(self, epoch: int, test: Images | None) -> EpochReport:
         start = time.perf_counter()
-        # Dropout and its like draw from the global generator: seeded here, given back afterwards.
+        # Dropout draws from the global generator: seeded here, restored afterwards.
         with _forked_random_state(self.device), mode(self.model, training=True):
             torch.manual_seed(derived_seed(self.config.seed, epoch, "layers"))
             report = self._train(epoch, start)
-        # The last step of an epoch shows in no loss of it.
+        # No loss of this epoch shows its last step.
         check_learnt(self.model, f"the network after epoch {epoch} (learning rate {report.lr:g})")
         trained = time.perf_counter() - start
         test_error = None if test is None else evaluate(self.model, test, device=self.device).error
@@ -196,7 +171,7 @@ class _Epoch:
     def _batches(self, epoch: int) -> Batches:
         config = self.config
         generator = torch.Generator().manual_seed(derived_seed(config.seed, epoch, "batches"))
-        # A last batch of a single image has no variance for batch norm to work with.
+        # A last batch of a single image has no variance for batch norm.
         lone = len(self.train) > config.batch_size and len(self.train) % config.batch_size == 1
         return Batches(
             self.train,
@@ -244,7 +219,7 @@ def _forked_random_state(device: torch.device) -> AbstractContextManager[None]:
 
 
 def _autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Mixed precision where it pays and needs no loss scaling: bfloat16 on GPUs that have it."""
+    """Mixed precision where it needs no loss scaling: bfloat16 on GPUs that support it."""
     if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.autocast("cuda", dtype=torch.bfloat16)
     return nullcontext()

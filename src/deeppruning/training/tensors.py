@@ -1,7 +1,7 @@
-"""Tensors on disk as safetensors: written whole or not at all, and read back only if nothing has changed.
+"""Write and read tensors as safetensors files, replaced atomically and protected by a checksum.
 
-Every file carries a checksum of its tensors and of the rest of its metadata: a flipped bit in a weight,
-or a digit of a cut, would otherwise be used without a word. Files of others have none, and are read.
+The checksum covers the tensors and the rest of the metadata: a flipped bit in a weight would otherwise go
+unnoticed. Files written by other programs have none and are read without it.
 """
 
 import hashlib
@@ -16,36 +16,36 @@ from safetensors.torch import save
 from torch import Tensor
 
 from deeppruning.errors import DeepPruningError, WeightsError
-from deeppruning.system.atomic import write_atomically
+from deeppruning.system.files import write_atomically
 
-CHECKSUM = "checksum"  # the key of the metadata under which it is kept
+CHECKSUM = "checksum"  # its key in the metadata
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """A safetensors file, put in place whole or not at all; a failing disk raises RunError."""
-    # Serialised in memory first: safetensors reports a full disk as its own error, without the cause.
+    """Write a safetensors file atomically; raises RunError if the disk fails."""
+    # Serialised in memory first, because safetensors hides the cause when the disk is full.
     write_atomically(path, tensor_bytes(tensors, metadata))
 
 
 def tensor_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
-    """The contents of a safetensors file, with a checksum; equal ones give equal bytes."""
-    # Each tensor is copied, for the format refuses tensors that share memory or are not contiguous.
+    """The contents of a safetensors file with a checksum; equal tensors give equal bytes."""
+    # Copied, because the format refuses tensors that share memory or are not contiguous.
     plain = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
     described = {key: value for key, value in metadata.items() if key != CHECKSUM}
-    return with_sorted_metadata(save(plain, {**described, CHECKSUM: _checksum(plain, described)}))
+    return _with_sorted_metadata(save(plain, {**described, CHECKSUM: _checksum(plain, described)}))
 
 
 def read_tensors(
     path: Path, *, error: type[DeepPruningError] = WeightsError, advice: str = "copy or save it again"
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a file; one that is damaged, or no safetensors file, raises `error`."""
-    if not path.is_file():  # a pipe would be waited for
+    """Tensors and metadata of a file; raises `error` if it is damaged or not a safetensors file."""
+    if not path.is_file():  # reading a pipe would block
         raise error(f"{path} is not a file; {advice}")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    # A damaged file can make the reader raise nearly anything; to the user it is one case.
+    # A damaged file can make the reader raise nearly anything.
     except Exception as problem:
         raise error(f"{path} is damaged or not a safetensors file ({problem}); {advice}") from problem
     written = metadata.get(CHECKSUM)
@@ -56,11 +56,10 @@ def read_tensors(
     return tensors, metadata
 
 
-def with_sorted_metadata(content: bytes) -> bytes:
-    """The same safetensors file with its metadata in alphabetical order.
+def _with_sorted_metadata(content: bytes) -> bytes:
+    """The same file with its metadata in alphabetical order; the library's order varies between processes.
 
-    The library writes them in an order that changes from process to process; equal contents must give
-    equal bytes. The header is padded to 8 bytes, as the format asks for.
+    The header is padded to 8 bytes, as the format requires.
     """
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
@@ -75,7 +74,7 @@ def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, tensor in tensors.items():
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
-        # Through bytes, for numpy does not know every type torch has.
+        # As bytes, because numpy does not have every type torch has.
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 

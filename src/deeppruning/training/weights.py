@@ -1,6 +1,6 @@
-"""Weights files: read without running any code in them, and fitted to a network strictly.
+"""Weights files: read without running code in them, and checked against the network.
 
-Read are safetensors files and what `torch.save` writes: a state dict, bare or inside a training state.
+They are safetensors files, or files of `torch.save` with a state dict, alone or inside a training state.
 """
 
 import hashlib
@@ -8,7 +8,9 @@ import json
 import pickle
 import re
 import zipfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +18,28 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from deeppruning.data.bounds import check_unpacked
 from deeppruning.data.images import Normalization
+from deeppruning.data.unpacking import check_unpacked
 from deeppruning.errors import DAMAGE, DataError, InputError, WeightsError
-from deeppruning.training.finite import learnt, not_finite
-from deeppruning.training.prefixes import COUNTER, find_network
+from deeppruning.training.finite import learnt, listed, not_finite
 from deeppruning.training.tensors import read_tensors
 
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "params")
 NORMALIZATION_KEY = "normalization"
-THIN = (
-    "It is a solution of a run, a thin network: `deeppruning evaluate` and deeppruning.load take it as it is."
-)
+THIN = "It is the thin network of a run: use `deeppruning evaluate` or deeppruning.load."
 LISTED_AT_MOST = 5
-SHOWN_AT_MOST = 200  # characters of a value that is not what it should be
-DEEPEST = 8  # tables within tables, of which the innermost is the state dict
+SHOWN_AT_MOST = 200  # characters of an invalid value
+DEEPEST = 8  # nested tables around a state dict, or nested prefixes
+COMPILED = "_orig_mod."
+# Prefixes that wrappers use for the network itself; preferred if several fit.
+USUAL_NAMES = {"_orig_mod", "model", "module", "net", "network", "backbone", "student"}
+COUNTER = ".num_batches_tracked"  # may be missing, as in files of older torch versions
 
 _IMAGENET = Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-# Public checkpoints by the start of their SHA-256, which their file names carry (resnet20-12fca82f.th).
+# Public checkpoints by the first digits of their SHA-256, part of their file names (resnet20-12fca82f.th).
 KNOWN_CHECKPOINTS = {"12fca82f": _IMAGENET, "4bfd9763": _IMAGENET}
 
-# Training states often record an accuracy as a numpy number; these rebuild one and can do nothing else.
+# Training states often hold an accuracy as a numpy number; these can only rebuild such a number.
 _NUMPY_SCALAR: Any = np.float64(0).__reduce__()[0]
 _NUMPY_GLOBALS: list[Any] = [
     _NUMPY_SCALAR,
@@ -47,19 +50,18 @@ _NUMPY_GLOBALS: list[Any] = [
 
 
 def load_weights(model: nn.Module, path: str | Path) -> str:
-    """Put the weights of a file into a network, in place; any entry that does not fit is an error.
+    """Load the weights of a file into a network, in place; any entry that does not fit is an error.
 
-    Batch counters (num_batches_tracked) may be absent, as they are in files of older torch versions. Names
-    may lie under the prefix of a wrapper (`model.`, `module.`); a note that tells what was left out beside
-    it is returned, empty where nothing was.
+    num_batches_tracked may be missing, as in files of older torch versions. Names may have the prefix of a
+    wrapper (`model.`, `module.`). Returns a note about entries outside that prefix, empty if there are none.
     """
     wanted = {key: value for key, value in model.state_dict().items() if isinstance(value, Tensor)}
-    found = find_network(read_state_dict(path), wanted)
-    given = found.state
-    if found.rivals:
+    network = _find_network(read_state_dict(path), wanted)
+    given = network.state
+    if network.rivals:
         raise WeightsError(
-            f"{path} holds {1 + len(found.rivals)} networks that fit {type(model).__name__}, under "
-            f"{', '.join((found.prefix, *found.rivals))}; save the state_dict() of one of them alone"
+            f"{path} holds {1 + len(network.rivals)} networks that fit {type(model).__name__}, under "
+            f"{', '.join((network.prefix, *network.rivals))}; save the state_dict() of one of them alone"
         )
     missing = [key for key in wanted if key not in given and not key.endswith(COUNTER)]
     unexpected = [key for key in given if key not in wanted]
@@ -74,7 +76,7 @@ def load_weights(model: nn.Module, path: str | Path) -> str:
         _listed("of another shape", reshaped),
     ]
     if missing or unexpected or reshaped:
-        where = f" under {found.prefix!r}" if found.prefix else ""
+        where = f" under {network.prefix!r}" if network.prefix else ""
         raise WeightsError(
             f"{path} does not fit {type(model).__name__}{where}: {'; '.join(filter(None, problems))}. "
             + (THIN if is_thin(path) else "Check the network's name, its options and the number of classes.")
@@ -86,18 +88,18 @@ def load_weights(model: nn.Module, path: str | Path) -> str:
         raise WeightsError(
             f"{path} holds weights that {type(model).__name__} cannot take: {error}"
         ) from error
-    left_out = _listed("left out", list(found.outside))
-    return f"{path}: weights taken from under {found.prefix!r}; {left_out}" if left_out else ""
+    left_out = _listed("left out", list(network.outside))
+    return f"{path}: weights taken from under {network.prefix!r}; {left_out}" if left_out else ""
 
 
 def is_thin(path: str | Path) -> bool:
-    """Whether a file is a solution of a run: it records how its network was cut."""
+    """Whether a file is a thin network of a run: it records how its network was cut."""
     path = _checked(Path(path))
     return path.suffix == ".safetensors" and "cut" in read_tensors(path)[1]
 
 
 def check_given(path: str | Path, model: nn.Module, given: Mapping[str, Tensor]) -> None:
-    """Refuse a file with weights for this network that are not finite: whatever it says is no answer."""
+    """Refuse a file with weights for this network that are not finite."""
     broken = not_finite({name: given[name] for name in learnt(model) if name in given})
     if broken:
         raise WeightsError(
@@ -119,7 +121,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
 
 
 def normalization_for(path: str | Path) -> Normalization | None:
-    """The input normalisation these weights were trained with, where the file or its hash tells it."""
+    """The input normalisation these weights were trained with, if the file records it or is a known one."""
     path = _checked(Path(path))
     if path.suffix == ".safetensors":
         recorded: Any = read_tensors(path)[1].get(NORMALIZATION_KEY)
@@ -156,20 +158,20 @@ def _read_torch(path: Path) -> Any:
         with torch.serialization.safe_globals(_NUMPY_GLOBALS):
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL ([\w.]+)", str(error))
-        if found is None:
+        match = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if match is None:
             raise _damaged(path) from error
         raise WeightsError(
-            f"{path} holds a Python object ({found[1]}) beside its tensors and is refused, because loading "
+            f"{path} holds a Python object ({match[1]}) beside its tensors and is refused, because loading "
             "such a file can run code; save the network's state_dict() alone, or as safetensors"
         ) from error
-    # A damaged file can make torch's readers raise nearly anything; to the user it is one case.
+    # A damaged file can make torch raise nearly anything.
     except Exception as error:
         raise _damaged(path) from error
 
 
 def _check_packing(path: Path) -> None:
-    """torch.save stores as it is; an archive that unpacks to much more than itself was made by another."""
+    """Refuse archives that unpack to much more than their size; torch.save does not compress."""
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
@@ -177,7 +179,7 @@ def _check_packing(path: Path) -> None:
     except DataError as error:
         raise WeightsError(str(error)) from error
     except Exception:
-        return  # the older form of torch.save, or damage, which torch.load tells
+        return  # the older format of torch.save, or damage, which torch.load reports
 
 
 def _damaged(path: Path) -> WeightsError:
@@ -188,16 +190,17 @@ def _damaged(path: Path) -> WeightsError:
 
 
 def _state_inside(content: Any, path: Path) -> dict[str, Tensor]:
-    """The state dict in a loaded file: the table itself, or the entry of a training state that holds it."""
+    """The state dict in a loaded file: the table itself, or an entry of a training state."""
     for _ in range(DEEPEST):
-        inner = [content[name] for name in WRAPPERS if isinstance(_entry(content, name), Mapping)]
-        if not inner:
+        inner = [content.get(name) for name in WRAPPERS] if isinstance(content, Mapping) else []
+        tables = [entry for entry in inner if isinstance(entry, Mapping)]
+        if not tables:
             break
-        content = inner[0]
+        content = tables[0]
     if not isinstance(content, Mapping):
         raise WeightsError(f"{path} holds a {type(content).__name__}, not a table of tensors by name")
     if not all(isinstance(key, str) for key in content):
-        raise WeightsError(f"{path} holds a table whose names are not all text; save the state_dict()")
+        raise WeightsError(f"{path} holds a table with names that are not strings; save the state_dict()")
     tensors = {key: value for key, value in content.items() if isinstance(value, Tensor)}
     if content and not tensors:
         raise WeightsError(
@@ -207,12 +210,8 @@ def _state_inside(content: Any, path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _entry(content: Any, name: str) -> Any:
-    return content.get(name) if isinstance(content, Mapping) else None
-
-
 def parse_normalization(recorded: Any, path: Path) -> Normalization:
-    """The normalisation that a file records, as JSON or as a table."""
+    """The normalisation recorded in a file, as JSON or as a table."""
     try:
         table = json.loads(recorded) if isinstance(recorded, str) else recorded
         mean = tuple(float(value) for value in table["mean"])
@@ -233,7 +232,77 @@ def _shape(tensor: Tensor) -> str:
 
 
 def _listed(what: str, names: list[str]) -> str:
-    if not names:
-        return ""
-    more = f" and {len(names) - LISTED_AT_MOST} more" if len(names) > LISTED_AT_MOST else ""
-    return f"{len(names)} {what}: {', '.join(names[:LISTED_AT_MOST])}{more}"
+    return f"{len(names)} {what}: {listed(names, LISTED_AT_MOST)}" if names else ""
+
+
+@dataclass(frozen=True, eq=False)
+class _Network:
+    """The part of a file that is the network, under the network's own names, and the rest."""
+
+    prefix: str
+    state: dict[str, Tensor]
+    outside: tuple[str, ...] = ()
+    rivals: tuple[str, ...] = ()  # other prefixes that fit too, with other values
+
+
+def _find_network(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> _Network:
+    """The entries of a file that are the network, or those that come nearest.
+
+    A Lightning checkpoint has `model.conv1.weight` instead of `conv1.weight`; DataParallel and averaged
+    models add `module.`, torch.compile `_orig_mod.`; several may be nested. A prefix counts only if the whole
+    network and nothing else is under it. Entries outside (a loss, a teacher) are left out.
+
+    >>> value = torch.zeros(1)
+    >>> network = _find_network({"model.a": value, "loss.weight": value}, {"a": value})
+    >>> network.prefix, list(network.state), network.outside
+    ('model.', ['a'], ('loss.weight',))
+    """
+    compiled = {name.replace(COMPILED, ""): tensor for name, tensor in state.items()}
+    needed = sum(not name.endswith(COUNTER) for name in wanted)
+    for names in (state, compiled):
+        fitting = [network for network in _candidates(names, wanted, needed) if _fits(network, wanted)]
+        if fitting:
+            return _choose(fitting)
+    return next(_candidates(compiled, wanted, 1), _Network("", dict(state)))
+
+
+def _candidates(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], least: int) -> Iterator[_Network]:
+    """The entries under each prefix with at least `least` of the network's names, those with most first."""
+    counts: Counter[str] = Counter()
+    for name in state:
+        for prefix in _prefixes(name):
+            counts[prefix] += name[len(prefix) :] in wanted
+    for prefix, count in sorted(counts.items(), key=lambda item: (-item[1], len(item[0]))):
+        if count >= least:
+            inside = {name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)}
+            outside = tuple(name for name in state if not name.startswith(prefix))
+            yield _Network(prefix, inside, outside)
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    end = 0
+    yield ""
+    for _ in range(DEEPEST):
+        end = name.find(".", end) + 1
+        if not end:
+            return
+        yield name[:end]
+
+
+def _fits(network: _Network, wanted: Mapping[str, Tensor]) -> bool:
+    missing = [name for name in wanted if name not in network.state and not name.endswith(COUNTER)]
+    return not missing and all(
+        name in wanted and tensor.shape == wanted[name].shape for name, tensor in network.state.items()
+    )
+
+
+def _choose(fitting: list[_Network]) -> _Network:
+    """The network without a prefix, else under a usual name, else the only one; others are rivals."""
+    usual = [network for network in fitting if set(network.prefix.split(".")[:-1]) <= USUAL_NAMES]
+    first, *others = usual or fitting
+    rivals = tuple(other.prefix for other in others if not _equal(first.state, other.state))
+    return _Network(first.prefix, first.state, first.outside, () if not first.prefix else rivals)
+
+
+def _equal(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
+    return left.keys() == right.keys() and all(bool((left[name] == right[name]).all()) for name in left)

@@ -24,13 +24,12 @@ from deeppruning.comparison import METHODS, USUAL, Comparison, usable_methods
 from deeppruning.comparison.events import RivalEvent
 from deeppruning.comparison.words import method_line
 from deeppruning.config import FinetuneConfig, SearchConfig
-from deeppruning.display.progress import diverged_line
+from deeppruning.display.lines import diverged_line
 from deeppruning.errors import InputError
-from deeppruning.jobs.prepare import settle_sample
 from deeppruning.options import COMPARING
 from deeppruning.reporting import write_report, write_rivals_plot
 from deeppruning.runs.folder import RunFolder
-from deeppruning.searching.events import EpochDone, FinetuneDiverged
+from deeppruning.searching.events import EpochDone, FinetuneDiverged, Remark
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 
@@ -109,9 +108,6 @@ def compare(
     with resumable(folder, "the same command"), entered(choice, backend, search.threads) as workers:
         loaded = Inputs(model, weights, data, settings["model_options"]).load()
         progress.say(loaded.normalization_line)
-        search, note = settle_sample(search, loaded.splits.train)
-        if note:
-            progress.say(note)
         comparison = api.compare(
             loaded.network,
             loaded.splits.train,
@@ -126,7 +122,7 @@ def compare(
             search=None if match else search,
             finetune=finetune,
             workers=workers,
-            device=device,
+            device=device or "auto",
             backend=backend,
             candidate_timeout=choice.local_timeout(),
             observer=progress,
@@ -172,8 +168,8 @@ class _Progress:
     def __call__(self, event: RivalEvent) -> None:
         if isinstance(event, EpochDone):
             return
-        if isinstance(event, FinetuneDiverged):
-            self.say(diverged_line(event))
+        if isinstance(event, (FinetuneDiverged, Remark)):
+            self.say(event.text if isinstance(event, Remark) else diverged_line(event))
             return
         if self._as_json:
             click.echo(json.dumps({"event": "method", **asdict(event)}))

@@ -27,7 +27,7 @@ from deeppruning.options import MACHINE, NETWORK, OUTPUT
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import available_threads, choose_device
 from deeppruning.training.evaluate import evaluate as measure
-from deeppruning.training.guessing import guessing_note
+from deeppruning.training.evaluate import guessing_note
 from deeppruning.training.weights import is_thin
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from deeppruning import finished
+from deeppruning import api_runs
 from deeppruning.cli.options.flags import (
     IN_THE_RUN,
     GroupedCommand,
@@ -63,15 +63,15 @@ def finetune(
     with resumable(run, "the same command"):
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:
-            solution = finished.finetune(
+            solution = api_runs.finetune(
                 run,
-                candidate,
                 loaded.network,
                 loaded.splits.train,
                 loaded.splits.test,
-                options=options,
+                candidate=candidate,
+                finetune=options,
                 threads=threads,
-                device=device,
+                device=device or "auto",
                 objective=loaded.objective,
                 observer=progress,
                 progress=False,

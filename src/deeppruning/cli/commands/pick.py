@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from deeppruning import finished
+from deeppruning import api_runs
 from deeppruning.cli.options.flags import IN_THE_RUN, GroupedCommand, flag, output_options, weights_option
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.run import Vouched, run_argument, trust_options
@@ -56,14 +56,14 @@ def pick(
     with resumable(run, again):
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:
-            solution = finished.pick(
+            solution = api_runs.pick(
                 run,
-                target,
                 loaded.network,
                 loaded.splits.train,
                 loaded.splits.test,
+                target=target,
                 replace=replace,
-                device=device,
+                device=device or "auto",
                 objective=loaded.objective,
                 observer=progress,
                 progress=False,

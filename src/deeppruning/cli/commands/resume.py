@@ -7,7 +7,7 @@ from typing import Any
 import click
 import torch
 
-from deeppruning import api
+from deeppruning import api_runs
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.flags import IN_THE_RUN, GroupedCommand, output_options, weights_option
 from deeppruning.cli.options.inputs import Inputs
@@ -77,13 +77,13 @@ def resume(
     with resumable(run, again), entered(choice, backend, threads) as progress.state.workers:
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:
-            result = api.resume(
+            result = api_runs.resume(
                 run,
                 loaded.network,
                 loaded.splits.train,
                 loaded.splits.test,
                 workers=choice.local_workers(threads),
-                device=device,
+                device=device or "auto",
                 backend=backend,
                 candidate_timeout=choice.local_timeout(),
                 objective=loaded.objective,

@@ -30,10 +30,9 @@ from deeppruning.runs.leftovers import remove_leftovers
 from deeppruning.runs.lock import RunLock
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import available_threads, choose_device
-from deeppruning.training.checkpoint import read_history
+from deeppruning.training.checkpoint import EpochReport, read_history
 from deeppruning.training.folder import TrainFolder, save_model
 from deeppruning.training.loop import fit
-from deeppruning.training.reports import EpochReport
 
 
 @click.command(cls=GroupedCommand)

@@ -9,7 +9,7 @@ import click
 
 from deeppruning.cli.options.run import run_argument
 from deeppruning.reporting.server import LOOPBACK, ReportServer, check_address
-from deeppruning.reporting.waiting import wait_for_run
+from deeppruning.reporting.standing import wait_for_run
 
 
 @click.command()

@@ -11,16 +11,15 @@ from torch import nn
 from deeppruning.cli.options.flags import flag, given_options, option_flags
 from deeppruning.cli.options.run import Vouched
 from deeppruning.data.images import Normalization
-from deeppruning.data.known import KNOWN
-from deeppruning.data.registry import ENVIRONMENT, data_folders, data_status, load_data
+from deeppruning.data.registry import DATA_SETS, ENVIRONMENT, data_folders, data_status, load_data
 from deeppruning.data.splits import DataSplits
 from deeppruning.data.stream import Images
-from deeppruning.errors import InputError, RunError, WeightsError, unknown
+from deeppruning.errors import InputError, RunError, WeightsError
 from deeppruning.models import resolve_model
-from deeppruning.models.resolve import load_module
 from deeppruning.options import DATA, NETWORK, Options, option
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.device import workers_here
+from deeppruning.system.user_code import load_function
 from deeppruning.training.weights import load_weights, normalization_for
 
 OptionValue = bool | int | float | str
@@ -112,7 +111,7 @@ class DataOptions(Options):
     def lasting(self, used: Normalization | None) -> "DataOptions":
         """The same data with absolute paths and the normalisation that is used."""
         path = Path(self.data)
-        is_path = self.data not in KNOWN and path.exists()
+        is_path = self.data not in DATA_SETS and path.exists()
         return replace(
             self,
             data=str(path.absolute()) if is_path else lasting_spec(self.data),
@@ -124,7 +123,7 @@ class DataOptions(Options):
 
     def _data_folder(self) -> Path | None:
         """The absolute data folder, also where the data set was found in a default one."""
-        if self.data_dir is not None or self.data not in KNOWN:
+        if self.data_dir is not None or self.data not in DATA_SETS:
             return self.data_dir and self.data_dir.absolute()
         status = data_status(self.data)
         inside = [folder for folder in data_folders() if status.found and status.found.is_relative_to(folder)]
@@ -204,22 +203,6 @@ def build_model(
     if note:
         click.echo(f"note: {note}", err=True)
     return model
-
-
-def load_function(spec: str, kind: str) -> Callable[..., Any]:
-    """The user's function named package.module:function or file.py:function; its module is imported."""
-    source, _, name = spec.rpartition(":")
-    forms = f"{kind} functions are given as package.module:function or path/to/file.py:function"
-    if not source or not name:
-        raise InputError(f"{kind} {spec!r} is not of a known form; {forms}")
-    module = load_module(source, forms)
-    function = getattr(module, name, None)
-    if function is None:
-        offered = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise unknown(f"function in {source}", name, offered or ["(no function is defined there)"])
-    if not callable(function):
-        raise InputError(f"{kind} {spec} is {type(function).__name__!r}, not a function")
-    return function  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

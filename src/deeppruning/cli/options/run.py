@@ -10,9 +10,9 @@ import click
 from deeppruning.cli.options.flags import flag, together
 from deeppruning.errors import InputError
 from deeppruning.exporting import MaterialSource
-from deeppruning.models.resolve import make_importable
 from deeppruning.options import DATA, ELSEWHERE, OUTPUT
 from deeppruning.runs.folder import RunFolder
+from deeppruning.system.user_code import make_importable
 
 _CODE = {
     "model": "Code of the network: package.module:factory or file.py:factory. [as in the run]",

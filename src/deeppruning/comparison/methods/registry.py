@@ -7,7 +7,7 @@ from typing import TypeVar
 from deeppruning.comparison.problem import Method
 from deeppruning.errors import InputError, unknown
 from deeppruning.registry import Registry
-from deeppruning.system.extras import how_to_install
+from deeppruning.system.commands import how_to_install
 
 # What is asked unless others are named: what a refit, a guided search and the paper's search are worth.
 USUAL = ("l1", "thinet", "l1+refit", "guided", "random-widths", "es-plus")

@@ -1,1 +1,1 @@
-"""Data sets known by name: every file here enters its own in `data/known.py`, and is found by itself."""
+"""Data sets with a name: every file here adds its own to `DATA_SETS` of `data/registry.py`."""

@@ -1,4 +1,4 @@
-"""Cutting: a thin copy of a network, its parameters sliced as a recipe says."""
+"""Cutting: a thin copy of a network, with parameters sliced by a recipe."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ COMPUTING_HOOKS = (WeightNorm, prune.BasePruningMethod)
 def cut(model: nn.Module, recipe: Recipe) -> nn.Module:
     """A new module with the same forward code and parameter names, and only the channels that stay.
 
-    Parameters are sliced first and handed to the copy as already copied, so that the full weights
-    are never duplicated.
+    Parameters are sliced first and passed to the copy as already copied, so that the full weights are never
+    duplicated.
     """
     keeps = _Keeps(recipe)
     memo: dict[int, Any] = {}
@@ -43,7 +43,7 @@ def cut(model: nn.Module, recipe: Recipe) -> nn.Module:
 
 
 def _replace_lost(thin: nn.Module, recipe: Recipe) -> None:
-    """Put stand-ins where layers have lost all their filters, or all they read."""
+    """Replace layers that have lost all their filters, or all their inputs."""
     stand_ins: dict[str, nn.Module] = {}
     for name, feeder in recipe.answers.items():
         module = thin.get_submodule(name)
@@ -71,7 +71,7 @@ class _Keeps:
         self.layers = named | set(recipe.norms)
 
     def on(self, device: torch.device, strip: int) -> Tensor:
-        """The positions of an strip that stay, on a device."""
+        """The positions of a strip that stay, on a device."""
         if device.type == "cpu":
             return self.here[strip]
         key = (strip, device)
@@ -107,7 +107,7 @@ def layer_of(parameter: str) -> str:
 
 
 def _recompute(module: nn.Module) -> None:
-    """Weights that hooks compute before each run are plain attributes: compute them from what is left."""
+    """Weights that hooks compute before each run are plain attributes: compute them anew."""
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, COMPUTING_HOOKS):
             with torch.no_grad():
@@ -115,7 +115,7 @@ def _recompute(module: nn.Module) -> None:
 
 
 def refreshed_sizes(module: nn.Module, name: str, recipe: Recipe, keeps: _Keeps) -> dict[str, Any]:
-    """The sizes a standard layer holds as attributes, in line with its sliced weights."""
+    """The sizes that a standard layer stores as attributes, matching its sliced weights."""
     weight = getattr(module, "weight", None)
     shape = tuple(weight.shape) if weight is not None else ()
     weight_name = f"{name}.weight" if name else "weight"

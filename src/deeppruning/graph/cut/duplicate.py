@@ -1,4 +1,4 @@
-"""A quick copy of a network: what `copy.deepcopy` gives, without its detours for ordinary modules.
+"""A fast copy of a network: the result of `copy.deepcopy`, with a shortcut for ordinary modules.
 
 >>> from torch import nn
 >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-# Values that cannot change, or that deepcopy itself hands on as they are.
+# Values that cannot change, or that deepcopy itself does not copy.
 UNCHANGING = frozenset(
     {int, float, complex, bool, str, bytes, type(None), type, type(Ellipsis), torch.dtype, torch.device}
     | {types.FunctionType, types.BuiltinFunctionType, torch.Size}
@@ -25,10 +25,10 @@ OWN_WAYS = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__se
 
 
 def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
-    """A copy of a module tree; `memo` maps atoms of objects to the copies to use for them, as in deepcopy.
+    """A copy of a module tree; `memo` maps ids of objects to the copies to use for them, as in deepcopy.
 
-    Torch's modules hold some twenty attributes each, most of them empty dicts of hooks: a search
-    cuts thousands of networks, and deepcopy alone would take most of that time.
+    Torch's modules have about twenty attributes each, most of them empty dicts of hooks: deepcopy would take
+    most of the time of a search, which cuts thousands of networks.
     """
     known = memo.get(id(module))
     if isinstance(known, nn.Module):
@@ -51,16 +51,16 @@ def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
 
 
 def unrun(model: nn.Module, *, training: bool) -> nn.Module:
-    """A copy to run once: it shares the parameters, but nothing that a run may leave behind."""
+    """A copy to run once: it shares the parameters, but nothing that a run may change."""
     twin = duplicate(model, {id(parameter): parameter for parameter in model.parameters()})
     return twin.train(training)
 
 
 def forget_runs(model: nn.Module) -> None:
-    """Have a network drop what it keeps of runs in evaluation mode, in place; all modes stay as they are.
+    """Make a network drop what it caches in evaluation mode, in place; all modes stay as they are.
 
-    What is worked out once and kept (biases of attention, merged weights) is of the wrong size or of
-    other weights after a cut. Networks that do so drop it in `train`, where their weights may change.
+    Cached results (biases of attention, merged weights) have the wrong size or values after a cut. Networks
+    with such caches drop them in `train`, where their weights may change.
     """
     modules = list(model.modules())
     if all(type(each).train is nn.Module.train and type(each).eval is nn.Module.eval for each in modules):
@@ -87,7 +87,7 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
             twin[key if type(key) is str else _copied(key, memo)] = _copied(item, memo)
         return twin
     if isinstance(value, torch.Tensor) and not value.is_leaf:
-        # Left by an earlier run, as by hooks that compute weights: its history belongs to the original.
+        # Left by an earlier run, such as by hooks that compute weights: its history belongs to the original.
         memo[id(value)] = value.detach().clone()
         return memo[id(value)]
     if (kind is tuple or kind is set) and all(type(item) in UNCHANGING for item in value):
@@ -97,7 +97,7 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
 
 @lru_cache(maxsize=1024)
 def _ordinary(kind: type) -> bool:
-    """Whether a class leaves copying to Python; torch's own ways only mend what old files lack."""
+    """Whether a class leaves copying to Python; torch's own methods only complete old files."""
     if any("__slots__" in base.__dict__ for base in kind.__mro__[:-1]):
         return False
     for name in OWN_WAYS:

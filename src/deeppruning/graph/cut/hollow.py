@@ -29,8 +29,8 @@ from deeppruning.errors import WeightsError
 class Extents:
     """How a layer changes the sizes behind its channels: n becomes (n * times + plus) // over + 1.
 
-    With `ceil` the division rounds up, and a last window that would start beyond the input's own end and
-    its padding is left out, as torch's pooling has it. Without dimensions, sizes stay as they are.
+    With `ceil` the division rounds up, and a last window that would start beyond the input and its padding is
+    left out, as in torch's pooling. Without dimensions, sizes stay as they are.
     """
 
     times: tuple[int, ...] = ()
@@ -42,7 +42,7 @@ class Extents:
 
     @classmethod
     def of(cls, module: nn.Module) -> "Extents | None":
-        """Those of a layer of torch's; None for a kind that is not known here."""
+        """The extents of a torch layer; None for an unknown type."""
         if isinstance(module, nn.Linear):
             return cls(channels_last=True)
         if isinstance(module, nn.LayerNorm) and len(module.normalized_shape) == 1:
@@ -59,7 +59,7 @@ class Extents:
 
 
 def extents_of(name: str, module: nn.Module) -> Extents:
-    """Those of a layer that must have some."""
+    """The extents of a layer that must have them."""
     found = Extents.of(module)
     if found is None:
         raise WeightsError(f"{name} is a {type(module).__name__}, which cannot be left out of a network")
@@ -105,12 +105,12 @@ def _each(value: Any, rank: int) -> tuple[Any, ...]:
 
 
 class _StandIn(nn.Module):
-    """What both kinds share: the shape a layer would have given, with channels of our own number."""
+    """The shape of a layer's output, with another number of channels."""
 
     def __init__(self, extents: Extents, channels: int) -> None:
         super().__init__()
         self.rank = len(extents.times)
-        # TorchScript cannot tell what an empty list would hold.
+        # TorchScript cannot infer the type of an empty list.
         self.times, self.plus = [*extents.times, 1], [*extents.plus, -1]
         self.over, self.padding = [*extents.over, 1], [*extents.padding, 0]
         self.ceil = extents.ceil
@@ -118,7 +118,7 @@ class _StandIn(nn.Module):
         self.channels = channels
 
     def shape(self, x: Tensor) -> list[int]:
-        """The shape of the layer's answer to this input."""
+        """The shape of the layer's output for this input."""
         sizes = list(x.shape)
         first = len(sizes) - self.rank
         sizes[self.dimension(x)] = self.channels
@@ -132,22 +132,22 @@ class _StandIn(nn.Module):
         return sizes
 
     def dimension(self, x: Tensor) -> int:
-        """Where the channels run."""
+        """The dimension of the channels."""
         if self.channels_last:
             return x.dim() - 1
         return x.dim() - self.rank - 1 if self.rank > 0 else 1
 
 
 class Hollow(_StandIn):
-    """In place of a layer whose answer is gone or read by nobody: a tensor without channels."""
+    """Replaces a layer with an output that is gone or not read: a tensor without channels."""
 
     def __init__(self, extents: Extents) -> None:
         super().__init__(extents, 0)
-        # The usual layer keeps every `over`-th place: slicing says so in one operation, exported ones too.
+        # The usual layer keeps every `over`-th position: one slicing operation does so, also when exported.
         self.slices = not extents.ceil and set(extents.times) <= {1} and set(extents.plus) <= {-1}
 
     def forward(self, x: Tensor) -> Tensor:
-        """No data, only the shape."""
+        """A tensor without data, of the right shape."""
         if not self.slices:
             return x.new_zeros(self.shape(x))
         nothing = x.detach().narrow(self.dimension(x), 0, 0)
@@ -159,9 +159,9 @@ class Hollow(_StandIn):
 
 
 class Answer(_StandIn):
-    """In place of a layer whose inputs are all gone: the same answer at every place, whatever comes in.
+    """Replaces a layer that has lost all its inputs: the same output at every position, for any input.
 
-    One place a map is enough where the answer is added to something of full size; `spread` fills the map.
+    One position per map is enough where the output is added to a tensor of full size; `spread` fills the map.
     """
 
     def __init__(self, value: Tensor, extents: Extents, *, spread: bool = True) -> None:
@@ -170,17 +170,17 @@ class Answer(_StandIn):
         self.spread = spread
 
     def forward(self, x: Tensor) -> Tensor:
-        """The constant, in the shape that the layer would have given or one that is widened to it."""
+        """The constant, in the shape of the layer's output or one that broadcasts to it."""
         value: Tensor = self.bias
         if not self.channels_last:
             value = value.reshape([self.channels] + [1] * (x.dim() - self.dimension(x) - 1))
         if self.spread:
             value = value.expand(self.shape(x))
-        return value.clone()  # in memory of its own: what follows may write into it
+        return value.clone()  # a copy, since later operations may write into it
 
 
 def answer_of(module: nn.Module, feeder: nn.Module | None) -> Tensor:
-    """What a layer answers when nothing comes in: its bias, or a batch norm's of its feeder's bias."""
+    """What a layer gives without inputs: its bias, or what a batch norm gives for its feeder's bias."""
     layer = module if feeder is None else feeder
     weight = layer.weight
     assert isinstance(weight, Tensor)
@@ -200,10 +200,10 @@ def answer_of(module: nn.Module, feeder: nn.Module | None) -> Tensor:
 
 
 class Reindexed(nn.Module):
-    """Spread the thin input over its old width, run the module as it is, pick the channels that stay.
+    """Expands the thin input to its full width, runs the module unchanged, picks the channels that stay.
 
-    A ResNet's zero-padded shortcut is the classic case: it pads 16 channels to 32 whatever comes in.
-    The removed input channels are zeros, exactly as if their filters had been silenced.
+    The zero-padded shortcut of a ResNet is the usual case: it always pads 16 channels to 32.
+    The removed input channels are zeros, exactly as in the masked network.
     """
 
     spread: Tensor

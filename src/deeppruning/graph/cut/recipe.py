@@ -1,4 +1,4 @@
-"""A cut in plain numbers: it can be applied to any copy of the network, or written beside its weights.
+"""A cut in plain numbers: it can be applied to any copy of the network and stored with its weights.
 
 >>> recipe = Recipe(kept=((0, 2),), widths=(3,), parameters={"conv.weight": ((0, 0),)})
 >>> Recipe.from_json(recipe.to_json()) == recipe
@@ -18,23 +18,27 @@ from deeppruning.errors import DAMAGE, WeightsError
 Positions = NDArray[np.int64]
 Cuts = tuple[tuple[int, int], ...]  # ((dimension, strip), ...)
 
-WIDEST = 1 << 24  # channels of a strip; a file must not ask for more memory than any network has
+WIDEST = 1 << 24  # channels of a strip; a file must not make us allocate more
 
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
     """Which positions of each strip stay, and which dimensions of which parameters the strips index."""
 
-    kept: Sequence[Positions | Sequence[int]]  # arrays, whatever sequences they are given as
-    widths: tuple[int, ...]  # of the strips, uncut
+    kept: Sequence[Positions | Sequence[int]]  # stored as arrays
+    widths: tuple[int, ...]  # of the uncut strips
     parameters: dict[str, Cuts]
     aliases: dict[str, str] = field(default_factory=dict)  # other names of shared parameters
     detached: dict[str, tuple[int | None, int]] = field(default_factory=dict)  # wrapped modules
-    grouped: dict[str, int] = field(default_factory=dict)  # weight whose groups go whole -> rows a group
+    grouped: dict[str, int] = field(
+        default_factory=dict
+    )  # weight with groups that go whole -> rows per group
     norms: dict[str, Cuts] = field(default_factory=dict)
-    hollow: tuple[str, ...] = ()  # modules of which nothing is left but the shape
-    answers: dict[str, str] = field(default_factory=dict)  # modules that became a constant -> what fed them
-    spread: tuple[str, ...] = ()  # of these, the ones that fill a whole map
+    hollow: tuple[str, ...] = ()  # modules that are replaced by a tensor without channels
+    answers: dict[str, str] = field(
+        default_factory=dict
+    )  # modules that are replaced by a constant -> the layer that fed them
+    spread: tuple[str, ...] = ()  # the constants that fill a whole map
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kept", tuple(np.asarray(kept, dtype=np.int64) for kept in self.kept))
@@ -49,14 +53,14 @@ class Recipe:
         """As text, the same for equal recipes."""
         table = {each.name: getattr(self, each.name) for each in fields(self)}
         table["kept"] = [np.asarray(kept).tolist() for kept in self.kept]
-        for name in ("hollow", "answers", "spread"):  # absent where no branch is gone, as in files of old
+        for name in ("hollow", "answers", "spread"):  # absent if no branch is gone
             if not table[name]:
                 del table[name]
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "Recipe":
-        """Read back what `to_json` wrote; anything else is refused, for files come from anywhere."""
+        """Read the text of `to_json`; anything else is refused, since files may come from anywhere."""
         try:
             table = json.loads(text)
             recipe = cls(

@@ -1,1 +1,1 @@
-"""That a cut equals silence: silenced runs, trials, comparison, and remedies where it does not hold yet."""
+"""The proof that a cut equals masking: masked runs, trials, comparison, and remedies where it fails."""

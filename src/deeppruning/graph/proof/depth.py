@@ -1,7 +1,7 @@
 """The proof of depth: every unit that a genome may empty is emptied, with all others that may, and compared.
 
-What stands in for lost layers runs other operations than they did, so the outputs are compared, not the
-steps in between. Where something differs, units are added one by one, and those that spoil it are refused.
+The modules that replace lost layers run other operations, so the outputs are compared, not the steps in
+between. Where something differs, units are added one by one, and those that fail are refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from deeppruning.graph.atoms import Atoms, Genes
+from deeppruning.graph.atoms import Genes
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.graph.depth import Branches, Depth, Emptied, find_units
 from deeppruning.graph.groups import make_groups
-from deeppruning.graph.plan import Plan
 from deeppruning.graph.proof.difference import difference, tolerance_for
 from deeppruning.graph.proof.masking import MaskedRun, kept_atoms
 from deeppruning.graph.proof.twin import Scene, seeded
+from deeppruning.graph.proof.verify import Built
 from deeppruning.graph.repair import DepthRepair, filter_repair
 from deeppruning.graph.trace.flow import FlowRun
 from deeppruning.graph.trace.follow import Follower
@@ -29,18 +29,16 @@ SHARE = 0.7  # of the filters that stay in the other layers while units are empt
 
 @dataclass(frozen=True)
 class DepthFinder:
-    """Finds the units of one traced network that may be emptied; works on the copy it is given."""
+    """Finds the units of one traced network that may be emptied."""
 
-    plan: Plan
-    classes: Atoms
-    gene_of_class: Genes
-    detached: frozenset[str]
+    built: Built
     scenes: Mapping[str, tuple[Scene, Sequence[Record]]]  # mode -> what is run, and the operations of its run
 
     def find(self) -> Depth:
-        """The units, those that passed every comparison allowed."""
-        groups = [group.genes for group in make_groups(self.plan) if group.prunable]
-        units = find_units([layer.genes for layer in self.plan.layers], groups)
+        """The units, with those allowed that passed every comparison."""
+        plan = self.built.plan
+        groups = [group.genes for group in make_groups(plan) if group.prunable]
+        units = find_units([layer.genes for layer in plan.layers], groups)
         modes = [self._branches(*each, units) for each in self.scenes.values()]
         depth = Depth(self.scenes["eval"][0].model, units, modes)
         candidates = depth.allowed
@@ -54,9 +52,9 @@ class DepthFinder:
         return depth
 
     def _proven(self, depth: Depth, units: Emptied) -> bool:
-        """Whether the network is right without these units, each gone with all others that may go beside it.
+        """Whether the network is right without these units, each removed with all others that may go too.
 
-        Not all may go at once: some must stay for the network to hear its input. These are gone in turns.
+        Not all can go at once: some must stay for the outputs to depend on the input. These go in turns.
         """
         while units:
             gone = depth.together(depth.allowed, first=units)
@@ -68,12 +66,12 @@ class DepthFinder:
     def _branches(self, scene: Scene, records: Sequence[Record], units: Sequence[Genes]) -> Branches:
         model = scene.copy()
         with seeded():
-            flow = FlowRun(model, self.detached).follow(model, scene.args, scene.kwargs)
-        return Branches(model, flow, records, self.gene_of_class[self.classes], units)
+            flow = FlowRun(model, self.built.detached).follow(model, scene.args, scene.kwargs)
+        return Branches(model, flow, records, self.built.genes, units)
 
     def _equal(self, depth: Depth, gone: Emptied) -> bool:
-        """Whether the network without these units, thinned elsewhere, gives what silence gives."""
-        plan = replace(self.plan, depth=depth)
+        """Whether the network without these units, thinned elsewhere, equals the masked one."""
+        plan = replace(self.built.plan, depth=depth)
         drawn = np.random.default_rng(0).random((1, plan.num_genes)) < SHARE
         for number in depth.allowed:
             drawn[:, depth.units[number][:1]] = True  # not gone by chance
@@ -84,15 +82,13 @@ class DepthFinder:
             # Training mode has only to run: its random masks depend on sizes.
             outputs = {mode: self._run(scene, recipe) for mode, (scene, _) in self.scenes.items()}
         except Exception:
-            return False  # some function does not take a tensor without channels
+            return False  # some function does not accept a tensor without channels
         scene, records = self.scenes["eval"]
         full = scene.copy()
-        silenced = MaskedRun(
-            full, self.detached, records, kept_atoms(self.classes, self.gene_of_class, genome)
-        )
+        masked = MaskedRun(full, self.built.detached, records, kept_atoms(self.built.genes, genome))
         with seeded():
-            expected = silenced.run(full, scene.args, scene.kwargs)
-        return difference(outputs["eval"], expected)[0] <= tolerance_for(silenced.coarsest)
+            expected = masked.run(full, scene.args, scene.kwargs)
+        return difference(outputs["eval"], expected)[0] <= tolerance_for(masked.coarsest)
 
     def _run(self, scene: Scene, recipe: Recipe) -> Any:
         with seeded(fused=True):  # as it will be used: what reads the weights of a layer must find them

@@ -1,4 +1,4 @@
-"""How far the outputs of two networks are apart, and why where that cannot be told in numbers."""
+"""The difference between the outputs of two networks, with a reason where it is not a number."""
 
 from typing import Any
 
@@ -7,17 +7,17 @@ from torch import Tensor
 
 from deeppruning.graph.trace.follow import tensors_in
 
-# What rounding may do over a whole network, by the coarsest precision its channels were held in.
+# The effect of rounding over a whole network, by the lowest precision of its channels.
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
 def tolerance_for(coarsest: torch.dtype) -> float:
-    """How far two outputs may be apart by rounding, given the coarsest type their channels were held in."""
+    """The difference that rounding may cause, given the lowest precision of the channels."""
     return TOLERANCES.get(coarsest, TOLERANCES[torch.bfloat16])
 
 
 def difference(found: Any, expected: Any) -> tuple[float, str]:
-    """The largest difference of all outputs, as a share of each one's own size; infinite for a reason."""
+    """The largest relative difference of all outputs; infinite, with a reason, if they cannot be compared."""
     given, due = tensors_in(found), tensors_in(expected)
     if len(given) != len(due):
         return float("inf"), f"{len(given)} outputs where {len(due)} are due"
@@ -32,7 +32,7 @@ def difference(found: Any, expected: Any) -> tuple[float, str]:
 
 
 def _gap(left: Tensor, right: Tensor) -> tuple[float, str]:
-    """The difference of one output from the one that is due, and why where it cannot be told in numbers."""
+    """The relative difference of one output, and the reason where it is infinite."""
     if left.shape != right.shape or left.dtype != right.dtype:
         due = f"{tuple(right.shape)} and {right.dtype}"
         return float("inf"), f"is of {tuple(left.shape)} and {left.dtype}, where {due} are due"
@@ -53,7 +53,7 @@ def _gap(left: Tensor, right: Tensor) -> tuple[float, str]:
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """The values in ordinary memory, however they are stored."""
+    """The values as a dense tensor."""
     if tensor.is_quantized:
         return tensor.dequantize()
     return tensor if tensor.layout == torch.strided else tensor.to_dense()

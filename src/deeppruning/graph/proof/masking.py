@@ -1,15 +1,14 @@
-"""Silencing: the full network with removed channels held at zero, the yardstick every cut must meet."""
+"""Masking: the full network with removed channels held at zero, which every cut must equal."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeppruning.errors import GraphError
-from deeppruning.graph.atoms import Atoms, Bits, Genes
+from deeppruning.graph.atoms import Bits, Genes
 from deeppruning.graph.payloads import Channels, Payload, Statistic
 from deeppruning.graph.rules.layers import whole_groups_go
 from deeppruning.graph.trace.follow import Follower, by_name, execute, operation_name, tensors_in
@@ -20,12 +19,12 @@ class MaskedRun(Follower):
     """Runs the full network with the channels of removed atoms held at zero after every operation.
 
     `records` are those of the run on labels, `kept` says for each atom whether it stays. A norm that
-    takes its statistics across channels is run on the channels that stay: silence there means not
-    being heard in the statistics either. Any other statistic hears zeros, whatever labels say of it.
+    takes its statistics across channels is run on the channels that stay, so that removed channels do not
+    take part in the statistics either. Any other statistic sees zeros, whatever labels say of it.
     """
 
     def __init__(
-        self, model: nn.Module, detached: frozenset[str], records: Sequence[Record], kept: NDArray[np.bool_]
+        self, model: nn.Module, detached: frozenset[str], records: Sequence[Record], kept: Bits
     ) -> None:
         super().__init__(model, detached)
         self.records = records
@@ -34,7 +33,7 @@ class MaskedRun(Follower):
         self.coarsest = torch.float64  # the lowest precision that channels were held in
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Execute one operation and silence what comes out."""
+        """Execute one operation and mask its outputs."""
         result = execute(func, args, kwargs)
         outputs = tensors_in(result)
         if not outputs:
@@ -44,13 +43,13 @@ class MaskedRun(Follower):
             self._norm_of_kept(func, by_name(func, args, kwargs), record.payloads[0], outputs[0])
         if record.normed and isinstance(record.payloads[0], Statistic):
             self._statistic_of_kept(func, by_name(func, args, kwargs), record.payloads[0], outputs)
-        if not func.is_view:  # a view of silenced data is silent already
+        if not func.is_view:  # a view of masked data is masked already
             self._mask(record, outputs)
         self.done(record, outputs)
         return result
 
     def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        """Silence what a detached module hands out, in a copy: it may hand back its very input."""
+        """Mask the output of a detached module, in a copy: the module may return its own input."""
         record = self._due("module")
         fresh = output.clone()
         self._mask(record, [fresh])
@@ -58,7 +57,7 @@ class MaskedRun(Follower):
         return fresh
 
     def done(self, record: Record, outputs: list[Tensor]) -> None:
-        """An operation has been executed and silenced."""
+        """An operation has been executed and masked."""
 
     def _due(self, name: str) -> Record:
         if self.position >= len(self.records) or self.records[self.position].name != name:
@@ -118,13 +117,12 @@ class MaskedRun(Follower):
             output.copy_(value)
 
 
-def _hold_at_zero(tensor: Tensor, dimension: int, removed: NDArray[np.bool_]) -> None:
+def _hold_at_zero(tensor: Tensor, dimension: int, removed: Bits) -> None:
     shape = [1] * tensor.ndim
     shape[dimension] = -1
     tensor.masked_fill_(torch.from_numpy(removed).reshape(shape).to(tensor.device), 0)
 
 
-def kept_atoms(classes: Atoms, gene_of_class: Genes, genome: Bits) -> NDArray[np.bool_]:
-    """For each atom whether it stays under this genome."""
-    extended: Any = np.append(genome, True)
-    return np.asarray(extended[gene_of_class[classes]], dtype=np.bool_)
+def kept_atoms(genes: Genes, genome: Bits) -> Bits:
+    """For each atom whether it stays under this genome, given the gene of each."""
+    return np.asarray(np.append(genome, True)[genes])

@@ -1,7 +1,7 @@
-"""The probe: run a thin network beside the silenced full one and find the operations that differ.
+"""The probe: run a thin network beside the masked full one and find the operations that differ.
 
-A cut must equal silence at every operation, in shape and in value. Where it does not, the forward
-code has a size or an order written into it that labels cannot see (`view(-1, 512)`, a literal pad).
+A cut must equal masking at every operation, in shape and in value. Where it does not, a size or an order is
+written into the forward code that labels cannot see (`view(-1, 512)`, a literal pad).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeppruning.errors import GraphError
+from deeppruning.graph.atoms import Bits
 from deeppruning.graph.payloads import Channels, Constant, Origin
 from deeppruning.graph.proof.masking import MaskedRun
 from deeppruning.graph.rules.operations import LAYOUT, VIEWS
@@ -27,7 +28,7 @@ class Step:
 
     name: str
     record: int  # its place in the trace of the full network
-    shapes: list[tuple[int, ...] | None] = field(default_factory=list)  # None: takes whatever size comes
+    shapes: list[tuple[int, ...] | None] = field(default_factory=list)  # None: any size
     prints: list[NDArray[np.float64] | None] = field(default_factory=list)
     dimensions: list[int | None] = field(default_factory=list)
     likes: list[tuple[torch.dtype, torch.device]] = field(default_factory=list)
@@ -39,13 +40,13 @@ class Fault:
 
     record: int
     error: str | None
-    strayed: bool = False  # another operation was run than the one that was due
+    strayed: bool = False  # another operation was run than the expected one
 
 
 def fingerprint(tensor: Tensor, dimension: int | None) -> NDArray[np.float64] | None:
     """Weighted sums over all but the channel dimension, or over everything; None where not comparable.
 
-    The weights tell positions apart: a map that is rolled is another one.
+    The weights distinguish positions, so that a rolled map has another fingerprint.
     """
     if not tensor.is_floating_point() or tensor.layout != torch.strided:
         return None
@@ -58,20 +59,20 @@ def fingerprint(tensor: Tensor, dimension: int | None) -> NDArray[np.float64] | 
 
 
 class ExpectedSteps(MaskedRun):
-    """Silences the full network and writes down what every operation of a thin one must give."""
+    """Masks the full network and records what every operation of a thin one must give."""
 
     def __init__(
         self,
         model: nn.Module,
         detached: frozenset[str],
         records: Sequence[Record],
-        kept: NDArray[np.bool_],
+        kept: Bits,
     ) -> None:
         super().__init__(model, detached, records, kept)
         self.steps: list[Step] = []
 
     def done(self, record: Record, outputs: list[Tensor]) -> None:
-        """Write down one operation."""
+        """Record one operation."""
         if [tuple(tensor.shape) for tensor in outputs] != record.shapes:
             raise GraphError(
                 f"operation {self.position - 1} of the network ({record.name}) gave other shapes: "
@@ -81,14 +82,14 @@ class ExpectedSteps(MaskedRun):
             self.steps.append(_step(record, self.position - 1, self.kept, outputs))
 
 
-def expected_shapes(records: Sequence[Record], kept: NDArray[np.bool_]) -> list[Step]:
-    """The same without values, for which nothing has to be run."""
+def expected_shapes(records: Sequence[Record], kept: Bits) -> list[Step]:
+    """The same without values, which needs no run."""
     return [
         _step(record, place, kept, None) for place, record in enumerate(records) if record.name not in LAYOUT
     ]
 
 
-def _step(record: Record, place: int, kept: NDArray[np.bool_], outputs: list[Tensor] | None) -> Step:
+def _step(record: Record, place: int, kept: Bits, outputs: list[Tensor] | None) -> Step:
     step = Step(_common(record.name), place, likes=record.likes)
     for number, payload in enumerate(record.payloads):
         if isinstance(payload, (Origin, Constant)):
@@ -110,7 +111,7 @@ def _step(record: Record, place: int, kept: NDArray[np.bool_], outputs: list[Ten
 
 
 def _common(name: str) -> str:
-    """One name for all operations that may stand for one another, depending on memory layout."""
+    """One name for operations that replace each other depending on memory layout."""
     return "view" if name in VIEWS else name
 
 
@@ -119,10 +120,10 @@ class _Stop(Exception):
 
 
 class ThinRun(Follower):
-    """Runs a thin network beside the expected steps and notes every operation that differs.
+    """Runs a thin network beside the expected steps and records every operation that differs.
 
-    After a fault the run goes on with blank tensors of the shapes that were due, so that one run
-    finds the faults of all places; values mean nothing from there on and only shapes are compared.
+    After a fault the run goes on with blank tensors of the expected shapes, so that one run finds all faults;
+    from there on only shapes are compared.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class ThinRun(Follower):
         self.faults: list[Fault] = []
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Execute one operation and compare it with the step that is due."""
+        """Execute one operation and compare it with the expected step."""
         name = operation_name(func)
         try:
             result = execute(func, args, kwargs)
@@ -161,11 +162,11 @@ class ThinRun(Follower):
         self.position += 1
 
     def _due(self, name: str) -> Step:
-        """The step that is due; the run ends where the thin network takes another turn."""
+        """The expected step; the run stops where the thin network runs another operation."""
         step = self.expected[self.position] if self.position < len(self.expected) else None
         if step is not None and step.name == name:
             return step
-        if self.strict_order:  # else random draws differ with the sizes, and with them the way taken
+        if self.strict_order:  # else random draws differ with the sizes, and so may the operations
             record = step.record if step else self.expected[-1].record
             self.faults.append(Fault(record, None, strayed=True))
         raise _Stop
@@ -185,7 +186,7 @@ class ThinRun(Follower):
         return True
 
     def _stand_in(self, func: Any, error: str | None) -> Any:
-        """Blank tensors in place of what the operation that is due should have given."""
+        """Blank tensors in place of the expected results."""
         step = self.expected[self.position]
         self.faults.append(Fault(step.record, error))
         self.position += 1
@@ -201,7 +202,7 @@ class ThinRun(Follower):
 
 
 def close(found: NDArray[np.float64], expected: NDArray[np.float64], dtype: torch.dtype) -> bool:
-    """Equal up to rounding in the precision the network ran in, and out of range at the same places."""
+    """Equal up to rounding in the network's precision, and not finite at the same positions."""
     tolerance = 1e-7 if dtype == torch.float64 else 2e-3
     sound = np.isfinite(expected)
     if found.shape != expected.shape or not np.array_equal(np.isfinite(found), sound):
@@ -219,7 +220,7 @@ def find_faults(
     *,
     strict_order: bool,
 ) -> list[Fault]:
-    """The operations of the thin network that differ from the silenced one, in order."""
+    """The operations of the thin network that differ from the masked one, in order."""
     run = ThinRun(thin, detached, expected, strict_order=strict_order)
     try:
         run.run(thin, args, kwargs)

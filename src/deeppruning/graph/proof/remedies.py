@@ -1,4 +1,4 @@
-"""Remedies: what to do where a thin copy of a network does not do what the silenced one does.
+"""Remedies: what to do where a thin copy of a network differs from the masked one.
 
 The mildest remedy that helps is taken: run a parameter-free submodule at its old width, cut another
 dimension of a view, tie the pieces of a split, and last freeze the channels at the operation that has a
@@ -23,18 +23,18 @@ JOINS = ("constant_pad_nd", "cat")
 
 @dataclass
 class Decisions:
-    """What probes have taught about a network so far; a trace starts over with them."""
+    """What probes have shown about a network so far; a new trace starts with them."""
 
     detached: set[str] = field(default_factory=set)
     choices: dict[Site, int] = field(default_factory=dict)
     tied: set[Site] = field(default_factory=set)
     frozen: dict[Site, str] = field(default_factory=dict)
     frozen_constants: dict[Site, str] = field(default_factory=dict)
-    squeezed: set[Site] = field(default_factory=set)  # operations that would take a lone channel for none
+    squeezed: set[Site] = field(default_factory=set)  # operations that would drop a single channel
     excluded: set[str] = field(default_factory=set)  # layers whose width the code uses elsewhere
 
     def apply(self, table: AtomTable, records: Sequence[Record]) -> None:
-        """Tie and freeze in a fresh table what has been decided."""
+        """Apply the decisions to a new table."""
         for issue in table.issues.values():
             if issue.layer in self.excluded and issue.kind in ("conv", "linear"):
                 table.freeze(issue.atoms, "its width is used elsewhere in the code, where it must not change")
@@ -58,7 +58,7 @@ class Decisions:
 class Doctor:
     """Decides on remedies for the faults of one trace.
 
-    Each remedy is taken once, and only where there is a gene left to take away: rounds come to an end.
+    Each remedy is taken once, and only where a gene is left to take away, so that the rounds end.
     """
 
     model: nn.Module
@@ -93,7 +93,7 @@ class Doctor:
         return {kin for atoms in record.atoms() for kin in self.classes[atoms].tolist()}
 
     def _remedy(self, record: Record) -> bool:
-        """Take the mildest remedy not tried yet at this operation; false if there is none left."""
+        """Take the mildest remedy not yet tried at this operation; false if none is left."""
         if not self._holds_gene(record):
             return False
         if self._detach(record):
@@ -130,14 +130,14 @@ class Doctor:
         for name in record.modules:
             if name and name not in self.decisions.detached and self._maps_channels(name):
                 module = self.model.get_submodule(name)
-                # What it saves would change its name inside a wrapper.
+                # Its state would be saved under another name inside a wrapper.
                 if not any(True for _ in module.parameters()) and not module.state_dict():
                     self.decisions.detached.add(name)
                     return True
         return False
 
     def _maps_channels(self, name: str) -> bool:
-        """Whether a submodule maps channels to channels, at the same widths whenever it is called."""
+        """Whether a submodule maps channels to channels, with the same widths in every call."""
         found = {trace.maps_channels[name] for trace in self.traces.values() if name in trace.maps_channels}
         return len(found) == 1 and None not in found
 
@@ -159,7 +159,7 @@ def _reason(record: Record) -> str:
 def _tied_pieces(record: Record) -> tuple[tuple[Atoms, Atoms], Atoms]:
     """Which atoms to tie so that all pieces of a split lose the same positions, and which then must stay.
 
-    Equal pieces stay equal. Of unequal ones with a common measure, blocks of it are tied; with none,
+    Equal pieces stay equal. Of unequal pieces with a common divisor, blocks of that size are tied; otherwise
     the longer ones keep what they have more than the shortest.
     """
     nothing: Atoms = np.zeros(0, dtype=np.int64)

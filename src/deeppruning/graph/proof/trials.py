@@ -22,19 +22,19 @@ from deeppruning.graph.plan import Plan
 from deeppruning.graph.repair import filter_repair
 from deeppruning.graph.trace.tracer import Record, Trace
 
-# What is observed of a move: of which output, and whether its width or the order of its channels.
+# What is observed of a move: the output, and either its width or the order of its channels.
 Observable = tuple[int, str]
-Seen = dict[Observable, tuple[tuple[int, ...], object]]  # the widths it may depend on, and what is due
+Seen = dict[Observable, tuple[tuple[int, ...], object]]  # the widths it may depend on, and the expected value
 
 
 @dataclass(frozen=True)
 class Move:
-    """An operation whose outputs hold channels of its inputs in another selection or order.
+    """An operation with outputs that hold channels of its inputs in another selection or order.
 
-    Or one that lays a constant on them: `sources` then tells its values apart, and none are `ranked`.
+    Or one that applies a constant to them: `sources` are then numbers of its values, and not `ranked`.
     """
 
-    inputs: list[Genes]  # of each input, the gene at each position
+    inputs: list[Genes]  # for each input the gene at each position
     outputs: list[Genes]
     sources: list[
         Positions
@@ -48,12 +48,12 @@ class Move:
         return np.asarray(genes[genes >= 0])
 
     def width(self, genome: Bits) -> int:
-        """How many channels come in."""
+        """The number of input channels."""
         extended = np.append(genome, True)
         return int(sum(extended[genes].sum() for genes in self.inputs))
 
     def seen(self, genome: Bits) -> Seen:
-        """What is due under this genome, beside the widths that code could compute it from."""
+        """What is expected under this genome, with the widths that code could compute it from."""
         extended = np.append(genome, True)
         kept_in = [extended[genes] for genes in self.inputs]
         widths = tuple(int(kept.sum()) for kept in kept_in)
@@ -66,11 +66,11 @@ class Move:
         return found
 
     def open(self, genomes: Iterable[Bits]) -> set[Observable]:
-        """The observables that, for all these genomes show, might be computed from widths."""
+        """The observables that, as far as these genomes show, might be computed from widths."""
         return set(_single_valued(self.seen(genome) for genome in genomes))
 
     def contrast(self, genomes: NDArray[np.bool_], wanted: set[Observable]) -> tuple[int, int] | None:
-        """Two of the genomes that give a wanted observable two values for the same widths, if there are."""
+        """Two genomes that give one of these observables two values for the same widths, if there are."""
         first: dict[tuple[Observable, tuple[int, ...]], tuple[int, object]] = {}
         for number, genome in enumerate(genomes):
             for observable, (widths, value) in self.seen(genome).items():
@@ -92,7 +92,7 @@ def _single_valued(all_seen: Iterable[Seen]) -> Iterator[Observable]:
 
 
 def find_moves(record: Record, genes: Genes) -> Iterator[Move]:
-    """What an operation does to channels that can go, other than to hand them on."""
+    """The moves that an operation makes of channels that can be removed."""
     move = find_move(record, genes)
     if move is not None:
         yield move
@@ -103,7 +103,7 @@ def find_moves(record: Record, genes: Genes) -> Iterator[Move]:
 
 
 def find_move(record: Record, genes: Genes) -> Move | None:
-    """The move that an operation makes of channels that can go; None if it hands them on as they are."""
+    """The move that an operation makes of channels that can be removed; None if it passes them on."""
     outputs = [payload.atoms for payload in record.payloads if isinstance(payload, Channels)]
     sizes = [len(channels.atoms) for channels in record.inputs]
     if not outputs or not sizes:
@@ -112,7 +112,7 @@ def find_move(record: Record, genes: Genes) -> Move | None:
         return None
     sources = positions_of(outputs, np.concatenate([channels.atoms for channels in record.inputs]))
     if all((source < 0).all() for source in sources):
-        return None  # a layer of its own, that makes new channels of old ones
+        return None  # a layer, which makes new channels
     if all(_handed_on(source, sizes) for source in sources):
         return None
     return Move(
@@ -156,7 +156,7 @@ class Trials:
         self.emptied = self._mended(np.zeros(plan.num_genes, dtype=np.bool_))
 
     def genomes(self) -> Iterator[Bits]:
-        """All genomes to try, made as they are asked for: the first one finds most faults."""
+        """All genomes to try, made on demand: the first one finds most faults."""
         tried = [self._mended(self.generator.random(self.plan.num_genes) < 0.5)]
         yield tried[0]
         if self.moves:
@@ -171,9 +171,9 @@ class Trials:
         return np.asarray(self.repair(genome[None])[0])
 
     def _structured(self) -> list[Bits]:
-        """Of every layer the first half, the last, every second filter, the others, one only; most of all.
+        """Of every layer the first half, the last, every second filter, the others, one only; and most.
 
-        Code that computes sizes by a rule of three and rounds is wrong at the smallest size if anywhere.
+        Code that computes sizes by proportion and rounds is wrong at the smallest size if anywhere.
         """
         count = self.plan.num_genes
         genomes = np.ones((4, count), dtype=np.bool_)
@@ -186,9 +186,9 @@ class Trials:
         return [*self.repair(np.concatenate([genomes, most])), self.emptied]
 
     def _extremes(self) -> Iterator[Bits]:
-        """Where sizes are read, one channel left, and all but one; of any two sizes one is tried by itself.
+        """Where sizes are read: one channel left, all but one, and any two sizes told apart.
 
-        All that is not read counts as one size more; of very many sizes, not every two are told apart.
+        Everything that is not read counts as one more size; of very many sizes, not all are told apart.
         """
         if not self.read:
             return
@@ -207,7 +207,7 @@ class Trials:
                 yield self._mended(genome)
 
     def _emptied_moves(self, genomes: list[Bits]) -> Iterator[Bits]:
-        """A genome for each move that could be left with fewer channels than any of the others does."""
+        """A genome for each move that can have fewer channels than under all other genomes."""
         for move in self.moves:
             emptied = np.ones(self.plan.num_genes, dtype=np.bool_)
             emptied[move.free] = False
@@ -216,7 +216,7 @@ class Trials:
                 yield genome
 
     def _contrast_moves(self, genomes: list[Bits]) -> None:
-        """Add pairs until no move could pass that follows widths alone; moves apart share a pair."""
+        """Add pairs until no move can pass that follows widths alone; independent moves share a pair."""
         pairs = [(move, pair) for move in self.moves for pair in self._pairs(move, genomes)]
         genomes += [self._mended(genome) for genome in _merged(pairs, genomes[0])]
         for move, pair in pairs:  # where others in the same genome, or its repair, have spoilt a pair
@@ -224,7 +224,7 @@ class Trials:
                 genomes += pair
 
     def _pairs(self, move: Move, genomes: Sequence[Bits]) -> list[tuple[Bits, Bits]]:
-        """Pairs of genomes, full elsewhere, for all that the given ones leave open about a move."""
+        """Pairs of genomes, full elsewhere, for everything that these genomes leave open about a move."""
         wanted = move.open(genomes)
         found: list[tuple[Bits, Bits]] = []
         for candidates in (self._halves(move.free), self._single_removals(move.free)):
@@ -245,7 +245,7 @@ class Trials:
         return self.repair(candidates)
 
     def _remove_everywhere(self, genomes: list[Bits]) -> None:
-        """See to it that something is removed wherever a genome can remove anything."""
+        """Add genomes until something is removed wherever a genome can remove anything."""
         frees = _free_sets(self.genes[atoms] for record in self.records for atoms in record.atoms())
         left = [free for free in frees if all(genome[free].all() for genome in genomes)]
         while left:
@@ -260,7 +260,7 @@ class Trials:
 
 
 def _merged(pairs: Sequence[tuple[Move, tuple[Bits, Bits]]], base: Bits) -> list[Bits]:
-    """As few pairs as hold all the given ones, those that have genes in common in different ones."""
+    """As few pairs as hold all of these; pairs with common genes are kept apart."""
     slots: list[tuple[Bits, Bits, Bits]] = []  # the two genomes, and the genes that are settled in them
     for move, (one, other) in pairs:
         free = move.free

@@ -24,7 +24,7 @@ from deeppruning.graph.trace.tracer import Trace, Tracer, run_on_labels
 
 
 def check_model(model: nn.Module) -> None:
-    """Refuse, with advice, networks that no cut can be made of."""
+    """Refuse, with advice, networks that cannot be cut."""
     for name, module in model.named_modules():
         where = f"{type(model).__name__}{f', at {name},' if name else ''}"
         if isinstance(module, torch.jit.ScriptModule):
@@ -47,8 +47,7 @@ def probe_copy(
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
     """A copy in double precision with random weights and inputs: zeros and symmetries hide mistakes.
 
-    It has never been run, as if the network had just been made; whether it can be is for its first
-    run to show (see `in_own_precision`).
+    It has never been run, like a new network; its first run shows whether it can be (`in_own_precision`).
     """
     check_model(model)
     twin = _random_copy(model, torch.float64).double()
@@ -59,7 +58,7 @@ def probe_copy(
 def in_own_precision(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """The same as it is, for forward code that insists on its precision; else the error of the first run."""
+    """The same in its own precision, if the forward code requires it; else the error of the first run."""
     twin = _random_copy(model)
     try:
         with seeded():
@@ -80,7 +79,7 @@ def in_own_precision(
 def light_copy(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """The same in single precision, at a third of the cost, where only shapes are looked at."""
+    """The same in single precision, at a third of the cost, where only shapes are compared."""
 
     def narrow(tensor: Tensor) -> Tensor:
         return tensor.detach().float() if tensor.dtype == torch.float64 else tensor
@@ -96,7 +95,7 @@ def light_copy(
 
 
 def _random_copy(model: nn.Module, kind: torch.dtype | None = None) -> nn.Module:
-    """A copy whose weights are drawn anew, in another precision if one is named."""
+    """A copy with random weights, in another precision if one is given."""
     generator = torch.Generator().manual_seed(0)
     memo: dict[int, Any] = {}
     for parameter in model.parameters():
@@ -121,10 +120,12 @@ def _random_copy(model: nn.Module, kind: torch.dtype | None = None) -> nn.Module
 
 
 def _drawn(parameter: Tensor, kind: torch.dtype, generator: torch.Generator) -> Tensor:
-    """Random weights at a scale that keeps activations tame, laid out in memory as the parameter is."""
+    """Random weights at a scale that keeps activations small, in the parameter's memory layout."""
     middle, reach = (0.7, 0.35) if parameter.ndim < 2 else (0.0, (3 / max(1, parameter[0].numel())) ** 0.5)
     values = torch.empty(parameter.shape, dtype=torch.float64)
-    values.uniform_(middle - reach, middle + reach, generator=generator)  # far quicker than normal numbers
+    values.uniform_(
+        middle - reach, middle + reach, generator=generator
+    )  # much faster than a normal distribution
     if kind == values.dtype and values.device == parameter.device and parameter.is_contiguous():
         return values
     return torch.empty_like(parameter, dtype=kind, requires_grad=False).copy_(values)
@@ -133,7 +134,7 @@ def _drawn(parameter: Tensor, kind: torch.dtype, generator: torch.Generator) -> 
 def as_double(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """A copy that was never run and its inputs in double precision, or as they are if the forward insists."""
+    """A copy that was never run and its inputs, in double precision if the forward code accepts it."""
     single = duplicate(model, {})
     forget_runs(single)
     single.eval()
@@ -167,7 +168,7 @@ def doubled(tree: Any) -> Any:
 def seeded(seed: int = 0, *, fused: bool = False) -> Iterator[None]:
     """Random numbers from this seed, without gradients; the caller's random state is put back after.
 
-    Unless `fused`, attention runs as its modules say: torch's kernels would hide its layers, or an encoder.
+    Unless `fused`, attention runs module by module: torch's fused kernels would hide its layers.
     """
     python_state, numpy_state = random.getstate(), np.random.get_state()
     usual = torch.backends.mha.get_fastpath_enabled()
@@ -190,7 +191,7 @@ def _map_floats(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 @dataclass(frozen=True)
 class Scene:
-    """A network that is never run itself, only copies of it, and its inputs."""
+    """A network and its inputs; only copies of the network are run."""
 
     model: nn.Module
     args: tuple[Any, ...]
@@ -202,7 +203,7 @@ class Scene:
         return unrun(self.model, training=self.training)
 
     def trace(self, table: AtomTable, decisions: Decisions) -> Trace:
-        """Run a copy on labels and apply what has been decided about the network."""
+        """Run a copy on labels and apply the decisions about the network."""
         model = self.copy()
         tracer = Tracer(model, table, detached=frozenset(decisions.detached))
         with seeded():
@@ -242,7 +243,7 @@ class Stage:
         if traces["eval"].notes and not self.settled:
             table, traces["eval"] = self._own_way(table, traces["eval"], decisions)
         for scene in self._training_scenes():
-            shadow = table.fork()  # a run that fails midway leaves nothing behind
+            shadow = table.fork()  # a run that fails midway changes nothing
             try:
                 traces["train"] = scene.trace(shadow, decisions)
             except Exception as error:
@@ -258,9 +259,9 @@ class Stage:
         return table, traces
 
     def _own_way(self, table: AtomTable, trace: Trace, decisions: Decisions) -> tuple[AtomTable, Trace]:
-        """Where values decide about the way a run takes: that of the network's own weights, if it is another.
+        """Where values decide which code runs: the run with the network's own weights, if it differs.
 
-        Otherwise random ones are better, among which no zeros hide a mistake.
+        Otherwise random weights are better, since no zeros among them hide a mistake.
         """
         model, args, kwargs = as_double(*self.given)
         scene = Scene(model, *randomized_inputs((args, kwargs)))
@@ -272,14 +273,14 @@ class Stage:
         return fresh, own
 
     def _training_scenes(self) -> list[Scene]:
-        """Training mode may run other code (auxiliary heads): ways to run it, the cheapest first."""
+        """Ways to run training mode, which may run other code (auxiliary heads), the cheapest first."""
         if self.settled:
             return [] if self.train is None else [self.train]
         light = Scene(*light_copy(self.eval.model, self.eval.args, self.eval.kwargs))
         return [batch for scene in (light, self.eval) for batch in self._both_batches(scene)]
 
     def _both_batches(self, scene: Scene) -> list[Scene]:
-        """The example as it is, and twice in one batch, which norms ask for that see a single number each."""
+        """The example as it is, and twice in one batch, for norms that would see one value per channel."""
         args, kwargs = doubled((scene.args, dict(scene.kwargs)))
         return [
             Scene(scene.model, scene.args, scene.kwargs, training=True),

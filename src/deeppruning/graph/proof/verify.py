@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from deeppruning.graph.atoms import Atoms, Bits, Genes
+from deeppruning.graph.atoms import Bits, Genes
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.plan import Plan
 from deeppruning.graph.proof.difference import difference, tolerance_for
@@ -19,11 +19,10 @@ from deeppruning.graph.trace.tracer import Record
 
 @dataclass
 class Built:
-    """A plan with what is needed to run the proof again."""
+    """The plan of a network, with what is needed to prove any cut of it again."""
 
     plan: Plan
-    classes: Atoms
-    gene_of_class: Genes
+    genes: Genes  # of each atom
     detached: frozenset[str]
     records: list[Record]  # of the run in evaluation mode
     notes: list[str]
@@ -33,7 +32,7 @@ class Built:
 class Proof:
     """The largest difference between the two outputs, as a share of the outputs' own size.
 
-    Infinite where the outputs cannot be compared or say nothing; `reason` then tells why.
+    Infinite where the outputs cannot be compared; `reason` then says why.
     """
 
     difference: float
@@ -42,12 +41,12 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether the two agree to rounding."""
+        """Whether the two agree up to rounding."""
         return self.difference <= self.tolerance
 
     @property
     def gap(self) -> str:
-        """What the two outputs differ by, for people."""
+        """The difference in words."""
         return self.reason or f"relative difference {self.difference:.2e}"
 
 
@@ -57,19 +56,18 @@ def prove(
     """Run both networks in evaluation mode on random input of the example's shape.
 
     In double precision where the forward code allows it, so that rounding cannot hide a mistake.
-    Input that is not negative is tried where other input leads to no numbers (roots, logarithms).
+    Where random input leads to NaN (roots, logarithms), input that is not negative is tried.
     """
     for positive in (False, True):
         twin, wide_args, wide_kwargs = as_double(model, args, dict(kwargs))
         inputs = randomized_inputs((wide_args, wide_kwargs), positive=positive)
         thin = cut(twin, built.plan.recipe(genome))
-        kept = kept_atoms(built.classes, built.gene_of_class, genome)
-        silent = MaskedRun(twin, built.detached, built.records, kept)
+        masked = MaskedRun(twin, built.detached, built.records, kept_atoms(built.genes, genome))
         with seeded():
-            expected = silent.run(twin, *inputs)
+            expected = masked.run(twin, *inputs)
         if not any(bool(tensor.isnan().any()) for tensor in tensors_in(expected)):
             break
-    tolerance = tolerance_for(silent.coarsest)
+    tolerance = tolerance_for(masked.coarsest)
     try:
         with seeded():
             found = Follower(thin).run(thin, *inputs)
@@ -82,17 +80,15 @@ def prove(
 def place_of_fault(
     model: nn.Module, built: Built, genome: Bits, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> str:
-    """The first operation of a thin network that gives something else than it does in the silenced one."""
+    """The first operation of a thin network that differs from the same one in the masked network."""
     twin, wide_args, wide_kwargs = as_double(model, args, dict(kwargs))
     inputs, names = randomized_inputs((wide_args, wide_kwargs))
     thin = cut(twin, built.plan.recipe(genome))
-    silent = ExpectedSteps(
-        twin, built.detached, built.records, kept_atoms(built.classes, built.gene_of_class, genome)
-    )
+    masked = ExpectedSteps(twin, built.detached, built.records, kept_atoms(built.genes, genome))
     with seeded():
-        silent.run(twin, inputs, names)
+        masked.run(twin, inputs, names)
     with seeded():
-        faults = find_faults(thin, inputs, names, silent.steps, built.detached, strict_order=True)
+        faults = find_faults(thin, inputs, names, masked.steps, built.detached, strict_order=True)
     if not faults:
         return "its output"
     record = built.records[faults[0].record]

@@ -1,4 +1,4 @@
-"""One operation of the traced run, as the rules see it: its arguments by name, its results, where it ran."""
+"""One operation of the traced run as the rules see it: arguments by name, results, and where it ran."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from deeppruning.graph.payloads import Channels, Constant, Fixed, Origin, Payloa
 
 @dataclass(frozen=True)
 class Pattern:
-    """A constant that is not alike for all channels: equal numbers where it has equal values."""
+    """A constant that differs between channels: equal numbers where it has equal values."""
 
     atoms: Atoms
     values: Positions
@@ -29,17 +29,19 @@ class Call:
     args: dict[str, Any]
     outputs: list[Tensor]
     table: AtomTable
-    lookup: Callable[[Tensor], Payload]  # settles statistics: their channels freeze
+    lookup: Callable[[Tensor], Payload]  # freezes the channels of statistics
     layer: str
     module: nn.Module | None
     site: Site  # its place in the code
     peek: Callable[[Tensor], Payload]  # leaves statistics as they are
-    touched: list[Channels] = field(default_factory=list)  # dimensions of parameters that are computed with
+    touched: list[Channels] = field(default_factory=list)  # dimensions of parameters that it computes with
     patterns: list[Pattern] = field(default_factory=list)
-    normed: set[Site] = field(default_factory=set)  # where statistics came from that it scales channels by
+    normed: set[Site] = field(
+        default_factory=set
+    )  # where the statistics were taken that it scales channels by
 
     def payload(self, name: str) -> Payload | None:
-        """The payload of a tensor argument, None where it was not given."""
+        """The payload of a tensor argument, None if it is absent."""
         value = self.args.get(name)
         return self.lookup(value) if isinstance(value, Tensor) else None
 
@@ -67,11 +69,11 @@ class Call:
 
     @property
     def place(self) -> str:
-        """The operation and the layer it ran in, for people."""
+        """The operation and the layer it ran in, in words."""
         return f"{self.name} in {self.layer}" if self.layer else f"{self.name} in the network's forward"
 
     def freeze_inputs(self, reason: str) -> list[Payload]:
-        """All channels and parameters that come in must stay; what comes out keeps its size."""
+        """Freeze all channels and parameters that are read; the results keep their size."""
         for tensor in self.tensors():
             payload = self.lookup(tensor)
             if isinstance(payload, Channels):
@@ -81,10 +83,10 @@ class Call:
         return [Fixed(reason)] * len(self.outputs)
 
     def loose(self, tensor: Tensor) -> Payload:
-        """The payload, with a parameter that is one number a channel turned into channels of its own.
+        """The payload, with a parameter of one number per channel turned into channels of its own.
 
-        Parameters that are combined before they meet an activation (a frozen batch norm, running
-        statistics) thereby tie each other.
+        This ties parameters that are combined before they meet an activation (a frozen batch norm, running
+        statistics).
         """
         payload = self.lookup(tensor)
         if not isinstance(payload, Origin):
@@ -99,7 +101,7 @@ class Call:
         return payload
 
     def parameter_atoms(self, origin: Origin, dimension: int) -> Atoms:
-        """Atoms for the positions along one dimension of a parameter, whichever channels it will meet."""
+        """Atoms for the positions along one dimension of a parameter, before it meets any channels."""
         own = self.table.issue(
             (origin.name, "loose", dimension), origin.shape[dimension], kind="loose", layer=origin.name
         )
@@ -107,7 +109,7 @@ class Call:
         return own
 
     def touch(self, origins: Iterable[Payload]) -> None:
-        """Note whose dimensions this operation computes with: a size written into it must freeze those."""
+        """Note the dimensions that this operation computes with: a size written into it freezes them."""
         for origin in origins:
             if isinstance(origin, Origin):
                 wide = origin.wide_dimensions()
@@ -116,21 +118,21 @@ class Call:
                 ]
 
     def _lay(self, rows: Tensor, atoms: Atoms) -> None:
-        """Note where a constant, a row for each channel, is not the same for all of them."""
+        """Note a constant, given as one row per channel, that differs between channels."""
         if not torch.equal(rows, rows[:1].expand_as(rows)):
             values = np.unique(rows.double().cpu().numpy(), axis=0, return_inverse=True)[1]
             self.patterns.append(Pattern(atoms, values.reshape(-1)))
 
     def unmoved(self, name: str) -> Origin | None:
-        """The argument as a whole parameter in its own shape, None where it is anything else."""
+        """The argument as a whole parameter in its own shape, None if it is anything else."""
         payload = self.payload(name)
         return payload if isinstance(payload, Origin) and payload.unmoved else None
 
     def bind_along(self, tensor: Tensor, dimension: int, atoms: Atoms) -> None:
-        """A tensor met these channels along a dimension: index its parameter by them, or freeze them.
+        """A tensor meets these channels along a dimension: index its parameter by them, or freeze them.
 
-        Where it has a single position there it is broadcast, and where it is a constant made in the
-        forward code it takes whatever size comes; neither says which channels it belongs to.
+        A tensor with a single position is broadcast, and a constant made in the forward code takes any size;
+        neither belongs to certain channels.
         """
         payload = self.lookup(tensor)
         if tensor.shape[dimension] == 1 and len(atoms) > 1:

@@ -1,4 +1,4 @@
-"""What operations without channel weights do to labels: move them, carry them, tie them, drop them."""
+"""What operations without channel weights do to labels: move, carry, tie or drop them."""
 
 import itertools
 from collections.abc import Callable
@@ -18,7 +18,7 @@ POSITION_ARGUMENTS = ("index", "indices")  # hold positions for a look-up, not d
 
 
 def is_elementwise(call: Call) -> bool:
-    """Whether each output element depends on the input elements at its own position only."""
+    """Whether each output element depends only on the input elements at its own position."""
     return call.name in ELEMENTWISE or torch.Tag.pointwise in call.function.tags
 
 
@@ -40,7 +40,7 @@ def positions(call: Call) -> list[Payload]:
 
 
 def as_strided(call: Call) -> list[Payload]:
-    """Torch's way to settle a memory format after pooling; any other use is not understood."""
+    """Used by torch to change the memory format after pooling; any other use is not understood."""
     tensor, made = next(call.tensors()), call.outputs[0]
     payload = call.lookup(tensor)
     unchanged = tensor.shape == made.shape and all(
@@ -72,12 +72,12 @@ def move(call: Call) -> list[Payload]:
         return [statistic] * len(call.outputs)
     payloads = [call.lookup(tensor) for tensor in call.tensors()]
     if call.name == "expand" and isinstance(payloads[0], Fixed):
-        return [Constant()]  # what is repeated takes whatever size comes
+        return [Constant()]  # what is repeated takes any size
     origins = [payload for payload in payloads if isinstance(payload, Origin)]
     if len(origins) == len(payloads) == 1:
         return _move_origin(call, origins[0])
     if call.name == "cat" and len(origins) == len(payloads):
-        # Statistics and scales of branches, one number a channel, set behind one another like the branches.
+        # Statistics and scales of branches, one number per channel, concatenated like the branches.
         joined = _joined(call, [call.loose(tensor) for tensor in call.tensors()])
         return [joined] if joined else call.freeze_inputs(f"{call.place} rearranges parameters")
     data = [call.lookup(tensor) for name, tensor in call.named_tensors() if name not in POSITION_ARGUMENTS]
@@ -94,7 +94,7 @@ def move(call: Call) -> list[Payload]:
 
 
 def _joined(call: Call, payloads: list[Payload]) -> Payload | None:
-    """The short way for the commonest move of all: channels set behind one another."""
+    """A shortcut for the most common move: channels that are concatenated."""
     if call.name != "cat" or not all(isinstance(payload, Channels) for payload in payloads):
         return None
     channels = [payload for payload in payloads if isinstance(payload, Channels)]
@@ -143,13 +143,13 @@ def _moved_origins(call: Call, origin: Origin) -> list[Origin]:
 
 
 def _pads_lone_positions(call: Call, origin: Origin) -> bool:
-    """Whether a pad makes wider only what has one position, as the place of a 1x1 kernel."""
+    """Whether a pad widens only dimensions of one position, such as those of a 1x1 kernel."""
     before, after = origin.viewed_shape(), tuple(call.outputs[0].shape)
     return all(size in (1, made) for size, made in zip(before, after, strict=True))
 
 
 def _freeze_lost(call: Call, origin: Origin, made: list[Origin]) -> None:
-    """A dimension of which one position was picked out, and which is seen no more, must keep all of them."""
+    """A dimension that disappears because one position is picked must keep all positions."""
     for part in made:
         rank = len(part.viewed_shape())
         seen = {found[0] for d in range(rank) if (found := part.own_dimension(d)) is not None}
@@ -165,9 +165,9 @@ def _run_on(call: Call, replace: Callable[[str, Any], Any]) -> list[Tensor]:
         return replace(name, value)
 
     args = {name: replaced(name, value) for name, value in call.args.items()}
-    if call.name in VIEWS:  # labels are laid out in memory in their own way, where a mere view may not do
+    if call.name in VIEWS:  # labels have their own memory layout, which a view may not accept
         return [next(x for x in args.values() if isinstance(x, Tensor)).reshape(call.outputs[0].shape)]
-    if "value" in args:  # what a pad fills in is a constant, whatever its number
+    if "value" in args:  # padding is a constant, whatever its value
         args["value"] = 0.0
     for extra in ("memory_format", "dtype", "layout", "device", "pin_memory"):
         args.pop(extra, None)
@@ -188,7 +188,7 @@ def elementwise(call: Call) -> list[Payload]:
     if not carriers:
         return [_without_channels(call, met)] * len(call.outputs)
     if call.in_place and not isinstance(met[0][1], Channels) and not _fills(call, carriers):
-        # The target may be a window on a larger tensor whose labels would not hear of this.
+        # The target may be a window on a larger tensor, which would keep its old labels.
         return call.freeze_inputs(f"{call.place} writes channels into a tensor made elsewhere")
     wide = [
         (tensor, payload, payload.dimension + len(shape) - tensor.ndim)
@@ -214,9 +214,9 @@ def elementwise(call: Call) -> list[Payload]:
 
 
 def _fills(call: Call, carriers: list[tuple[Tensor, Channels]]) -> bool:
-    """Whether channels are copied into a blank tensor that has room for all of them at the place of each.
+    """Whether channels are copied into a blank tensor with room for all of them at their positions.
 
-    The tensor around it then carries them, as where a map is padded by its own other side.
+    The surrounding tensor then carries them, as in circular padding.
     """
     target = next(call.tensors())
     if call.name != "copy" or len(carriers) != 1 or not isinstance(call.lookup(target), Constant):
@@ -237,7 +237,7 @@ def _without_channels(call: Call, met: list[tuple[Tensor, Payload]]) -> Payload:
 
 
 def spatial(call: Call) -> list[Payload]:
-    """Pooling and resampling: each channel's map by itself."""
+    """Pooling and resampling: each channel's map separately."""
     payload = call.lookup(next(call.tensors()))
     rank = next((int(digit) for digit in "123" if f"{digit}d" in call.name), 2)
     if isinstance(payload, Origin):  # position embeddings brought to another size

@@ -43,7 +43,7 @@ def convolution(call: Call) -> list[Payload]:
 
 
 def _same_for_each(call: Call) -> Channels | None:
-    """The channels of a convolution that treats each of them alike, by one filter repeated (blur pooling)."""
+    """The channels of a convolution that applies one repeated filter to each of them (blur pooling)."""
     incoming, filters = call.payload("input"), call.payload("weight")
     count = call.args["input"].shape[1]
     alone = call.args["groups"] == count == call.outputs[0].shape[1] and not call.args["transposed"]
@@ -54,7 +54,7 @@ def _same_for_each(call: Call) -> Channels | None:
 
 
 def _computed(call: Call, reason: str) -> list[Payload]:
-    """A convolution that is not followed: its filters are frozen, and listed with the reason."""
+    """A convolution that is not followed: its filters are frozen and listed with the reason."""
     call.freeze_inputs(reason)
     output = call.outputs[0]
     kernel = tuple(call.args["weight"].shape[2:])
@@ -66,7 +66,7 @@ def _computed(call: Call, reason: str) -> list[Payload]:
 
 
 def _layer_of(call: Call, weight: Origin) -> str:
-    """The layer a weight belongs to; what is computed goes by other names (`weight_v`, `original1`)."""
+    """The layer of a weight; weights that are computed have other names (`weight_v`, `original1`)."""
     inside = call.layer and weight.name.startswith(f"{call.layer}.")
     if inside and isinstance(call.module, LAYERS):
         return call.layer
@@ -95,9 +95,9 @@ def read_input(call: Call, name: str, dimension: int, incoming: Payload | None, 
 
 
 def read_along(call: Call, incoming: Payload | None, dimension: int) -> Payload | None:
-    """What a layer reads along the dimension it sums over; channels along any other must keep their number.
+    """What a layer reads along the dimension it sums over; channels along any other dimension are frozen.
 
-    The layer's own filters are none the worse for it.
+    The layer's own filters stay free.
     """
     if not isinstance(incoming, Channels) or incoming.dimension == dimension:
         return incoming
@@ -149,7 +149,7 @@ def _tie_blocks(table: AtomTable, atoms: Atoms, groups: int, *, whole: bool) -> 
 
 
 def batch_norm(call: Call) -> list[Payload]:
-    """Batch norm, and instance norm which torch runs through it: each channel by itself."""
+    """Batch norm, and instance norm which torch runs through it: each channel separately."""
     incoming = call.lookup(next(call.tensors()))
     rest: list[Payload] = [Constant()] * (len(call.outputs) - 1)
     if isinstance(incoming, Origin):
@@ -213,7 +213,7 @@ def whole_groups_go(groups: int, channels: int) -> bool:
 
 
 def _note_norm(call: Call, incoming: Channels) -> None:
-    """Norm layers without parameters still hold a width: remember which channels it counts."""
+    """Norm layers without parameters still store a width: remember which channels it counts."""
     if call.module is not None and len(incoming.atoms) == getattr(
         call.module, "num_features", getattr(call.module, "num_channels", -1)
     ):

@@ -21,7 +21,7 @@ MEANS = ("mean",)
 SPREADS = ("var", "std", "var_mean", "std_mean")
 LENGTHS = ("linalg_vector_norm", "norm")
 REDUCING = (*MEANS, *SPREADS, *LENGTHS, "sum")
-# What norms do with their statistics before they use them.
+# Operations that norms apply to their statistics.
 ARITHMETIC = (
     "add",
     "sub",
@@ -43,7 +43,7 @@ def over_channels(call: Call, tensor: Tensor, payload: Channels, dims: set[int])
     """A reduction whose dimensions include the channels'."""
     reason = f"{call.place} mixes channels"
     if call.name == "sum" or (call.name in LENGTHS and _order(call) >= 0):
-        # Channels at zero add nothing to a sum, nor to a length.
+        # Channels at zero add nothing to a sum or a norm.
         return [Fixed(f"{call.place} adds up channels")] * len(call.outputs)
     if call.name in MEANS or (call.name in SPREADS and _defined_for_one(call, tensor, payload, dims)):
         return [Statistic(payload.dimension, payload.atoms, reason, frozenset({call.site}))] * len(
@@ -65,9 +65,9 @@ def _defined_for_one(call: Call, tensor: Tensor, payload: Channels, dims: set[in
 
 
 def met_by(call: Call) -> list[tuple[Tensor, Payload]]:
-    """The arguments of an element-wise operation with their payloads, statistics of its channels left out.
+    """The arguments of an element-wise operation with their payloads, without statistics of its channels.
 
-    Statistics of other channels are settled: their channels freeze.
+    Statistics of other channels freeze those channels.
     """
     tensors = list(call.tensors())
     if not any(isinstance(call.peek(tensor), Statistic) for tensor in tensors):
@@ -87,7 +87,7 @@ def met_by(call: Call) -> list[tuple[Tensor, Payload]]:
 
 
 def _norms(tensor: Tensor, found: Statistic, other: Tensor, channels: Channels, rank: int) -> bool:
-    """Whether a statistic meets the channels it was taken of, spread over all of them."""
+    """Whether a statistic is broadcast over the channels that it was taken of."""
     dimension = channels.dimension + rank - other.ndim - (rank - tensor.ndim)
     alone = dimension < 0 or tensor.shape[dimension] == 1
     wide = other.shape[channels.dimension] == len(channels.atoms)
@@ -95,7 +95,7 @@ def _norms(tensor: Tensor, found: Statistic, other: Tensor, channels: Channels, 
 
 
 def carried(call: Call) -> Statistic | None:
-    """The statistic that an operation on statistics alone hands on (the root of a variance), if it is one."""
+    """The statistic that an operation on statistics alone gives (the root of a variance), if it is one."""
     found: Statistic | None = None
     if call.name not in (*REDUCING, *ARITHMETIC, *LIMITS, *VIEWS, *REARRANGING):
         return None  # a gate (a sigmoid of the mean) is no norm

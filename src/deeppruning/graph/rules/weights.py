@@ -1,8 +1,8 @@
 """What computing with parameters alone does to labels: weights masked, normed or standardised on the fly.
 
-The result keeps the payload of the parameter it has its shape from (its `Origin`): slicing that
-parameter slices the result. The other parameters are tied to it dimension by dimension, and one along
-which positions are mixed (the mean of each filter) is frozen, for a cut there would change what stays.
+The result keeps the payload (`Origin`) of the parameter that it has its shape from: slicing that parameter
+slices the result. The other parameters are tied to it dimension by dimension. A dimension along which
+positions are mixed (the mean of each filter) is frozen, because a cut there would change what stays.
 """
 
 import numpy as np
@@ -51,7 +51,7 @@ def _is_weight(origin: Origin) -> bool:
 
 
 def _alike(payload: Payload, leader: Origin, call: Call) -> bool:
-    """Whether two parameters of one shape are seen through the same window; then they are tied."""
+    """Whether two parameters of one shape have the same window; then they are tied."""
     if not isinstance(payload, Origin) or payload.shape != leader.shape or payload.window != leader.window:
         return False
     if payload.index is not leader.index:
@@ -73,7 +73,7 @@ def _join(call: Call, leader: Origin, other: Origin, dimension: int) -> None:
 
 
 def _atoms_along(call: Call, origin: Origin, dimension: int) -> Atoms | None:
-    """The atoms of a parameter along a dimension of the tensor (counted from the end), if it has them all."""
+    """The atoms of a parameter along a dimension of the tensor (from the end), None if some are absent."""
     found = origin.own_dimension(len(origin.viewed_shape()) + dimension)
     if found is None:
         return None
@@ -91,7 +91,7 @@ def _freeze_along(call: Call, origin: Origin, dimension: int, reason: str) -> No
 
 
 def mix(call: Call, origin: Origin, dims: set[int]) -> None:
-    """Positions along these dimensions are mixed: what no other one shows of the parameter stays."""
+    """Positions along these dimensions are mixed: freeze own dimensions that no other dimension shows."""
     rank = len(origin.viewed_shape())
     shown = {
         found[0]

@@ -80,10 +80,10 @@ class Flow:
 class Memory:
     """One piece of memory and the operations that have written to it.
 
-    The weak reference keeps its address from being used again, and lets go of the memory itself.
+    The reference keeps its address from being used again; a weak one does not keep the memory itself.
     """
 
-    storage: StorageWeakRef
+    reference: StorageWeakRef | Tensor
     writers: set[int] = field(default_factory=set)
 
 
@@ -148,6 +148,8 @@ class FlowRun(Follower):
 
     def memory(self, tensor: Tensor) -> Memory:
         """The memory that a tensor lies in."""
+        if tensor.layout != torch.strided:  # sparse ones have no single storage
+            return self.memories.setdefault(id(tensor), Memory(tensor))
         storage = tensor.untyped_storage()
         if storage._cdata not in self.memories:
             self.memories[storage._cdata] = Memory(StorageWeakRef(storage))  # type: ignore[no-untyped-call]

@@ -34,7 +34,7 @@ def by_name(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict
 
 
 def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operation; memory that it leaves uninitialised holds ones, and what it draws is one number."""
+    """Run an operation; uninitialised memory is filled with ones, and a random draw gives one number."""
     if torch.Tag.nondeterministic_seeded in func.tags:
         return _draw(func, args, kwargs)
     result = func(*args, **kwargs)
@@ -44,9 +44,9 @@ def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _draw(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A draw that is alike at all positions and the same whatever the size, from the seed of the run.
+    """A draw with the same value at all positions, whatever the size, from the seed of the run.
 
-    Nothing is dropped: zeros would hide what they are multiplied with.
+    Dropout drops nothing: zeros would hide what they are multiplied with.
     """
     state = torch.get_rng_state()
     result = func(*args, **kwargs)
@@ -60,7 +60,7 @@ def _draw(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result[1].fill_(1)
     elif name in ("rand", "rand_like", "uniform", "randint", "randint_like"):
         low, high = given.get("low", given.get("from", 0)), given.get("high", given.get("to", 1))
-        result.fill_(low + share * (high - low))  # whole numbers are rounded down
+        result.fill_(low + share * (high - low))  # integers are rounded down
     elif name in ("randn", "randn_like", "normal"):
         result.copy_(given.get("mean", 0) + given.get("std", 1) * torch.full_like(result, deviation))
     elif isinstance(result, Tensor) and func._schema.is_mutable and result.numel():
@@ -69,10 +69,9 @@ def _draw(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Base of all runs that are watched (`TorchDispatchMode`): what counts is what is executed.
+    """Base of all followed runs (`TorchDispatchMode`): sees what is executed, however it is written.
 
-    `detached` names parameter-free submodules that count as one operation each; what happens inside
-    them is not looked at.
+    `detached` names parameter-free submodules that count as one operation each and are not followed inside.
     """
 
     def __init__(self, model: nn.Module, detached: frozenset[str] = frozenset()) -> None:
@@ -87,12 +86,12 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Torch would import its compiler only to switch it off for us: seconds for nothing."""
+        """Otherwise torch imports its compiler only to switch it off, which takes seconds."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch.is_inference_mode_enabled():  # torch then hands over whole what it takes apart elsewhere
+        if torch.is_inference_mode_enabled():  # operations then arrive whole that are decomposed elsewhere
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
@@ -102,7 +101,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.operation(func, args, kwargs)
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Execute one operation and look at it."""
+        """Execute one operation."""
         return execute(func, args, kwargs)
 
     def hidden_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -110,7 +109,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return execute(func, args, kwargs)
 
     def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        """Look at a detached submodule that ended; what is returned (unless None) replaces its output."""
+        """A detached submodule ends; what is returned (unless None) replaces its output."""
 
     def enter(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         """A submodule starts."""
@@ -126,7 +125,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.inside_detached -= 1
         if self.inside_detached:
             return None
-        with _disable_current_modes():  # what happens here is no operation of the network
+        with _disable_current_modes():  # operations in here are not the network's
             return self.detached_module(name, module, inputs, output)
 
     def run(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -136,14 +135,13 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class OperationList(Follower):
-    """Only writes down which operations are run, and the shapes they give."""
+    """Records only the names of operations and the shapes of their results."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         self.operations: list[tuple[str, list[tuple[int, ...]]]] = []
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Execute one operation and write it down."""
         result = execute(func, args, kwargs)
         outputs = tensors_in(result)
         if outputs:
@@ -153,7 +151,7 @@ class OperationList(Follower):
 
 @contextmanager
 def follow_modules(enter: Callable[..., Any], leave: Callable[..., Any]) -> Iterator[None]:
-    """Call back whenever any submodule starts or ends, without touching the network itself."""
+    """Call back whenever any submodule starts or ends, without changing the network."""
     handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
     try:
         yield
@@ -163,7 +161,7 @@ def follow_modules(enter: Callable[..., Any], leave: Callable[..., Any]) -> Iter
 
 
 def tensors_in(value: Any) -> list[Tensor]:
-    """The tensors a value holds, in order: in containers, dataclasses and attributes of objects too."""
+    """The tensors in a value, in order, including containers, dataclasses and attributes of objects."""
     if isinstance(value, Tensor):
         return [value]
     found: list[Tensor] = []
@@ -181,7 +179,7 @@ def _collect(value: Any, found: list[Tensor], seen: set[int]) -> None:
 
 
 def _held_by(value: Any) -> list[Any]:
-    """What is in a container of a class of its own or, of any other object, in its attributes."""
+    """The items of a custom container, or the attributes of any other object."""
     if isinstance(value, Mapping):
         return list(value.values())
     if isinstance(value, (tuple, list)):

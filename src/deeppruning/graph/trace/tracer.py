@@ -33,12 +33,12 @@ EXITS = {
     Tensor.__dlpack__: "dlpack",
     Tensor.data_ptr: "data_ptr",
 }
-# Operations that hand numbers to Python, and what people call them.
+# Operations that return numbers to Python, by the name that users know.
 NUMBERS = {"_local_scalar_dense": "item", "equal": "equal"}
 
 
 class Reads(TorchFunctionMode):
-    """Calls back where the size of a tensor is read (along one dimension or all) and where its values are."""
+    """Calls back where forward code reads the size of a tensor (along one dimension or all) or its values."""
 
     def __init__(
         self, size: Callable[[Tensor, int | None], None], exit_of: Callable[[Tensor, str], None]
@@ -70,37 +70,37 @@ class Record:
     payloads: list[Payload]
     shapes: list[tuple[int, ...]]
     site: Site  # its place in the code, the same in every run and in both modes
-    likes: list[tuple[torch.dtype, torch.device]]  # what the outputs are made of
-    patterns: list[Pattern]  # what constants of the forward code lay on channels
-    normed: bool = False  # whether it takes a statistic that scales the very channels it was taken of
+    likes: list[tuple[torch.dtype, torch.device]]  # of the outputs
+    patterns: list[Pattern]  # constants of the forward code that differ between channels
+    normed: bool = False  # whether it takes a statistic that scales the same channels
 
     def atoms(self) -> list[Atoms]:
-        """The atoms of all channels that go in or come out."""
+        """The atoms of all input and output channels."""
         channels = [*self.inputs, *(p for p in self.payloads if isinstance(p, Channels))]
         return [payload.atoms for payload in channels]
 
 
 @dataclass
 class Trace:
-    """What a run left behind besides the atom table."""
+    """What a run results in besides the atom table."""
 
     records: list[Record] = field(default_factory=list)
-    multiply_adds: dict[str, int] = field(default_factory=dict)  # parameter -> uses of each element
+    multiply_adds: dict[str, int] = field(default_factory=dict)  # parameter -> uses per element
     other_multiply_adds: int = 0  # of products that are never cut
-    # Of what treats every channel alike: its channels, and what is done for each.
+    # Of operations that treat every channel alike: the channels, and the multiply-adds per channel.
     channel_multiply_adds: list[tuple[Atoms, int]] = field(default_factory=list)
-    # Module -> the widths it maps to one another, one (N, C, ...) in and one out; None for any other module.
+    # Module with one (N, C, ...) input and output -> their widths; None for any other module.
     maps_channels: dict[str, tuple[int, int] | None] = field(default_factory=dict)
     sizes: list[Atoms] = field(default_factory=list)  # channels whose number the forward code reads
-    parameter_sizes: set[str] = field(default_factory=set)  # parameters of which it does so
+    parameter_sizes: set[str] = field(default_factory=set)  # parameters with a size that it reads
     notes: list[str] = field(default_factory=list)
 
 
 class Tracer(Follower):
-    """Carries labels through a run and writes down every operation.
+    """Carries labels through a run and records every operation.
 
-    Detached submodules are black boxes: their input is read at full size and their output gets atoms
-    of its own (the thin network wraps them accordingly).
+    Detached submodules are black boxes: they read their input at full size, and their output gets its own
+    atoms (the thin network wraps them accordingly).
     """
 
     def __init__(self, model: nn.Module, table: AtomTable, *, detached: frozenset[str] = frozenset()) -> None:
@@ -112,18 +112,20 @@ class Tracer(Follower):
             self.payloads[tensor] = Origin(name, tuple(tensor.shape))
         self.visits: Counter[Site] = Counter()
         self.normed: set[Site] = set()
-        self.live: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # what depends on the network's input
+        self.live: WeakTensorKeyDictionary = (
+            WeakTensorKeyDictionary()
+        )  # tensors that depend on the network's input
 
     def lookup(self, tensor: Tensor) -> Payload:
         """The payload of a tensor, for any use: a statistic over channels freezes them."""
-        found = self.peek(tensor)
-        if isinstance(found, Statistic):
-            self.table.freeze(found.atoms, found.reason)
-            return Fixed(found.reason)
-        return found
+        payload = self.peek(tensor)
+        if isinstance(payload, Statistic):
+            self.table.freeze(payload.atoms, payload.reason)
+            return Fixed(payload.reason)
+        return payload
 
     def peek(self, tensor: Tensor) -> Payload:
-        """The payload of a tensor; one that came from nowhere must keep its size."""
+        """The payload of a tensor; one of unknown origin must keep its size."""
         found = self.payloads.get(tensor, None)  # type: ignore[no-untyped-call]
         if found is None:
             return Fixed("a tensor that is neither parameter nor buffer")
@@ -131,7 +133,7 @@ class Tracer(Follower):
         return found
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Execute one operation, apply its rule to the labels, write it down."""
+        """Execute one operation, apply its rule to the labels and record it."""
         result = execute(func, args, kwargs)
         outputs = tensors_in(result)
         layer, module = self.stack[-1] if self.stack else ("", None)
@@ -159,7 +161,7 @@ class Tracer(Follower):
         self._count(call, func, args, kwargs, result)
         payloads = find_rule(call)(call)
         for tensor, payload in zip(outputs, payloads, strict=True):
-            # A parameter or statistic that is written to stays what it is.
+            # A parameter or statistic that is written to keeps its payload.
             if not (call.in_place and isinstance(self.peek(tensor), Origin)):
                 self.payloads[tensor] = payload
             base = tensor._base if call.in_place and isinstance(payload, Channels) else None
@@ -170,7 +172,7 @@ class Tracer(Follower):
         return result
 
     def run(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Run the model; what its code reads of tensors beside the operations is noted, too."""
+        """Run the model, noting also what its code reads of tensors beside the operations."""
         with Reads(self.read_size, self.take_out):
             return super().run(model, args, kwargs)
 
@@ -187,7 +189,7 @@ class Tracer(Follower):
             self.trace.sizes.append(payload.atoms)
 
     def take_out(self, tensor: Tensor, name: str) -> None:
-        """Values leave the tensors: a cut must not change them, and nobody knows what they are used for."""
+        """Values leave the tensors: a cut must not change them, since their use is unknown."""
         if self.inside_detached:
             return
         payload = self.lookup(tensor)
@@ -202,7 +204,7 @@ class Tracer(Follower):
             self.trace.notes.append(note)
 
     def hidden_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Inside a detached module everything is run at full width, in a thin network too."""
+        """Inside a detached module everything runs at full width, also in a thin network."""
         result = execute(func, args, kwargs)
         self.trace.other_multiply_adds += _multiply_adds(func, args, kwargs, result)
         return result
@@ -245,8 +247,8 @@ class Tracer(Follower):
         uses[weight.name] = uses.get(weight.name, 0) + multiply_adds // size
 
     def leave(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        """A submodule ends: note whether it could be detached, which takes the same widths at every call."""
-        with torch._C.DisableTorchFunction():  # it is not the network that reads sizes here
+        """A submodule ends: note whether it can be detached, which requires the same widths at every call."""
+        with torch._C.DisableTorchFunction():  # sizes read here are not read by the network
             tensors = (*inputs, output)
             fits = len(inputs) == 1 and all(isinstance(x, Tensor) and x.ndim >= 2 for x in tensors)
             fits = fits and inputs[0].shape[0] == output.shape[0]
@@ -257,13 +259,13 @@ class Tracer(Follower):
             return super().leave(module, inputs, output)
 
     def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        """A detached module hands out atoms of its own."""
+        """The output of a detached module gets its own atoms."""
         incoming = self.lookup(inputs[0])
         atoms = self.table.issue((name, "output"), output.shape[1], kind="module", layer=name)
         self.table.bind(f"{name}.output", 1, atoms)
         if isinstance(incoming, Channels):
             self.table.bind(f"{name}.input", 1, incoming.atoms)
-        # A module may hand back its very input; the copy keeps the two sets of labels apart.
+        # A module may return its own input; the copy keeps the two sets of labels apart.
         fresh = output.clone()
         site = self._site("module")
         call = Call("module", None, {}, [fresh], self.table, self.lookup, name, module, site, self.peek)
@@ -273,11 +275,11 @@ class Tracer(Follower):
 
 
 def _multiply_adds(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """As torch's own counter has it, which counts a multiplication and an addition as two."""
+    """By torch's own counter, which counts a multiplication and an addition as two."""
     counter = flop_registry.get(func.overloadpacket)
     if counter is not None:
         return int(counter(*args, **kwargs, out_val=result)) // 2
-    if operation_name(func).startswith(ATTENTION_PREFIX):  # not all of its kernels are in the registry
+    if operation_name(func).startswith(ATTENTION_PREFIX):  # the registry lacks some of its kernels
         queries, keys, values = args[:3]
         pairs = math.prod(queries.shape[:-1]) * keys.shape[-2]  # of a query and a key
         return int(pairs * (queries.shape[-1] + values.shape[-1]))
@@ -287,7 +289,7 @@ def _multiply_adds(func: Any, args: Any, kwargs: Any, result: Any) -> int:
 def run_on_labels(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], tracer: Tracer
 ) -> Trace:
-    """Run the model under the tracer; whatever reaches the outputs must keep its size."""
+    """Run the model under the tracer; channels that reach the outputs must stay."""
     for tensor in tensors_in((args, dict(kwargs))):
         tracer.payloads[tensor] = Fixed("the network's input")
         tracer.live[tensor] = True

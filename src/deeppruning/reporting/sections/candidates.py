@@ -1,4 +1,4 @@
-"""Every candidate of the search, what of each layer it keeps, and which were picked or archived when."""
+"""Every candidate of the search with its layers: the picks, the archive, and where candidates come from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -6,89 +6,115 @@ from typing import Any
 
 import numpy as np
 
+from deeppruning.amounts import percent
 from deeppruning.genome import unpack_genome
 from deeppruning.objectives import OBJECTIVES, Function
-from deeppruning.reporting.plots import population
-from deeppruning.reporting.section import SECTIONS, Data, Section, Source
-from deeppruning.reporting.sections.layers import layer_genes
+from deeppruning.reporting.plots import layers, population
+from deeppruning.reporting.section import SECTIONS, Data, Section, Source, table
 from deeppruning.roles import ORIGINAL
 from deeppruning.runs import facts
 from deeppruning.runs.archive_replay import Replay, Told, cost_range, replay, sources
 
+Genes = np.ndarray[Any, np.dtype[np.int64]]
+FIELDS = (
+    "id", "generation", "error", "cost", "flops", "params", "seconds", "status", "reason", "kept",
+    "operator", "parents", "score", "num_genes",
+)  # fmt: skip
+
 
 def _collect(source: Source, data: Data) -> Data:
-    genes = layer_genes(source.facts)
+    genes = _layer_genes(source.facts)
     rows = source.snapshot["candidates"]
     branches = source.facts.get(facts.BRANCHES.key, {})
     candidates = [_candidate(row, genes, branches) for row in rows if row["status"] != "waiting"]
     search = source.run.config.get("search", {})
-    objective = search.get("objective", "flops")
-    within = cost_range(search)
+    costs = cost_range(search)
     told = [_told(row) for row in candidates]
-    # What is given is not found: the original is never shown as a pick.
-    given = {one.id for one in told if one.operator == ORIGINAL}
-    picks = [row for row in source.snapshot["picks"] if row["candidate_id"] not in given]
+    # The original is where the search starts, never one of its picks.
+    given = {row["id"] for row in candidates if row["operator"] == ORIGINAL}
+    picks: dict[int, dict[str, Any]] = {}
+    for row in source.snapshot["picks"]:
+        if row["candidate_id"] not in given:
+            entry = picks.setdefault(row["generation"], {"generation": row["generation"]})
+            entry[row["role"]] = row["candidate_id"]
     return {
         "error_is_share": all(0.0 <= row["error"] <= 1.0 for row in candidates if row["error"] is not None),
         "candidates": candidates,
-        "picks": _picks_by_generation(picks),
-        "archive": None if within is None else _archive(told, replay(within, told)),
-        "axes": _axes(objective, candidates),
+        "picks": [picks[generation] for generation in sorted(picks)],
+        "archive": None if costs is None else _archive(told, replay(costs, told)),
+        "axes": _axes(search.get("objective", "flops"), candidates),
     }
+
+
+def _layer_genes(recorded: Data) -> dict[str, Genes]:
+    """The genes of each layer's filters."""
+    layers = recorded.get(facts.LAYERS.key, {})
+    return {name: np.array(genes, np.int64) for name, genes in layers.items() if isinstance(genes, list)}
 
 
 def _candidate(
-    row: Mapping[str, Any], layers: Mapping[str, Any], branches: Mapping[str, Any]
+    row: Mapping[str, Any], layers: Mapping[str, Genes], branches: Mapping[str, Any]
 ) -> dict[str, Any]:
     genome = unpack_genome(bytes.fromhex(row["genome"]), row["num_genes"])
-    # A gene of -1 stands for a filter that always stays: it finds the True put at the end.
+    # A gene of -1 stands for a filter that is never cut: it reads the True at the end.
     bits = np.append(genome, True)
-    names = ("id", "generation", "error", "cost", "flops", "params", "seconds", "status", "reason", "kept")
-    origin = ("operator", "parents", "score")
-    return {name: row[name] for name in (*names, *origin, "num_genes")} | {
-        "widths": [
-            0 if any(not bits[unit].any() for unit in branches.get(name, ())) else int(bits[genes].sum())
-            for name, genes in layers.items()
-        ]
-    }
+    widths = [
+        0 if any(not bits[unit].any() for unit in branches.get(name, ())) else int(bits[genes].sum())
+        for name, genes in layers.items()
+    ]
+    return {**{name: row[name] for name in FIELDS}, "widths": widths}
 
 
 def _told(row: Mapping[str, Any]) -> Told:
     judged = row["error"] if row["score"] is None else row["score"]
-    return Told(
-        row["id"], row["generation"], row["cost"], judged, row["operator"] or "", tuple(row["parents"] or ())
-    )
+    parents = tuple(row["parents"] or ())
+    return Told(row["id"], row["generation"], row["cost"], judged, row["operator"] or "", parents)
 
 
-def _archive(told: Sequence[Told], found: Replay) -> dict[str, Any]:
-    """Who holds the archive after each generation, who ever entered it, and what came of each origin."""
+def _archive(told: Sequence[Told], history: Replay) -> dict[str, Any]:
+    """The archive after each generation, all that ever entered it, and the success of each origin."""
     return {
-        "bins": found.archive.bins,
-        "fronts": [{"generation": generation, "ids": ids} for generation, ids in found.fronts.items()],
-        "entered": sorted(found.entered),
-        "sources": [asdict(source) for source in sources(told, found)],
+        "bins": history.archive.bins,
+        "fronts": [{"generation": generation, "ids": ids} for generation, ids in history.fronts.items()],
+        "entered": sorted(history.entered),
+        "sources": [asdict(source) for source in sources(told, history)],
     }
-
-
-def _picks_by_generation(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    found: dict[int, dict[str, Any]] = {}
-    for row in rows:
-        found.setdefault(row["generation"], {"generation": row["generation"]})[row["role"]] = row[
-            "candidate_id"
-        ]
-    return [found[generation] for generation in sorted(found)]
 
 
 def _axes(objective: str, candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """What the error can be plotted against, the objective of the search first."""
-    chosen = OBJECTIVES[objective]
-    label = chosen.title
-    column = chosen.column
-    # A function of the user's own leaves no name, but its costs are not those of the objective named.
+    column, label = OBJECTIVES[objective].column, OBJECTIVES[objective].title
+    # A function of the user's own leaves no name, but its costs are not those of the named objective.
     if any(row["cost"] != row[column] for row in candidates if row["cost"] is not None):
         column, label = Function.column, Function.label
-    kept = {one.column: one.title for one in OBJECTIVES.values() if one.column != "cost"}
-    return [{"key": key, "label": title} for key, title in ({column: label} | kept).items()]
+    others = {one.column: one.title for one in OBJECTIVES.values() if one.column != "cost"}
+    return [{"key": key, "label": title} for key, title in ({column: label} | others).items()]
+
+
+def _origins(source: Source, data: Data) -> Data:
+    if data["archive"] is None:
+        return {}
+    rows = [
+        (row["name"], row["tried"], row["entered"], percent(row["entered"] / row["tried"], 0), row["held"])
+        for row in data["archive"]["sources"]
+    ]
+    lead = (
+        "The archive keeps the best candidate of each cost range. Seeds are what the search starts from; "
+        "every other candidate is made from one or two that were in the archive at the time."
+    )
+    columns = ("origin", "tried", "entered the archive", "share", "in it now")
+    return table("Where candidates come from", columns, rows, lead=lead, folded=True)
+
+
+def _layers(source: Source, data: Data) -> Data:
+    return {
+        "layers": [
+            {"name": name, "width": len(genes), "fixed": bool((genes < 0).all())}
+            for name, genes in _layer_genes(source.facts).items()
+        ]
+    }
 
 
 SECTIONS.add(Section("candidates", _collect, {"population": population}), place=10)
+SECTIONS.add(Section("origins", _origins), place=15)
+SECTIONS.add(Section("layers", _layers, {"layers": layers}), place=30)

@@ -1,8 +1,165 @@
-"""Other methods at the same FLOPs, where the run was compared with any."""
+"""Other methods at the same FLOPs, read from the folder of a comparison.
 
-from deeppruning.reporting.comparison import FOLDER, read_rivals
-from deeppruning.reporting.plots import rivals
+The file is read without the package that writes it: a page need not load every method, nor torch.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deeppruning.errors import RunError
+from deeppruning.reporting.plots import KIND_COLORS, OTHER_KIND, can_draw, rivals, save_plot
 from deeppruning.reporting.section import SECTIONS, Section
+from deeppruning.roles import KNEE
+from deeppruning.runs.folder import COMPARISON, RunFolder
+
+FOLDER = "compare"  # of a run, for the comparison that is matched to it
+RESULTS = "results.json"
+OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
+STAND_INS = ("guided", "es-plus")  # our searches, the first of which stands for a matched run
+LABELS = {OURS: "DeepPruningES"}
+
+
+def write_rivals_plot(folder: Path) -> Path | None:
+    """Write plots/rivals.svg and .png in the folder of a comparison; the path of the SVG, if there is one."""
+    figure = rivals({"rivals": read_rivals(folder)}) if can_draw() else None
+    return None if figure is None else save_plot(figure, folder / "plots", "rivals")[0]
+
+
+def read_rivals(folder: Path) -> dict[str, Any] | None:
+    """Means by method, the best at the middle target first; None where there are none, or not whole ones."""
+    try:
+        table = json.loads((folder / RESULTS).read_bytes())
+        return {**_comparison(table), "finetuned": _finetuned(folder)}
+    except (OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
+        return None
+
+
+def _finetuned(folder: Path) -> str:
+    """How all networks were fine-tuned, from the comparison's own options; empty if unknown."""
+    try:
+        with RunFolder.open(folder, read_only=True, comparison=True) as run:
+            return finetuning_words(run.config[COMPARISON])
+    except (RunError, LookupError, TypeError, ValueError):
+        return ""
+
+
+def finetuning_words(options: Mapping[str, Any]) -> str:
+    """The most important options of fine-tuning.
+
+    >>> finetuning_words({"finetune": {"epochs": 10, "lr": 0.03, "schedule": "cosine", "distill": 0.9}})
+    '10 epochs, learning rate 0.03 (cosine), distillation 0.9, all training images'
+    """
+    tuning, images, tested = options["finetune"], options.get("images"), options.get("test_images")
+    epochs = int(tuning["epochs"])
+    if epochs == 0:
+        return "no epochs: as cut and refitted"
+    parts = [f"{epochs} epoch{'s' if epochs > 1 else ''}"]
+    parts.append(f"learning rate {tuning['lr']:g} ({tuning['schedule']})")
+    parts += [f"distillation {tuning['distill']:g}"] if tuning.get("distill") else []
+    parts += ["from re-drawn weights"] if tuning.get("from_scratch") else []
+    parts.append(f"{images:,} training images" if images else "all training images")
+    parts += [f"tested on {tested:,} images"] if tested else []
+    return ", ".join(parts)
+
+
+def _comparison(table: Mapping[str, Any]) -> dict[str, Any]:
+    full = _number(table["original"]["flops"])
+    targets: list[dict[str, Any]] = [
+        {"name": _text(target["name"]), "share": _number(target["flops"] / full)}
+        for target in table["targets"]
+    ]
+    names = [target["name"] for target in targets]
+    points: dict[str, dict[str, dict[str, Any]]] = {}
+    for mean in table["means"]:
+        # A method without a single network at a target has no point there.
+        if mean["target"] in names and mean["error_after"] is not None:
+            points.setdefault(_text(mean["method"]), {})[mean["target"]] = _point(mean, full)
+    if not points:
+        raise ValueError("no method has a network")
+    kinds = table["kinds"]
+    middle = names.index(KNEE) if KNEE in names else len(names) // 2
+    ours = next((name for name in (OURS, *STAND_INS) if name in points), OURS)
+    methods: list[dict[str, Any]] = [
+        {
+            "name": method,
+            "label": LABELS.get(method, method),
+            "kind": "searches" if method == OURS else _kind(kinds.get(method)),
+            "ours": method == ours,
+            "points": [by_target.get(name) for name in names],
+        }
+        for method, by_target in points.items()
+    ]
+    seeds = [point["seeds"] for by_target in points.values() for point in by_target.values()]
+
+    def error_at_the_middle(method: Mapping[str, Any]) -> float:
+        point = method["points"][middle]
+        return math.inf if point is None else float(point["after"])
+
+    return {
+        "matched": OURS in points,
+        "original_error": _number(table["original"]["test_error"]),
+        "targets": targets,
+        "middle": middle,
+        "seeds": [min(seeds), max(seeds)],
+        "methods": sorted(methods, key=error_at_the_middle),
+        "searches": _searches(table["searches"]),
+    }
+
+
+def _kind(kind: Any) -> str:
+    return kind if isinstance(kind, str) and kind in KIND_COLORS else OTHER_KIND
+
+
+def _point(mean: Mapping[str, Any], full: float) -> dict[str, Any]:
+    before, spread = mean["error_before"], mean["error_spread"]
+    return {
+        "share": _number(mean["flops"] / full),
+        "before": None if before is None else _number(before),
+        "after": _number(mean["error_after"]),
+        "spread": None if spread is None else _number(spread),
+        "seeds": int(_number(mean["seeds"])),
+        "select_seconds": _number(mean["select_seconds"]),
+        "finetune_seconds": _number(mean["finetune_seconds"]),
+    }
+
+
+def _searches(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each search over its seeds, the largest hypervolume first."""
+    by_method: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_method.setdefault(_text(row["method"]), []).append(row)
+    searches: list[dict[str, Any]] = []
+    for method, seeds in by_method.items():
+        volumes = [_number(row["hypervolume"]) for row in seeds]
+        evaluation = seeds[-1].get("evaluation")
+        label = LABELS.get(method, method)
+        searches.append(
+            {
+                # Hypervolumes compare only where candidates were evaluated alike.
+                "label": f"{label} (evaluated by {_text(evaluation)})" if evaluation else label,
+                "evaluations": statistics.fmean(_number(row["evaluations"]) for row in seeds),
+                "hypervolume": statistics.fmean(volumes),
+                "spread": statistics.stdev(volumes) if len(volumes) > 1 else None,
+            }
+        )
+    return sorted(searches, key=lambda search: float(search["hypervolume"]), reverse=True)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a finite number")
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
 
 SECTIONS.add(
     Section(

@@ -11,7 +11,7 @@ function drawBench() {
   byId("bench-section").hidden = !names.length && state !== "finished";
   byId("bench").hidden = !names.length;
   const warnings = (bench && bench.warnings) || [];
-  byId("bench-lead").textContent = names.length ? "Milliseconds for a forward pass, and how many times as fast as the original that is." : "It was not measured yet.";
+  byId("bench-lead").textContent = names.length ? "Milliseconds per forward pass, and the speed-up over the original." : "Not measured yet.";
   const head = html("tr", {}, html("th", { scope: "col" }, "Network"), kinds.map((kind) => [
     html("th", { scope: "col", class: "number" }, `${kind}, ms`), html("th", { scope: "col", class: "number" }, "speed-up")]));
   fill(byId("bench"), html("table", {}, html("thead", {}, head), html("tbody", {}, names.map((role) =>
@@ -41,7 +41,7 @@ function benchCells(timing, base, role) {
   return [cell(milliseconds(timing.median) + spread), cell(!base || role === "original" ? "–" : speedUp(base.median / timing.median, timing))];
 }
 
-// With the limits that it lies between, which rounds too few do not tell; at a run's end there is but the least of many.
+// With its confidence interval, which too few rounds do not give; at a run's end only the fastest of several runs is known.
 function speedUp(ratio, { runs, speed_low: low, speed_high: high }) {
   const sure = missing(runs) ? "" : missing(low) ? " (too few rounds to be sure)" : ` (${low.toFixed(2)} to ${high.toFixed(2)})`;
   return `${ratio.toFixed(2)}×${sure}`;

@@ -1,7 +1,7 @@
 // The cards at the top: the original and the networks to choose from, each with the lines that take it.
 
 const NOTES = {
-  original: "The network as it was given", heavy: "Most accurate in the search", knee: "Best bargain of error and cost",
+  original: "The network before pruning", heavy: "Most accurate in the search", knee: "Best trade-off of error and cost",
   light: "Cheapest to run",
 };
 
@@ -50,8 +50,8 @@ function latencyRows(one) {
 
 // What a target was to keep to, and whether it does.
 function asked(target) {
-  if (!target) return "The best within what was asked for";
-  return target.met ? `Keeps to ${target.asked}` : `Misses ${target.asked}`;
+  if (!target) return "The best network within the limits";
+  return target.met ? `Meets ${target.asked}` : `Misses ${target.asked}`;
 }
 
 const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;

@@ -28,7 +28,7 @@ function drawLayers() {
   const thinned = cut.filter((one) => one.left > 0);
   const most = thinned.reduce((least, one) => (one.left < least.left ? one : least), thinned[0]);
   byId("layers-summary").textContent = most
-    ? `${roleLabel(name)} keeps ${kept} of ${original} filters; ${gone ? `${gone} of ${cut.length} layers are gone with the branches they stood in; of the others, ` : ""}most was cut from ${most.layer.name}, which keeps ${share(most.left, 0)}.`
+    ? `${roleLabel(name)} keeps ${kept} of ${original} filters; ${gone ? `${gone} of ${cut.length} layers were removed with their branches; of the others, ` : ""}most was cut from ${most.layer.name}, which keeps ${share(most.left, 0)}.`
     : "No layer of this network can be cut.";
   const widest = Math.max(...data.layers.map((layer) => layer.width));
   fill(byId("layers"), data.layers.map((layer, index) => layerRow(layer, widths[index], widest, role)));
@@ -41,7 +41,7 @@ function layerRow(layer, kept, widest, role) {
   const kind = [...ROLES, "chosen"].includes(kindOf(role)) ? kindOf(role) : "other";
   const gone = kept === 0;
   return html("div", { class: `layer role-${kind}${layer.fixed ? " fixed" : ""}${gone ? " gone" : ""}`, "data-layer": layer.name,
-    title: gone ? `${layer.name}: gone, with the branch it stood in` : `${layer.name}: ${kept} of ${layer.width} filters kept${fixed}` },
+    title: gone ? `${layer.name}: removed with its branch` : `${layer.name}: ${kept} of ${layer.width} filters kept${fixed}` },
     html("span", { class: "label" }, layer.name),
     html("span", { class: "bar", "aria-hidden": "true" },
       html("span", { style: { width: length + "%" } }, html("i", { style: { width: (kept / layer.width) * 100 + "%" } }))),

@@ -10,7 +10,7 @@ const LIMITS = [
 const limited = () => LIMITS.some(({ id }) => !missing(page.state.limits[id]));
 // Few have been fine-tuned, and fewer measured: who asks for such a limit is told why most are out.
 function limitNote() {
-  const notes = { "max-test-error": "only fine-tuned ones have a test error", "max-latency": "few have a measured latency" };
+  const notes = { "max-test-error": "only fine-tuned candidates have a test error", "max-latency": "few have a measured latency" };
   const all = page.data.candidates.length;
   const said = LIMITS.filter(({ id, key }) => notes[id] && !missing(page.state.limits[id]) && knownOf(key).length < all).map(({ id }) => notes[id]);
   return said.length ? ` (${said.join("; ")})` : "";

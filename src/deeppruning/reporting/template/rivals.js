@@ -14,12 +14,12 @@ function drawRivals() {
 
 function rivalsInWords({ methods, matched, seeds, targets, finetuned }) {
   const others = methods.length - (matched ? 1 : 0);
-  const who = `${others} ${matched ? "other " : ""}method${others === 1 ? " was" : "s were each"} asked for networks of the same FLOPs`;
+  const who = `${others} ${matched ? "other " : ""}method${others === 1 ? "" : "s"} pruned the network to the same FLOPs`;
   const same = matched ? " as this run's picks" : "";
   const many = seeds[0] === seeds[1] ? seeds[1] : `${seeds[0]} to ${seeds[1]}`;
   const plural = seeds[1] === 1 ? "seed" : "seeds";
   const spread = seeds[1] > 1 ? `, of which the mean is shown (± standard deviation)` : "";
-  return `${who}${same} (${targets.map((target) => target.name).join(", ")}); all were fine-tuned alike${finetuned ? ` (${finetuned})` : ""}, with ${many} ${plural}${spread}.`;
+  return `${who}${same} (${targets.map((target) => target.name).join(", ")}); all results were fine-tuned in the same way${finetuned ? ` (${finetuned})` : ""}, with ${many} ${plural}${spread}.`;
 }
 
 // What was chosen stays brought out; what is pointed at or focused comes before it for the while.
@@ -168,7 +168,7 @@ function drawRivalTable({ methods, targets, middle }) {
     onfocusin: () => showRival(method.name), onfocusout: () => showRival(null) },
     html("th", { scope: "row" }, html("button", { type: "button", class: "method", "data-key": "rival " + method.name, title: method.label }, method.label)),
     method.points.map(figures), time(method, "select_seconds"), time(method, "finetune_seconds"), html("td", { class: "muted" }, method.kind));
-  fill(byId("rivals-table"), html("p", { class: "small muted" }, `Test errors just cut and after fine-tuning, sorted by that at ${targets[middle].name}. Choose a method to bring out its line.`),
+  fill(byId("rivals-table"), html("p", { class: "small muted" }, `Test errors after the cut and after fine-tuning, sorted by those at ${targets[middle].name}. Choose a method to highlight its line.`),
     html("table", {}, html("thead", {}, head), html("tbody", {}, methods.map(row))));
 }
 
@@ -177,7 +177,7 @@ function drawSearches({ searches }) {
   const column = (text) => html("th", { scope: "col", class: "number" }, text);
   const volume = (one) => one.hypervolume.toFixed(4) + (one.spread === null ? "" : ` ± ${one.spread.toFixed(4)}`);
   fill(byId("rivals-searches"),
-    html("p", { class: "small muted" }, "Hypervolume: how much of the space of error and FLOPs a search has won, 0 to 1; the larger, the better."),
+    html("p", { class: "small muted" }, "Hypervolume: the share of the space of error and FLOPs that a search dominates, 0 to 1; larger is better."),
     html("table", {}, html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "Search"), column("evaluations"), column("hypervolume"))),
     html("tbody", {}, searches.map((one) => html("tr", {}, html("th", { scope: "row" }, one.label),
       html("td", { class: "number" }, String(Math.round(one.evaluations))), html("td", { class: "number" }, volume(one)))))));

@@ -31,12 +31,12 @@ function drawProgress() {
   if (progress) {
     byId("progress-bar").value = progress.done / progress.of;
     const left = missing(progress.seconds_left) ? "" : `, about ${duration(progress.seconds_left)} left`;
-    const then = progress.what === "candidates" ? " in the search; fine-tuning comes after it" : " until all are fine-tuned";
+    const then = progress.what === "candidates" ? " for the search; fine-tuning follows" : " until all are fine-tuned";
     byId("progress-text").textContent = `${progress.done} of ${progress.of} ${progress.what}${left}${left ? then : ""}.`;
   }
   const stopped = state !== "finished" && !alive;
   byId("resume").hidden = !stopped;
-  fill(byId("resume"), stopped ? copyLine(commands.resume, "The run was stopped. Go on with it:") : null);
+  fill(byId("resume"), stopped ? copyLine(commands.resume, "The run was stopped. Continue it:") : null);
 }
 
 function drawCandidates() {
@@ -60,21 +60,21 @@ function drawDetails() {
   if (!one) return fill(byId("details"), html("p", { class: "muted small" }, "Choose a candidate in the plot or in the list."));
   const held = data.solutions.filter((entry) => entry.id === one.id).map((entry) => entry.role);
   const tuned = data.solutions.find((entry) => entry.id === one.id && !missing(entry.test_error));
-  const rows = [["Generation", one.generation], one.operator ? ["Comes from", originLinks(one)] : null,
+  const rows = [["Generation", one.generation], one.operator ? ["Origin", originLinks(one)] : null,
     data.archive ? ["In the archive", archiveText(one)] : null, ["Error in the search", errorText(one.error)],
-    missing(one.score) ? null : ["Selected on a score of", String(Number(one.score.toPrecision(4)))],
+    missing(one.score) ? null : ["Selection score", String(Number(one.score.toPrecision(4)))],
     tuned ? [tuned.unhelped ? "Test error, refitted" : "Test error, fine-tuned", errorText(tuned.test_error, 2)] : null,
     missing(one.latency_ms) ? null : ["Latency", `${milliseconds(one.latency_ms)} ms`],
     ["FLOPs", count(one.flops)],
     data.original ? ["FLOPs saved", share(1 - one.flops / data.original.flops)] : null, ["Parameters", count(one.params)],
     data.axes[0].key === "cost" && !missing(one.cost) ? [data.axes[0].label, String(Number(one.cost.toPrecision(4)))] : null,
-    ["Genes kept", `${one.kept} of ${one.num_genes}`], ["Evaluated in", `${one.seconds.toFixed(1)} s`],
+    ["Filter groups kept", `${one.kept} of ${one.num_genes}`], ["Evaluation time", `${one.seconds.toFixed(1)} s`],
     one.status === "ok" ? null : ["Status", one.status], one.reason ? ["Reason", prose(one.reason)] : null,
     missing(one.error) || qualifies(one) ? null : ["Within your limits", "no"]];
   fill(byId("details"), html("h3", {}, `Candidate ${one.id}`),
     held.length ? html("div", { class: "badges" }, held.map((role) => html("span", { class: `badge role-${SHAPES[role] ? role : "other"}` }, role))) : null,
     html("dl", {}, rows.filter(Boolean).map(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
-    layerStrip(one), missing(one.error) ? null : copyLine(data.commands.finetune + one.id, "Fine-tune this one on all training data:"));
+    layerStrip(one), missing(one.error) ? null : copyLine(data.commands.finetune + one.id, "Fine-tune this candidate on all training data:"));
 }
 
 // As `originOf`, with parents to click on.
@@ -115,7 +115,7 @@ function drawConfig() {
   fill(byId("config"), table("versions", versions), Object.keys(seeds).length ? table("seeds", seeds) : null
   );
   fill(byId("options"), Object.entries(data.config).map(([name, rows]) => table(name, rows !== null && typeof rows === "object" ? rows : { [name]: rows })));
-  const after = { recalibrate: "after recalibration", refit: "after a refit" }[(data.config.search || {}).evaluation] || "after brief training";
+  const after = { recalibrate: "after recalibration", refit: "after refitting" }[(data.config.search || {}).evaluation] || "after brief training";
   byId("footer").textContent = "FLOPs are multiply-adds of convolution and linear layers for one input. The error in the search is "
     + `measured ${after} on a small sample; only the picks are fine-tuned on all training data.`;
 }

@@ -174,7 +174,7 @@ function frontPath(where) {
   return path;
 }
 
-// A line through what the archive holds: the best of each bin of cost.
+// A line through what the archive holds: the best of each cost range.
 function archivePath(where, held) {
   const spots = [...where.values()].filter((spot) => held.has(spot.one.id)).sort((a, b) => a.x - b.x || b.y - a.y);
   return spots.map((spot, place) => `${place ? "L" : "M"}${spot.x} ${spot.y}`).join("");
@@ -230,7 +230,7 @@ function drawLegend() {
   const there = heldBy(null);
   const roles = [...ROLES.filter((role) => role !== "target" || Object.keys(there).some((name) => kindOf(name) === role)), "original"].map((role) => html("span", {}, icon(role), role));
   fill(byId("legend"), ramp, roles, html("span", {}, svg("svg", { width: 22, height: 8, "aria-hidden": "true" }, svg("path", { class: page.data.archive ? "front archive" : "front", d: "M0 4H22" })),
-    page.data.archive ? "best of each bin of cost" : "best trade-offs"));
+    page.data.archive ? "best in its cost range" : "best trade-offs"));
 }
 
 function drawPopulation() {
@@ -243,8 +243,8 @@ function drawPopulation() {
   const text = state.generation === null ? `${data.candidates.length} candidates of ${lastGeneration()} generations.`
     : `Generation ${state.generation}: ${born} new candidates${kept}; earlier ones are faint.`;
   const lost = data.candidates.filter((one) => missing(one.error)).length;
-  const troubles = lost ? ` ${lost} diverged or failed: without an error, they are in the list only.` : "";
+  const troubles = lost ? ` ${lost} diverged or failed; they have no error and are in the list only.` : "";
   const held = heldAt(state.generation);
-  const filled = held ? ` ${held.size} of ${data.archive.bins} bins of cost are filled.` : "";
+  const filled = held ? ` ${held.size} of ${data.archive.bins} cost ranges have a candidate.` : "";
   byId("population").textContent = text + filled + filtered + troubles;
 }

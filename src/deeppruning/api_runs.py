@@ -1,0 +1,327 @@
+"""The calls on the folder of a run: continue it, fine-tune more of its networks, export and measure them.
+
+`model` is an instance of the class that was pruned. Once a run is finished its weights do not matter, as the
+run holds them, and a network of the zoo needs none. `example_input` is needed for a task of your own.
+"""
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace as changed
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from deeppruning.api import advised
+from deeppruning.backends import Backend
+from deeppruning.backends.limits import Timeout
+from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.display.watching import Watch
+from deeppruning.errors import InputError
+from deeppruning.exporting import ExportedFile, MaterialSource, bench_run, export_network
+from deeppruning.exporting.bench import bench_given, keep_figures
+from deeppruning.exporting.bench_table import BenchFigures
+from deeppruning.exporting.given import Given, example_of
+from deeppruning.exporting.networks import read_network
+from deeppruning.exporting.parity import TOLERANCE
+from deeppruning.exporting.run_file import export_given
+from deeppruning.jobs.identity import check_same_network, is_same_network
+from deeppruning.jobs.job import Compute, Job
+from deeppruning.jobs.prepare import checked, prepare
+from deeppruning.jobs.result import Result
+from deeppruning.jobs.run import finetune_one, pick_one, run
+from deeppruning.jobs.solution import Solution
+from deeppruning.limits import Limits
+from deeppruning.objectives import Objective
+from deeppruning.reporting import write_report
+from deeppruning.roles import KNEE, ORIGINAL
+from deeppruning.runs import RunFolder, facts
+from deeppruning.runs.folder import FINETUNE
+from deeppruning.searching.events import Observer, ignore
+from deeppruning.searching.task import Task
+
+
+def resume(
+    run_dir: str | Path,
+    model: nn.Module | None = None,
+    train: Any = None,
+    test: Any = None,
+    *,
+    task: Task | None = None,
+    objective: Objective | str | Callable[[nn.Module], float] | None = None,
+    example_input: Any = None,
+    workers: int | None = None,
+    device: str = "auto",
+    backend: Backend | None = None,
+    candidate_timeout: Timeout | None = None,
+    observer: Observer = ignore,
+    progress: bool | None = None,
+    report: bool = True,
+) -> Result:
+    """Continue a run that was stopped, to exactly the result it would have had.
+
+    The options come from its folder; the model, with its weights, the data and whatever else is code must be
+    given again. The other parameters are those of `prune`.
+    """
+    watch = Watch(observer, progress, report=report)
+    with RunFolder.open(run_dir) as folder:
+        if model is not None:
+            check_same_network(folder, model)
+        compute = Compute(workers, device, backend, candidate_timeout).resumed(folder.config["run"])
+        code = {"task": task, "objective": objective, "example_input": example_input}
+        job = _job(folder, _original(folder, model), train, test, compute=compute, observer=watch, **code)
+        with job.backend, watch.shown(job.backend):
+            result = run(job, folder)
+    watch.write_report(run_dir)
+    return advised(result)
+
+
+def pick(
+    run_dir: str | Path,
+    model: nn.Module | None = None,
+    train: Any = None,
+    test: Any = None,
+    *,
+    target: Limits | Mapping[str, Any] | str,
+    replace: bool = False,
+    task: Task | None = None,
+    objective: Objective | str | Callable[[nn.Module], float] | None = None,
+    example_input: Any = None,
+    device: str = "auto",
+    backend: Backend | None = None,
+    candidate_timeout: Timeout | None = None,
+    observer: Observer = ignore,
+    progress: bool | None = None,
+    report: bool = True,
+) -> Solution:
+    """Choose the candidate of a finished run that meets limits, fine-tune it as the run did, and save it.
+
+    For example: `dp.pick("runs/mine", model, train, test, target={"flops": 0.3})`. A limit on the error is
+    checked on a tenth of the training images, which are then not trained on. With `replace` the network
+    replaces the last target of the run. The other parameters are those of `prune`.
+    """
+    watch, limits = Watch(observer, progress, report=report), Limits.of(target)
+    with RunFolder.open(run_dir) as folder:
+        own, search = Limits.of(folder.config.get("target")), SearchConfig.from_table(folder.config["search"])
+        # With fewer images the sample of the run's own size may not be possible.
+        variant = "set-aside" if limits.bounds_error and not own.bounds_error else ""
+        compute = Compute(None, device, backend, candidate_timeout).alone(folder.config["run"])
+        code = {"task": task, "objective": objective, "example_input": example_input}
+        job = _job(
+            folder,
+            _original(folder, model),
+            train,
+            test,
+            search=changed(search, sample=None) if variant else search,
+            target=limits if limits.bounds_error else own,  # images that the run has set aside stay so
+            compute=compute,
+            observer=watch,
+            **code,
+        )
+        with job.backend, watch.shown(job.backend):
+            solution = pick_one(job, folder, limits, variant=variant, instead=replace)
+    watch.write_report(run_dir)
+    return solution
+
+
+def finetune(
+    run_dir: str | Path,
+    model: nn.Module | None = None,
+    train: Any = None,
+    test: Any = None,
+    *,
+    candidate: int,
+    finetune: FinetuneConfig | None = None,
+    threads: int | None = None,
+    task: Task | None = None,
+    objective: Objective | str | Callable[[nn.Module], float] | None = None,
+    example_input: Any = None,
+    device: str = "auto",
+    backend: Backend | None = None,
+    candidate_timeout: Timeout | None = None,
+    observer: Observer = ignore,
+    progress: bool | None = None,
+    report: bool = True,
+) -> Solution:
+    """Fine-tune any candidate of a run, by its id, and save it in the run folder as candidate-ID.
+
+    For example: `dp.finetune("runs/mine", model, train, test, candidate=57)`. The run's own options are
+    used unless `finetune` or `threads` are given; a call that was stopped continues where it was. The other
+    parameters are those of `prune`.
+    """
+    watch = Watch(observer, progress, report=report)
+    with RunFolder.open(run_dir) as folder:
+        search = SearchConfig.from_table(folder.config["search"])
+        recorded = FinetuneConfig.from_table(folder.config["finetune"])
+        options = recorded if finetune is None else checked(FinetuneConfig, finetune)
+        cores = threads or search.threads
+        compute = Compute(None, device, backend, candidate_timeout).alone(folder.config["run"])
+        code = {"task": task, "objective": objective, "example_input": example_input}
+        job = _job(
+            folder,
+            _original(folder, model),
+            train,
+            test,
+            search=changed(search, threads=cores),
+            finetune=finetune if task else options,
+            compute=compute,
+            observer=watch,
+            **code,
+        )
+        table = options.to_table()
+        described = json.dumps([table, cores], sort_keys=True)
+        digest = hashlib.sha256(described.encode()).hexdigest()[:8]
+        variant = "" if (options, cores) == (recorded, search.threads) else digest
+        with job.backend, watch.shown(job.backend):
+            solution = finetune_one(job, folder, candidate, variant=variant)
+        if variant and task is None:
+            training = facts.training_fact(f"{solution.role}/{digest}")
+            folder.history.set_fact(training, {**table, "threads": cores})
+    watch.write_report(run_dir)
+    return solution
+
+
+def _job(
+    folder: RunFolder,
+    model: nn.Module,
+    train: Any,
+    test: Any,
+    *,
+    search: SearchConfig | None = None,
+    finetune: FinetuneConfig | None = None,
+    target: Limits | None = None,
+    task: Any,
+    **code: Any,
+) -> Job:
+    """The job of a run, prepared again by the options it recorded, except for those given."""
+    config = folder.config
+    if finetune is None and task is None:
+        finetune = FinetuneConfig.from_table(config["finetune"])
+    return prepare(
+        model,
+        train,
+        test,
+        search=search or SearchConfig.from_table(config["search"]),
+        finetune=finetune,
+        target=Limits.of(config.get("target")) if target is None else target,
+        task=task,
+        history=folder.history,
+        **code,
+    )
+
+
+def _original(folder: RunFolder, model: nn.Module | None) -> nn.Module:
+    """The network that the run prunes: the one given, or its class with the weights that the run holds."""
+    held = (folder.path / FINETUNE / f"{ORIGINAL}.safetensors").is_file()
+    if model is not None and (not held or is_same_network(folder, model)):
+        check_same_network(folder, model)
+        return model
+    if not held:
+        raise InputError(f"{folder.path} does not hold its original network yet; give it as model")
+    return read_network(folder.path, ORIGINAL, model=model).model
+
+
+def report(run_dir: str | Path) -> Path:
+    """Write the page of a run, report.html, and its plots into its folder, and return the page's path.
+
+    For example: `dp.report("runs/mine")`. A run that is not finished has a page as well.
+    """
+    return write_report(run_dir)
+
+
+def export(
+    run_dir: str | Path | Given,
+    model: nn.Module | None = None,
+    *,
+    solution: str = KNEE,
+    format: str = "onnx",
+    out: str | Path | None = None,
+    normalize: bool = False,
+    tolerance: float = TOLERANCE,
+    int8: bool = False,
+    calibration: Any = None,
+    test: Any = None,
+    example_input: Tensor | None = None,
+) -> ExportedFile:
+    """Write a network as ONNX, torch-export or safetensors, its outputs compared with PyTorch's.
+
+    For example: `dp.export("runs/mine", MyNet()).path`. `solution` is a role, "original", or "candidate-57"
+    once that is fine-tuned; `normalize` includes the normalisation, so that the file takes pixels of 0..255.
+    Instead of a run folder, a result or a front can be given (`dp.export(front, out="thin.onnx")`), or a
+    network: `result.best(flops=0.4)`, `front.best(flops=0.4)`, any module with its `example_input`.
+
+    `int8` quantises an ONNX file, which is calibrated on the sample of the search where the run records its
+    data, else on `calibration`: a tensor of inputs as the file takes them, or images as `prune` takes them.
+    The test error of both is measured on the run's test images, or on `test`.
+    """
+    options: dict[str, Any] = {
+        "format_": format,
+        "out": out,
+        "normalize": normalize,
+        "tolerance": tolerance,
+        "example_input": example_input,
+        "int8": int8,
+        "source": _material(calibration, test),
+    }
+    if not isinstance(run_dir, (str, os.PathLike)):
+        return export_given(run_dir, solution, **options)
+    written = export_network(run_dir, solution, model=model, **options)
+    for note in written.notes:
+        warnings.warn(note, stacklevel=2)
+    if int8 and not written.notes:
+        Watch().write_report(run_dir)
+    return written
+
+
+def bench(
+    run_dir: str | Path | Given,
+    model: nn.Module | None = None,
+    *,
+    batches: Iterable[int] = (1, 32),
+    rounds: int | None = None,
+    threads: int = 1,
+    device: str = "auto",
+    int8: bool = False,
+    calibration: Any = None,
+    test: Any = None,
+    example_input: Tensor | None = None,
+) -> BenchFigures:
+    """Measure the original and the solutions of a run side by side; the figures print as tables.
+
+    For example: `print(dp.bench("runs/mine", MyNet(), batches=(1, 64)))`. They are kept in the run, and its
+    page is written again. `int8`, `calibration` and `test` as in `export`; int8 files that were exported into
+    the run are always measured. Instead of a run folder, a result, a front or a network can be given as in
+    `export`; it is measured beside the original: that of its search, or `model`.
+    """
+    if isinstance(run_dir, Result):
+        model, example_input = model or run_dir.network, example_of(run_dir, example_input)
+        run_dir = run_dir.run_dir
+    in_folder = isinstance(run_dir, (str, os.PathLike))
+    measure: Callable[..., BenchFigures] = bench_run if in_folder else bench_given
+    figures = measure(
+        run_dir,
+        batches=dict.fromkeys(batches),
+        rounds=rounds,
+        threads=threads,
+        device=device,
+        model=model,
+        example_input=example_input,
+        int8=int8,
+        source=_material(calibration, test),
+    )
+    if not isinstance(run_dir, (str, os.PathLike)):
+        return figures
+    reason = keep_figures(run_dir, figures)
+    if reason:
+        warnings.warn(f"not kept in the run: {reason}", stacklevel=2)
+    else:
+        write_report(run_dir)
+    return figures
+
+
+def _material(calibration: Any, test: Any) -> MaterialSource | None:
+    given = calibration is not None or test is not None
+    return MaterialSource(calibration=calibration, test=test) if given else None

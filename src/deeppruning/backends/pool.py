@@ -1,0 +1,184 @@
+"""A pool of local processes that survives the death of any of them.
+
+>>> with PoolBackend(workers=2).open(lambda base, item: base + item, 10) as session:  # doctest: +SKIP
+...     sorted(outcome.value for outcome in session.map([("a", 1), ("b", 2)]))
+[11, 12]
+"""
+
+import json
+import math
+import os
+import pickle
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from deeppruning.backends.base import Backend, Item, Session, Shared, Value, worker_name
+from deeppruning.backends.limits import AUTO, OFF, Kind, Timeout, read_timeout, same_kind
+from deeppruning.backends.parcel import pack
+from deeppruning.backends.pool_process import BOOTSTRAP, LENGTH
+from deeppruning.backends.workers import LOOK_EVERY, Worker, WorkerSession, cannot_send
+from deeppruning.errors import InputError
+
+_TIME_TO_START = 600.0  # seconds to import torch and unpack, on a busy machine with a slow disk
+_TIME_TO_DIE = 10.0
+# glibc would return large freed blocks to the system at every step and ask for them again at the next.
+_KEEP_FREED_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_CHUNK = 2**20
+
+
+class PoolBackend(Backend):
+    """Runs items in up to `workers` processes of `threads` torch threads each, started when needed.
+
+    A worker that does not answer within `timeout` is killed: a number of seconds, "auto" (derived from the
+    time that such items took so far) or "off".
+    """
+
+    def __init__(self, *, workers: int = 2, threads: int = 1, timeout: Timeout = AUTO) -> None:
+        for name, value in (("workers", workers), ("threads", threads)):
+            if value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+        self.workers = workers
+        self.threads = threads
+        self.timeout = read_timeout(timeout)
+
+    def open(
+        self, function: Callable[[Shared, Item], Value], context: Shared, kind: Kind = same_kind
+    ) -> Session[Item, Value]:
+        """Pack the function and its context once for all workers; none is started yet."""
+        try:
+            parcel = pack((function, context))
+        except Exception as error:
+            raise cannot_send("the function or its data", error) from error
+        return _PoolSession(self, parcel, kind)
+
+    def room(self) -> int:
+        """The number of workers."""
+        return self.workers
+
+
+class _PoolSession(WorkerSession[Item, Value]):
+    def __init__(self, backend: PoolBackend, parcel: int, kind: Kind) -> None:
+        super().__init__(kind, backend.timeout)
+        self._backend = backend
+        self._parcel = parcel
+        self.time_to_start = math.inf if backend.timeout == OFF else _TIME_TO_START
+        self._workers: list[PoolWorker] = []  # type: ignore[assignment]
+
+    def close(self) -> None:
+        if not self._closed:
+            super().close()
+            os.close(self._parcel)
+
+    def _room(self) -> int:
+        return self._backend.workers
+
+    def _start(self) -> Worker:
+        return PoolWorker(self._parcel, self._backend.threads)
+
+    def _wait(self) -> None:
+        # Not for ever: a child of a dead worker may keep the socket open, and a hung worker says nothing.
+        with selectors.DefaultSelector() as selector:
+            for worker in self._workers:
+                events = selectors.EVENT_WRITE if worker.has_unsent else 0
+                selector.register(worker.socket, selectors.EVENT_READ | events)
+            selector.select(LOOK_EVERY)
+        for worker in self._workers:
+            worker.push()
+
+
+class PoolWorker(Worker):
+    """A local process; this end of the socket to it never blocks, because the process may hang."""
+
+    def __init__(self, parcel: int, threads: int) -> None:
+        super().__init__()
+        self.socket, theirs = socket.socketpair()
+        self.socket.setblocking(False)
+        self._unsent: deque[memoryview] = deque()
+        self._received = bytearray()
+        with theirs:
+            fds = (theirs.fileno(), parcel)
+            numbers = (_farewell_signal(), *fds, os.getpid(), threads)
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", BOOTSTRAP, json.dumps(sys.path), *(str(int(n)) for n in numbers)],
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                env=_KEEP_FREED_MEMORY | os.environ | dict.fromkeys(_THREAD_VARIABLES, str(threads)),
+                start_new_session=True,  # Ctrl-C in the terminal reaches this process alone, which decides
+            )
+        self.name = worker_name(self._process.pid)
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether the process has not taken all of what was sent yet."""
+        return bool(self._unsent)
+
+    def send(self, request: bytes) -> None:
+        self._unsent.extend((memoryview(LENGTH.pack(len(request))), memoryview(request)))
+        self.push()
+
+    def push(self) -> None:
+        """Continue to send, as far as the process takes it."""
+        try:
+            while self._unsent:
+                sent = self.socket.send(self._unsent[0])
+                self._unsent[0] = self._unsent[0][sent:]
+                if not self._unsent[0]:
+                    self._unsent.popleft()
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.ended = True
+
+    def receive(self) -> bytes | None:
+        try:
+            while chunk := self.socket.recv(_CHUNK):
+                self._received += chunk
+            self.ended = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.ended = True
+        message = self._next_message()
+        if message is None or self.ready:
+            return message
+        self.start_work(pickle.loads(message))
+        return None
+
+    def _next_message(self) -> bytes | None:
+        start = LENGTH.size
+        if len(self._received) < start:
+            return None
+        stop = start + LENGTH.unpack_from(self._received)[0]
+        if len(self._received) < stop:
+            return None
+        message = bytes(memoryview(self._received)[start:stop])
+        del self._received[:stop]
+        return message
+
+    def has_exited(self) -> bool:
+        return self._process.poll() is not None
+
+    def kill(self) -> str:
+        self._process.kill()
+        self.socket.close()
+        try:
+            code = self._process.wait(_TIME_TO_DIE)
+        except subprocess.TimeoutExpired:  # it waits for the system, for example for a disk that is gone
+            return "killed, but not gone yet"
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _farewell_signal() -> int:
+    """The signal that Linux sends a worker when the thread that started it ends.
+
+    The main thread ends with the process. Any other may end long before: its workers are only woken, in case
+    they are stopped, to check whether the process is gone.
+    """
+    return signal.SIGKILL if threading.get_native_id() == os.getpid() else signal.SIGCONT

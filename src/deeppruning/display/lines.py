@@ -1,0 +1,166 @@
+"""The events of a search in words, one line each, and as JSON values with fixed keys, for machines."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from deeppruning.amounts import amount, duration, percent
+from deeppruning.display.state import SearchState, node_of
+from deeppruning.runs.facts import told_refused, told_target
+from deeppruning.runs.records import Status
+from deeppruning.searching.events import (
+    CandidateDone,
+    CandidateRefused,
+    EpochDone,
+    Event,
+    FinetuneDiverged,
+    GenerationDone,
+    LayersScanned,
+    Remark,
+    SolutionSaved,
+    Started,
+    TargetSettled,
+)
+
+_SOLUTION = ("role", "id", "path", "train_error", "test_error", "flops", "flops_pruned", "params", "refitted")
+
+
+def line_of(event: Event, state: SearchState) -> str:
+    """An event as a line; empty where there is nothing to say. `state` has taken the event in already."""
+    match event:
+        case Started():
+            return _started_line(event)
+        case LayersScanned():
+            return scanned_line(event)
+        case CandidateDone():
+            return candidate_line(event, state)
+        case GenerationDone():
+            return _generation_line(event, state)
+        case EpochDone():
+            return _epoch_line(event)
+        case FinetuneDiverged():
+            return diverged_line(event)
+        case CandidateRefused():
+            return told_refused(event.id, event.reason)
+        case TargetSettled():
+            return told_target(event.role, event.asked, event.note)
+        case Remark():
+            return event.text
+    untuned = " (as before fine-tuning, which did not help)" if event.solution.refitted else ""
+    return f"saved {event.solution.role} in {event.solution.path}{untuned}"
+
+
+def _started_line(event: Started) -> str:
+    error = event.original_error
+    sample = "" if error is None else f", error of the original on the sample {percent(error)}"
+    begun = f"; {event.known} of {event.evaluations} candidates are evaluated already" if event.known else ""
+    begun += f"; {event.widths}" if event.widths else ""
+    return (
+        f"searching: {event.genes} filter groups, {event.evaluations} candidates, "
+        f"{amount(event.original_flops)} FLOPs, {event.original_params:,} parameters{sample}{begun}"
+    )
+
+
+def scanned_line(event: LayersScanned) -> str:
+    """The progress of the scan, a line for each quarter of it."""
+    quarters = 4 * event.done // event.of
+    passed = quarters > 4 * (event.done - 1) // event.of
+    return f"scanning layers: {event.done} of {event.of} cuts" if passed else ""
+
+
+def candidate_line(event: CandidateDone, state: SearchState) -> str:
+    """A candidate that was just evaluated."""
+    if not event.fresh:
+        return ""
+    evaluation = event.candidate.known
+    width, saved = len(str(state.total)), percent(state.saved(event.candidate), 1)
+    where = f"  on {node_of(evaluation.worker)}" if state.by_node() else ""
+    tried = f"  ({event.attempts} attempts: workers died or hung)" if event.attempts > 1 else ""
+    ok = event.candidate.status is Status.OK
+    trouble = "" if ok else f"  {event.candidate.status}: {event.candidate.reason}"
+    return (
+        f"candidate {state.done:>{width}}/{state.total}  error {percent(evaluation.error):>8}  "
+        f"FLOPs -{saved}  {evaluation.seconds:.1f} s{where}{tried}{trouble}"
+    )
+
+
+def _generation_line(event: GenerationDone, state: SearchState) -> str:
+    if not state.seconds:
+        return ""
+    left = state.seconds_left()
+    time_left = f"{duration(left)} left" if left else ""
+    parts = [f"generation {event.generation}/{event.generations}", state.picks_line(), state.archive]
+    return " | ".join(filter(None, [*parts, time_left, state.by_node()]))
+
+
+def _epoch_line(event: EpochDone) -> str:
+    report = event.report
+    train = "" if report.train_error is None else f"  train error {percent(report.train_error)}"
+    test = "" if report.test_error is None else f"  test error {percent(report.test_error)}"
+    before = "" if report.epoch else " (before training)"
+    return (
+        f"fine-tuning {'+'.join(event.roles)}  epoch {report.epoch}/{event.epochs}{before}{train}{test}  "
+        f"{report.seconds:.1f} s"
+    )
+
+
+def diverged_line(event: FinetuneDiverged) -> str:
+    """A fine-tuning that diverged, and what happens next."""
+    factor = event.lr_factor
+    then = "it has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
+    return f"fine-tuning {'+'.join(event.roles)} diverged ({event.reason}); {then}"
+
+
+_NAMES: dict[type, str] = {
+    Started: "started",
+    Remark: "remark",
+    LayersScanned: "scanned",
+    FinetuneDiverged: "diverged",
+    TargetSettled: "target",
+    CandidateRefused: "refused",
+}
+
+
+def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:
+    """An event as its name and its JSON values."""
+    match event:
+        case CandidateDone():
+            return "candidate", _candidate_record(event)
+        case GenerationDone():
+            return "generation", _generation_record(event)
+        case EpochDone():
+            own = {"id": event.id, "roles": list(event.roles), "epochs": event.epochs}
+            return "epoch", {**own, **asdict(event.report)}
+        case SolutionSaved():
+            values = {name: getattr(event.solution, name) for name in _SOLUTION}
+            return "solution", {**values, "path": str(event.solution.path)}
+    return _NAMES[type(event)], asdict(event)
+
+
+def _candidate_record(event: CandidateDone) -> dict[str, Any]:
+    candidate = event.candidate
+    return {
+        "id": candidate.id,
+        "generation": candidate.generation,
+        "fresh": event.fresh,
+        "attempts": event.attempts,
+        "operator": candidate.operator,
+        "parents": list(candidate.parents),
+        **{key: value for key, value in vars(candidate.known).items() if key != "genome"},
+        "kept": int(candidate.genome.sum()),
+    }
+
+
+def _generation_record(event: GenerationDone) -> dict[str, Any]:
+    picks = [
+        {
+            "role": role,
+            "id": pick.id,
+            "error": pick.train_error,
+            "cost": pick.cost,
+            "flops": pick.flops,
+            "flops_pruned": 1.0 - pick.flops / event.original_flops,
+        }
+        for role, pick in event.picks.items()
+    ]
+    return {"generation": event.generation, "generations": event.generations, "picks": picks}

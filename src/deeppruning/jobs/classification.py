@@ -1,0 +1,263 @@
+"""Labelled images as a classification task: checked, sampled, some set aside, the augmentation chosen.
+
+Fine-tuning follows the original's answers. Where these are wrong for shifted or mirrored images, because it
+was not trained on such images, following them makes a network worse: this augmentation is left out.
+"""
+
+import copy
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig, TrainConfig
+from deeppruning.data.batches import Augment
+from deeppruning.data.convert import as_images
+from deeppruning.data.sample import (
+    SHARE_ASIDE,
+    balanced_indices,
+    has_balanced,
+    hold_out,
+    indices_aside,
+    most_balanced,
+    smallest_class,
+)
+from deeppruning.data.splits import check_fits, check_pixels
+from deeppruning.data.stream import Images, ImageStream
+from deeppruning.errors import DataError, Diverged, InputError
+from deeppruning.limits import Limits
+from deeppruning.runs import facts
+from deeppruning.runs.history import History
+from deeppruning.searching.task import Classification
+from deeppruning.system.device import device_or_cpu, precision_of, torch_threads
+from deeppruning.training.evaluate import check_outputs, evaluate
+
+AUGMENTATION_IMAGES = 500  # evaluated at most: a small part of an epoch
+PLAIN = "plain"
+MORE_ERROR = 0.05  # a network that was trained with an augmentation loses less than this by it
+SURE = 3.0  # standard errors beyond which a difference is not due to chance
+
+
+def classification(
+    model: nn.Module,
+    train: Any,
+    test: Any,
+    search: SearchConfig,
+    finetune: FinetuneConfig,
+    target: Limits,
+    device: str,
+) -> tuple[Classification, str]:
+    """The task, with the sample's size settled in its search options, and a note if that size is small."""
+    if train is None:
+        raise InputError("training data is needed: pass train, or a task of your own with example_input")
+    train, test = _image_sets(train, test)
+    _check_labels(model, train, test)
+    identity = train.identity if isinstance(train, ImageStream) else ""
+    train, validation = set_aside(train, target, search.seed)
+    search, note = settle_sample(search, train)
+    size = min(search.sample or USUAL_SAMPLE, len(train))
+    sampled = balanced_indices(train, size, search.seed)
+    task = Classification(
+        sample=train.subset(sampled).in_memory(),
+        search=search,
+        device=device,
+        train=train,
+        test=test,
+        validation=validation,
+        tuning=finetune,
+        teacher=model,
+        identity=identity,
+    )
+    if validation is None and task.keeps_best and task.rounds:
+        task = _with_images_aside(task, train, sampled)
+    return task, note
+
+
+def example_image(model: nn.Module, images: Images) -> torch.Tensor:
+    """A blank image of the set's shape, in the network's precision."""
+    return torch.zeros(1, *images.image_shape, dtype=precision_of(model))
+
+
+def set_aside(train: Images, target: Limits, seed: int) -> tuple[Images, Images | None]:
+    """The images to train on, and those that a limit on the error is checked on, if there is one."""
+    return hold_out(train, SHARE_ASIDE, seed) if target.bounds_error else (train, None)
+
+
+def settle_sample(search: SearchConfig, train: Images) -> tuple[SearchConfig, str]:
+    """The options with a sample size, and a note where it is below the default.
+
+    >>> from deeppruning.data.images import ImageSet
+    >>> data = ImageSet(torch.zeros(70, 1, 2, 2), torch.arange(70).clamp(max=50) // 50, ("a", "b"))
+    >>> settle_sample(SearchConfig(), data)[1]
+    "the sample has 40 images, 20 of each class: the smallest class, 'b', has no more"
+    """
+    if search.sample is not None:
+        return search, ""
+    most = most_balanced(train)
+    if most == 0 or has_balanced(train, min(USUAL_SAMPLE, len(train)), search.seed):
+        return replace(search, sample=USUAL_SAMPLE), ""
+    note = (
+        f"the sample has {most} images, {most // train.num_classes} of each class: the smallest class, "
+        f"{smallest_class(train)!r}, has no more"
+    )
+    return replace(search, sample=most), note
+
+
+def _with_images_aside(task: Classification, train: Images, sampled: torch.Tensor) -> Classification:
+    """The same task with some images neither trained nor refitted on: they show whether fine-tuning helps."""
+    aside = indices_aside(train, sampled, task.search.seed)
+    if not len(aside):
+        return task
+    rest = torch.ones(len(train), dtype=torch.bool)
+    rest[aside] = False
+    return replace(
+        task,
+        train=train.subset(rest.nonzero().flatten()),
+        validation=train.subset(aside),
+        refitted=task.sample.subset(rest[sampled].nonzero().flatten()),
+    )
+
+
+def _image_sets(train: Any, test: Any) -> tuple[Images, Images | None]:
+    """Both sets in one form; integer pixels without a normalisation get that of the training set."""
+    images = _read(train, "train")
+    if len(images) == 0:
+        raise DataError("there are no training images; give at least one per class")
+    check_pixels(images, "training")
+    if images.normalization is None:
+        images = replace(images, normalization=images.measure())
+    if test is None:
+        return images, None
+    held_out = _read(test, "test")
+    # Class names that are only numbers stand for labels without names: there is nothing to mix up.
+    if not all(_has_names(data) for data in (images, held_out)):
+        classes = max((images, held_out), key=lambda data: (_has_names(data), data.num_classes)).classes
+        images, held_out = replace(images, classes=classes), replace(held_out, classes=classes)
+    check_fits(images, held_out)
+    return images, replace(held_out, normalization=held_out.normalization or images.normalization)
+
+
+def _read(data: Any, name: str) -> Images:
+    try:
+        return as_images(data)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+
+
+def _has_names(data: Images) -> bool:
+    return not all(name.isdigit() for name in data.classes)
+
+
+def _check_labels(model: nn.Module, train: Images, test: Images | None) -> None:
+    """Refuse labels that the network has no output for, and outputs that are not class scores."""
+    example = example_image(model, train).to(next(model.parameters(), torch.empty(0)).device)
+    try:
+        with torch.random.fork_rng(), torch.no_grad():
+            outputs = copy.deepcopy(model).eval()(example)
+    except Exception:  # whatever the user's code raises: the channel graph reports it, with what to do
+        return
+    check_outputs(outputs, 1, 0)
+    for part, data in {"training": train, "test": test}.items():
+        worst = 0 if data is None else int(data.labels.argmax())
+        if data is not None and int(data.labels[worst]) >= outputs.shape[1]:
+            raise DataError(
+                f"the model has {outputs.shape[1]} outputs but the data has {data.num_classes} classes: "
+                f"{part} image {worst} has label {int(data.labels[worst])}; correct the labels, which "
+                f"count from 0, or build it with num_classes={data.num_classes}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Augmentation:
+    """The original's errors on augmented images, which the run keeps, and what follows for this job."""
+
+    figures: facts.AugmentationFigures
+    note: str
+
+
+def fit_augmentation(
+    task: Classification, original: nn.Module, history: History | None
+) -> tuple[Classification, Augmentation | None]:
+    """The task without default augmentation on which the original has a clearly higher error.
+
+    An augmentation that was asked for stays, as does everything in the paper's fine-tuning. The errors that
+    a run has recorded decide when it is resumed.
+    """
+    if task.tuning is None or task.train is None or not task.rounds or task.tuning.from_scratch:
+        return task, None  # nothing is learnt from the original's weights
+    augmentations = _augmentations(task.tuning.fitted(task.train.image_shape))
+    recorded = None if history is None else history.get_fact(facts.AUGMENTATION)
+    errors = dict(recorded["errors"]) if recorded is not None else {}
+    images = recorded["images"] if recorded is not None else min(AUGMENTATION_IMAGES, len(task.train))
+    missing = {name: augment for name, augment in augmentations.items() if name not in errors}
+    if missing:
+        plain = {} if PLAIN in errors else {PLAIN: Augment()}
+        errors |= _augmented_errors(task, original, images, {**plain, **missing})
+    harmful = [name for name in augmentations if _is_worse(errors[PLAIN], errors[name], images)]
+    left_out: dict[str, Any] = {
+        field: 0 if field == "crop" else False
+        for field in (name.partition("=")[0] for name in harmful)
+        if task.keeps_best and getattr(task.tuning, field) is None
+    }
+    note = _note(harmful, left_out, errors, images)
+    if recorded is None and not missing:
+        return task, None
+    # The note of the record is that of the run's own options, whatever a candidate is fine-tuned by later.
+    first = note if recorded is None else recorded["note"]
+    figures: facts.AugmentationFigures = {"images": images, "errors": errors, "note": first}
+    return replace(task, tuning=replace(task.tuning, **left_out)), Augmentation(figures, note)
+
+
+def _augmentations(tuning: TrainConfig) -> dict[str, Augment]:
+    augmentations: dict[str, Augment] = {}
+    for field in ("crop", "flip", "cutout"):
+        value: Any = getattr(tuning, field)
+        if value:
+            name = field if value is True else f"{field}={value}"
+            augmentations[name] = Augment(**{field: value})
+    return augmentations
+
+
+def _augmented_errors(
+    task: Classification, original: nn.Module, images: int, augmentations: dict[str, Augment]
+) -> dict[str, float]:
+    """The original's error on some training images, by augmentation."""
+    assert task.train is not None
+    generator = torch.Generator().manual_seed(task.search.seed)
+    chosen = torch.randperm(len(task.train), generator=generator)[:images].sort().values
+    data, device = task.train.subset(chosen), device_or_cpu(task.device)
+    errors = {}
+    with torch_threads(task.search.threads):
+        for name, augment in augmentations.items():
+            try:
+                errors[name] = evaluate(original, data, device=device, augment=augment).error
+            except Diverged:  # outputs that are not finite
+                errors[name] = 1.0
+    return errors
+
+
+def _is_worse(plain: float, changed: float, images: int) -> bool:
+    """Whether an error is clearly higher: by some points, and by more than chance.
+
+    >>> _is_worse(0.02, 0.14, 500), _is_worse(0.05, 0.07, 500), _is_worse(0.0, 0.1, 20)
+    (True, False, False)
+    """
+    variance = (plain * (1.0 - plain) + changed * (1.0 - changed)) / images
+    return changed - plain > max(MORE_ERROR, SURE * math.sqrt(variance))
+
+
+def _note(harmful: list[str], left_out: dict[str, Any], errors: dict[str, float], images: int) -> str:
+    if not harmful:
+        return ""
+    shown = ", ".join(f"{100 * errors[name]:.2f} % with {name}" for name in harmful)
+    out = [name for name in harmful if name.partition("=")[0] in left_out]
+    stay = [name for name in harmful if name not in out]
+    parts = [f"fine-tuning leaves out {' and '.join(out)}"] if out else []
+    flags = ", ".join("--no-flip" if name == "flip" else f"--{name.partition('=')[0]} 0" for name in stay)
+    parts += [f"{' and '.join(stay)} may make networks worse: {flags} leaves that out"] if stay else []
+    return (
+        f"the original's error is {100 * errors[PLAIN]:.2f} % on {images} training images, but {shown}: it "
+        f"was not trained with that; {'; '.join(parts)}"
+    )

@@ -1,0 +1,132 @@
+"""Time calls, and cache the times of layers on this machine in the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from deeppruning.errors import DAMAGE, RunError
+from deeppruning.latency.layers import LayerShape
+from deeppruning.latency.runtimes import Forward, Runtime
+from deeppruning.system.files import cache_folder, write_atomically
+from deeppruning.system.versions import processor
+
+RUNS = 4  # per turn
+TURNS, FEWEST_TURNS = 8, 2
+SHORTEST = 0.5  # seconds that the turns take at least, so that a busy moment of the machine passes
+SECONDS = 20.0  # after which no further turn begins, apart from the fewest
+LARGEST_FILE = 1 << 26  # bytes of a cache file that is read
+_RESTRICTING = ("ONEDNN_MAX_CPU_ISA",)  # environment variables that make PyTorch avoid some instructions
+
+
+def quickest(forward: Forward, *, seconds: float = 0.02, most: int = 30, fewest: int = 3) -> float:
+    """The seconds of a short call: the fastest of several runs, as other work can only slow it down."""
+    forward()
+    begin = time.perf_counter()
+    times: list[float] = []
+    while len(times) < fewest or (len(times) < most and time.perf_counter() - begin < seconds):
+        times.append(_seconds(forward))
+    return min(times)
+
+
+def in_turns(forwards: Sequence[Forward], turns: int | None = None) -> list[float]:
+    """The seconds of each call, the fastest of several runs; calls take turns, so that all meet busy moments.
+
+    Without a number, there are as many turns as it takes for a busy moment to pass. Each turn runs a call
+    several times, because libraries cache the preparation of the last thousand layers only: otherwise many
+    networks in turns would be prepared again for every run.
+    """
+    begin = time.perf_counter()
+    times = [math.inf] * len(forwards)
+    for turn in count():
+        passed = time.perf_counter() - begin
+        enough = turn >= TURNS and passed > SHORTEST if turns is None else turn >= turns
+        if enough or (turn >= FEWEST_TURNS and passed > SECONDS):
+            break
+        for place, forward in enumerate(forwards):
+            times[place] = min(times[place], *(_seconds(forward) for _ in range(RUNS)))
+    return times
+
+
+def _seconds(forward: Forward) -> float:
+    start = time.perf_counter()
+    forward()
+    return time.perf_counter() - start
+
+
+@dataclass
+class LayerTimes:
+    """Cached seconds by shape and extents; a file that is missing or damaged counts as empty."""
+
+    path: Path
+    about: dict[str, Any]
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, runtime: Runtime) -> LayerTimes:
+        """The times of a runtime, in its version, on this processor."""
+        about = {"runtime": runtime.version, "processor": processor(), **runtime.conditions.to_table()}
+        about |= {name: os.environ[name] for name in _RESTRICTING if name in os.environ}
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+        path = cache_folder() / "latency" / f"{digest}.json"
+        return cls(path, about, _read(path))
+
+    def get(self, shape: LayerShape, extents: tuple[int, int], measure: Callable[[], float]) -> float:
+        """The time of a layer, measured if it is not cached."""
+        if not self.knows(shape, extents):
+            self.put(shape, extents, measure())
+        return self.at(shape, extents)
+
+    def at(self, shape: LayerShape, extents: tuple[int, int]) -> float:
+        """The time of a layer that is cached."""
+        return self.seconds[_key(shape)][_key(extents)]
+
+    def knows(self, shape: LayerShape, extents: tuple[int, int]) -> bool:
+        """Whether the time of this layer is cached."""
+        return _key(extents) in self.seconds.get(_key(shape), {})
+
+    def put(self, shape: LayerShape, extents: tuple[int, int], seconds: float) -> None:
+        """Cache the time of a layer."""
+        self.seconds.setdefault(_key(shape), {})[_key(extents)] = float(f"{seconds:.4g}")
+
+    def save(self) -> None:
+        """Write the cache, with what other processes added meanwhile; a failure to write is ignored."""
+        merged = _read(self.path)
+        for shape, times in self.seconds.items():
+            merged[shape] = {**merged.get(shape, {}), **times}
+        with suppress(OSError, RunError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, json.dumps({"about": self.about, "seconds": merged}).encode())
+
+
+def _read(path: Path) -> dict[str, dict[str, float]]:
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            return {}
+        table = json.loads(path.read_bytes())["seconds"]
+        return {
+            str(shape): {str(key): _positive(value) for key, value in times.items()}
+            for shape, times in table.items()
+        }
+    except (OSError, *DAMAGE):
+        return {}
+
+
+def _key(part: LayerShape | tuple[int, int]) -> str:
+    return json.dumps(part.to_table()) if isinstance(part, LayerShape) else "x".join(map(str, part))
+
+
+def _positive(value: Any) -> float:
+    seconds = float(value)
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise ValueError(f"{value} is not a time")
+    return seconds
