@@ -36,8 +36,8 @@ SECONDS = 15.0  # after which a measurement of unstated length ends, given its f
 NOTABLE = 0.2  # the share of FLOPs saved from which a network is expected to be faster
 NOISY = 0.2  # a spread beyond this share of the median says more of the machine than of the network
 ADVICE = (
-    "try a new search without --round-to (widths that are fast on this machine), --objective latency, "
-    "or a larger batch: a small network spends its time on calls, not on arithmetic"
+    "try a new search with --objective latency (without --round-to, if it was given), or a larger batch: "
+    "a small network spends its time on calls, not on arithmetic"
 )
 
 Forward = Callable[[], Any]
