@@ -25,7 +25,7 @@ from deeppruning.cli.commands.prune import prune
 from deeppruning.cli.commands.resume import is_finished
 from deeppruning.cli.options.config_file import read_options
 from deeppruning.cli.options.inputs import Inputs
-from deeppruning.cli.options.trust import Vouched
+from deeppruning.cli.options.run import Vouched
 from deeppruning.comparison.problem import Network
 from deeppruning.comparison.results import read_comparison
 from deeppruning.comparison.rivalry import Proposal, read_proposal, write_proposal

@@ -149,7 +149,7 @@ def test_options_are_checked_without_torch() -> None:
 
 
 def test_names_that_cannot_be_entered(example: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="objective named 'flops' is already registered"):
+    with pytest.raises(InputError, match="objective named 'flops'"):
 
         @register_objective
         class Flops(Counted):

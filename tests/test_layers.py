@@ -16,7 +16,7 @@ PACKAGE = SOURCE / "deeppruning"
 # From the bottom up; what stands on a line imports from the lines below it, not from its neighbours.
 LAYERS = [
     {"version", "errors"},
-    {"registry"},
+    {"registry", "options"},
     {"genome", "roles", "limits", "amounts", "config", "system"},
     {"graph", "models", "data", "evolution", "backends"},
     {"training", "runs", "refitting"},

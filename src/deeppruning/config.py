@@ -1,4 +1,4 @@
-"""Every option of a job, checked when it is made: our own values by default, the paper's by `paper()`.
+"""Every option of training, the search and fine-tuning: our defaults, or the paper's by `paper()`.
 
 >>> SearchConfig(offspring=4).evaluations
 63
@@ -10,253 +10,200 @@ Traceback (most recent call last):
 deeppruning.errors.InputError: mutation must lie in [0.0, 1.0], got 2.0
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
-from deeppruning.errors import InputError, unknown
-
-Config = TypeVar("Config", bound="_Checked")
-
-
-def _within(name: str, value: float, low: float, high: float = float("inf")) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        limit = f"lie in [{low}, {high}]" if high != float("inf") else f"be at least {low}"
-        raise InputError(f"{name} must {limit}, got {value!r}")
-
-
-def _whole(name: str, value: int, low: int, high: int = 2**31 - 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise InputError(f"{name} must be a whole number of at least {low}, got {value!r}")
-    if value > high:
-        raise InputError(f"{name} must be at most {high}, got {value!r}")
-
-
-def _text(name: str, value: str) -> None:
-    if not isinstance(value, str):  # the registry that knows the name is in a package above this one
-        raise InputError(f"{name} must be a text, got {value!r}")
-
-
-def _one_of(name: str, value: str, allowed: Iterable[str]) -> None:
-    if value not in list(allowed):  # a list, because a value out of a file may be one that cannot be hashed
-        raise unknown(name, str(value), allowed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Checked:
-    """What all option sets share: to and from plain tables, with misspelt keys refused."""
-
-    @classmethod
-    def from_table(cls: type[Config], table: Mapping[str, Any]) -> Config:
-        """The options of a TOML table; a key that is not known is an error naming the nearest one."""
-        known = {field.name for field in fields(cls)}
-        for key in table:
-            if key not in known:
-                raise unknown(f"{cls.__name__} option", key, known)
-        _check_kinds(cls, table)
-        return cls(**table)
-
-    def to_table(self) -> dict[str, Any]:
-        """A TOML-ready table that `from_table` reads back; options left at None are absent."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
-
-
-def _check_kinds(config: type[_Checked], table: Mapping[str, Any]) -> None:
-    """Refuse switches that are not true or false and texts that are not text, which no other check sees."""
-    for field in fields(config):
-        value = table.get(field.name, field.default)
-        if field.name == "exclude":
-            fits = isinstance(value, (list, tuple)) and all(isinstance(entry, str) for entry in value)
-            wanted = "a list of texts"
-        elif isinstance(field.default, bool) or field.name == "flip":
-            fits, wanted = value is None or isinstance(value, bool), "true or false"
-        else:
-            continue
-        if not fits:
-            raise InputError(f"{field.name} must be {wanted}, got {value!r}")
-
+from deeppruning.errors import InputError
+from deeppruning.options import EVALUATION, FINETUNING, MACHINE, PRUNED, TRAINING, Options, option
 
 SCHEDULES = ("constant", "cosine", "onecycle")
-MOST_THREADS = 512  # of one process; thousands exhaust its memory before they start
 RUNTIMES = ("torch", "onnxruntime")  # in which a latency can be measured
+STRATEGIES = ("guided", "paper")
+USUAL_SAMPLE = 1000  # the paper's
+_MOST_THREADS = 512  # of one process; thousands exhaust its memory before they start
+_LARGEST_SEED = 2**63 - 1
+
+
+def _train(default: Any, help: str, **settings: Any) -> Any:
+    return option(default, help, heading=TRAINING, **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(_Checked):
+class TrainConfig(Options):
     """How a network is trained by SGD on labelled images."""
 
-    epochs: int = 30
-    lr: float = 0.1
-    schedule: str = "cosine"
-    batch_size: int = 128
-    momentum: float = 0.9
-    nesterov: bool = True
-    weight_decay: float = 5e-4
-    label_smoothing: float = 0.0
-    crop: int | None = None  # pixels of border for random crops, 0 for none; by default an eighth of the side
-    flip: bool | None = None  # mirror at random; by default colour images only: a mirrored digit is another
-    cutout: int = 0  # side of the square that is blanked; 0 switches it off
-    seed: int = 0
+    epochs: int = _train(30, "Number of epochs.")
+    lr: float = _train(0.1, "Learning rate; the highest one, if the schedule changes it.")
+    schedule: str = _train("cosine", "Learning rate schedule.", choices=SCHEDULES)
+    batch_size: int = _train(128, "Batch size.", low=1)
+    momentum: float = _train(0.9, "Momentum of SGD.", high=1.0)
+    nesterov: bool = _train(True, "Use Nesterov momentum.")
+    weight_decay: float = _train(5e-4, "Weight decay (L2 penalty).")
+    label_smoothing: float = _train(
+        0.0, "Label smoothing: fraction of the target spread over all classes.", high=1.0, unprefixed=True
+    )
+    crop: int | None = _train(
+        None,
+        "Padding in pixels for random crops; 0 for no crops.",
+        default_text="an eighth of the side",
+        unprefixed=True,
+    )
+    flip: bool | None = _train(
+        None,
+        "Flip images horizontally at random.",
+        default_text="colour images only: a mirrored digit is another one",
+        unprefixed=True,
+    )
+    cutout: int = _train(
+        0, "Side in pixels of the square that is masked at random; 0 for none.", unprefixed=True
+    )
+    seed: int = _train(0, "Random seed.", high=_LARGEST_SEED)
 
     def __post_init__(self) -> None:
-        _whole("epochs", self.epochs, 0)
-        _within("lr", self.lr, 0.0)
-        _one_of("schedule", self.schedule, SCHEDULES)
-        _whole("batch_size", self.batch_size, 1)
-        _within("momentum", self.momentum, 0.0, 1.0)
-        _within("weight_decay", self.weight_decay, 0.0)
-        _within("label_smoothing", self.label_smoothing, 0.0, 1.0)
-        if self.crop is not None:
-            _whole("crop", self.crop, 0)
-        _whole("cutout", self.cutout, 0)
-        _whole("seed", self.seed, 0, 2**63 - 1)
+        super().__post_init__()
         if self.nesterov and self.momentum == 0.0:
             raise InputError("nesterov needs momentum above 0; set nesterov to false or momentum to e.g. 0.9")
 
     def fitted(self, image_shape: tuple[int, int, int]) -> "TrainConfig":
-        """The same options with crop and flip decided, where they were left open, by the images."""
+        """The same options with crop and flip, where they are None, chosen for these images."""
         channels, height, width = image_shape
         crop = min(height, width) // 8 if self.crop is None else self.crop
         flip = channels == 3 if self.flip is None else self.flip
         return replace(self, crop=crop, flip=flip)
 
 
-STRATEGIES = ("guided", "paper")
-USUAL_SAMPLE = 1000  # the paper's
-
-# Where the paper has another value than we: its search to the letter.
-_PAPER_SEARCH: dict[str, Any] = {
-    "strategy": "paper",
-    "generations": 10,
-    "evaluation": "finetune",
-    "encoding": "paper",
-    "depth": False,
-}
-_PAPER_FINETUNE: dict[str, Any] = {
-    "epochs": 50,
-    "lr": 0.01,
-    "schedule": "constant",
-    "distill": 0.0,
-    "keep_best": False,
-}
-
-
 @dataclass(frozen=True, kw_only=True)
-class SearchConfig(_Checked):
+class SearchConfig(Options):
     """The search and how one candidate is evaluated; `SearchConfig.paper()` is the paper's.
 
-    "guided" varies widths and orders and keeps the best at every cost; it looks at `low`, `high`, `bins`
-    and `focus`.
-    "paper" flips bits; it looks at `mutation`, `selection` and `parents`. Options whose names start with
-    eval are those of the evaluation "finetune".
+    "guided" varies widths and orders and keeps the best candidate in every cost range; it uses `low`,
+    `high`, `bins` and `focus`. "paper" flips bits; it uses `mutation`, `selection` and `parents`. Options
+    that start with eval belong to the evaluation "finetune".
 
-    The paper is silent on batch size, momentum, weight decay, augmentation and schedule of its
+    The paper does not state batch size, momentum, weight decay, augmentation and schedule of its
     evaluation; the choices here are SGD with momentum 0.9 at a constant rate, batches of 100 and the
-    crops and mirroring of ordinary training. Without these, lightly pruned networks learn the sample
-    by heart (resnet20 on CIFAR-10, one unfinished search: 1-28 % error at 12-26 % of FLOPs cut), which
+    crops and flips of ordinary training. Without these, lightly pruned networks memorize the sample
+    (resnet20 on CIFAR-10, one unfinished search: 1-28 % error at 12-26 % of FLOPs cut), which
     pulls the knee towards light pruning.
     """
 
-    strategy: str = "guided"
-    offspring: int = 20
-    generations: int = 15
-    low: float = 0.15  # range of cost that is searched, as shares of the original's
-    high: float = 0.85
-    bins: int = 16  # of cost, of each of which the best is kept
-    focus: float | None = None  # share of the original's cost at which half of the effort goes; see `limits`
-    mutation: float = 0.1
-    selection: str = "plus"
-    parents: int = 1  # rho: how many of the three are recombined for one offspring
-    sample: int | None = None  # images; by default USUAL_SAMPLE, or as many as the data has balanced
-    evaluation: str = "refit"
-    eval_epochs: int = 5
-    eval_lr: float = 0.1
-    eval_schedule: str = "constant"
-    eval_batch_size: int = 100
-    eval_momentum: float = 0.9
-    eval_weight_decay: float = 0.0
-    eval_augment: bool = True  # random crops, and mirroring of colour images, while a candidate is trained
-    objective: str = "flops"
-    latency_runtime: str = "torch"  # what a latency is one in, as an objective or a limit
-    latency_batch: int = 1
-    latency_threads: int = 1
-    encoding: str = "full"  # "paper" leaves alone the layers the paper leaves alone; "full" prunes all
-    min_channels: int = 1
-    round_to: int | None = None  # by default what is measured to be fast; any in the paper's search
-    prune_linear: bool = False  # hidden units of linear layers may go, as those of a transformer's MLPs
-    depth: bool = True  # whole branches may go; in the paper every layer keeps at least one filter
-    exclude: tuple[str, ...] = ()
-    threads: int = 1  # torch threads a candidate; part of the result's bits, hence of the options
-    seed: int = 0
+    strategy: str = option("guided", "Search strategy; --preset sets it.", choices=STRATEGIES, paper="paper")
+    offspring: int = option(  # all candidates of a generation are in memory at once
+        20, "Number of new candidates per generation (lambda).", low=1, high=100_000, paper=20, common=True
+    )
+    generations: int = option(15, "Number of generations.", low=1, high=1_000_000, paper=10, common=True)
+    low: float = option(
+        0.15, "Guided search: lowest cost to search, as a fraction of the original network's cost.",
+        low=0.001, high=1.0,
+    )  # fmt: skip
+    high: float = option(0.85, "Guided search: highest cost to search, likewise.", low=0.001, high=1.0)
+    bins: int = option(
+        16, "Guided search: number of cost ranges; the best candidate of each is kept.", low=1, high=10_000
+    )
+    focus: float | None = option(
+        None, "Guided search: fraction of the cost near which half of the candidates lie; --target sets it.",
+        low=0.001, high=1.0, default_text="none",
+    )  # fmt: skip
+    mutation: float = option(0.1, "Paper's search: probability that a bit flips.", high=1.0, paper=0.1)
+    selection: str = option(
+        "plus", "Paper's search: whether parents compete with their offspring (plus) or not (comma).",
+        choices=("plus", "comma"), paper="plus",
+    )  # fmt: skip
+    parents: int = option(
+        1, "Paper's search: number of parents, of three, recombined for each offspring (rho).",
+        low=1, high=3, paper=1,
+    )  # fmt: skip
+    sample: int | None = option(
+        None, "Number of training images for the evaluation of candidates, equally many per class.",
+        heading=EVALUATION, low=1, common=True,
+        default_text=f"{USUAL_SAMPLE}, the paper's value, or as many as the classes allow",
+    )  # fmt: skip
+    evaluation: str = option(
+        "refit", "How a candidate is evaluated.", heading=EVALUATION, paper="finetune"
+    )  # names are checked by the registry, in a package above this one
+    eval_epochs: int = option(5, "Evaluation finetune: number of epochs.", heading=EVALUATION, paper=5)
+    eval_lr: float = option(0.1, "Evaluation finetune: learning rate.", heading=EVALUATION, paper=0.1)
+    eval_schedule: str = option(
+        "constant", "Evaluation finetune: learning rate schedule.", heading=EVALUATION, choices=SCHEDULES
+    )
+    eval_batch_size: int = option(100, "Evaluation finetune: batch size.", heading=EVALUATION, low=1)
+    eval_momentum: float = option(0.9, "Evaluation finetune: momentum of SGD.", heading=EVALUATION, high=1.0)
+    eval_weight_decay: float = option(0.0, "Evaluation finetune: weight decay.", heading=EVALUATION)
+    eval_augment: bool = option(
+        True, "Evaluation finetune: crop images at random, and flip colour images.", heading=EVALUATION
+    )
+    objective: str = option(
+        "flops", "Cost to minimise besides the error. FUNCTION is your own function of the pruned network: "
+        "package.module:name or file.py:name.", paper="flops", common=True,
+    )  # fmt: skip
+    latency_runtime: str = option("torch", "Runtime in which latency is measured.", choices=RUNTIMES)
+    latency_batch: int = option(1, "Batch size with which latency is measured.", low=1, high=100_000)
+    latency_threads: int = option(
+        1, "Number of CPU threads with which latency is measured.", low=1, high=_MOST_THREADS
+    )
+    encoding: str = option(
+        "full", "Layers that are pruned: all that can be (full), or those of the paper (paper).",
+        heading=PRUNED, choices=("paper", "full"), paper="paper",
+    )  # fmt: skip
+    min_channels: int = option(1, "Number of filters that each layer keeps at least.", heading=PRUNED, low=1)
+    round_to: int | None = option(
+        None, "Keep a multiple of this number of filters in each layer, for example 16 for AVX-512; 1 allows "
+        "any number.", heading=PRUNED, low=1, common=True,
+        default_text="what is measured to be fast on this machine, such as 8 or 16; 1 with --preset paper",
+    )  # fmt: skip
+    prune_linear: bool = option(
+        False, "Also prune hidden units of linear layers, such as those in a transformer's MLPs.",
+        heading=PRUNED,
+    )  # fmt: skip
+    depth: bool = option(
+        True, "Allow removing whole branches, such as residual blocks; otherwise each layer keeps a filter.",
+        heading=PRUNED, paper=False,
+    )  # fmt: skip
+    exclude: tuple[str, ...] = option(
+        (), "Name of layers that are not pruned, with wildcards * and ?; may be repeated.",
+        heading=PRUNED, common=True, metavar="PATTERN", default_text="none",
+    )  # fmt: skip
+    threads: int = option(  # changes the last bits of results, hence an option of the search
+        1, "Number of CPU threads per candidate; results are reproducible only with the same number.",
+        heading=MACHINE, low=1, high=_MOST_THREADS,
+    )  # fmt: skip
+    seed: int = option(0, "Random seed.", high=_LARGEST_SEED, common=True)
 
     @classmethod
     def paper(cls, **changes: Any) -> "SearchConfig":
-        """The paper's search, but for what is changed."""
-        return cls(**{**_PAPER_SEARCH, **changes})
+        """The paper's search, with these changes."""
+        return cls(**{**cls._paper_values(), **changes})
 
     @property
     def multiples(self) -> int | None:
-        """What `ChannelGraph` is told to round widths to."""
+        """The number to a multiple of which `ChannelGraph` rounds widths."""
         return 1 if self.round_to is None and self.strategy == "paper" else self.round_to
 
     def __post_init__(self) -> None:
-        _one_of("strategy", self.strategy, STRATEGIES)
-        _whole("offspring", self.offspring, 1, 100_000)  # all of a generation are held at once
-        _whole("generations", self.generations, 1, 1_000_000)
-        _within("low", self.low, 0.001, 1.0)
-        _within("high", self.high, 0.001, 1.0)
+        super().__post_init__()
         if self.low >= self.high:
             raise InputError(f"low must lie below high, got {self.low} and {self.high}")
-        _whole("bins", self.bins, 1, 10_000)
-        if self.focus is not None:
-            _within("focus", self.focus, 0.001, 1.0)
-        _within("mutation", self.mutation, 0.0, 1.0)
-        _one_of("selection", self.selection, ("plus", "comma"))
         if self.selection == "comma" and self.offspring < 3:
             raise InputError(
-                "comma selection picks three among the offspring: "
-                f"offspring must be at least 3, got {self.offspring}"
+                f"comma selection picks three offspring: offspring must be at least 3, got {self.offspring}"
             )
-        _whole("parents", self.parents, 1)
-        if self.parents > 3:
-            raise InputError(f"parents must be 1, 2 or 3 (there are three to pick from), got {self.parents}")
-        if self.sample is not None:
-            _whole("sample", self.sample, 1)
-        _text("evaluation", self.evaluation)
-        _whole("eval_epochs", self.eval_epochs, 0)
-        _within("eval_lr", self.eval_lr, 0.0)
-        _one_of("eval_schedule", self.eval_schedule, SCHEDULES)
-        _whole("eval_batch_size", self.eval_batch_size, 1)
-        _within("eval_momentum", self.eval_momentum, 0.0, 1.0)
-        _within("eval_weight_decay", self.eval_weight_decay, 0.0)
-        _text("objective", self.objective)
-        _one_of("latency_runtime", self.latency_runtime, RUNTIMES)
-        _whole("latency_batch", self.latency_batch, 1, 100_000)
-        _whole("latency_threads", self.latency_threads, 1, MOST_THREADS)
-        _one_of("encoding", self.encoding, ("paper", "full"))
-        _whole("min_channels", self.min_channels, 1)
-        if self.round_to is not None:
-            _whole("round_to", self.round_to, 1)
-        object.__setattr__(self, "exclude", tuple(self.exclude))
-        _whole("threads", self.threads, 1, MOST_THREADS)
-        _whole("seed", self.seed, 0, 2**63 - 1)
 
     def idle(self) -> list[str]:
-        """Options that were changed though nothing looks at them with this strategy and evaluation.
+        """The options that were changed although this strategy and evaluation do not use them.
 
         >>> SearchConfig(mutation=0.2).idle(), SearchConfig.paper(mutation=0.2).idle()
         (['mutation'], [])
         """
-        guided, paper = ["low", "high", "bins", "focus"], ["mutation", "selection", "parents"]
-        unseen = guided if self.strategy == "paper" else paper
-        if self.evaluation in ("refit", "recalibrate"):
-            unseen += [field.name for field in fields(self) if field.name.startswith("eval_")]
-        usual = {field.name: field.default for field in fields(self)}
-        return [name for name in unseen if getattr(self, name) != usual[name]]
+        guided, paper = ("low", "high", "bins", "focus"), ("mutation", "selection", "parents")
+        unused = guided if self.strategy == "paper" else paper
+        trains = self.evaluation not in ("refit", "recalibrate")
+        return [
+            name for name in self.changed() if name in unused or (name.startswith("eval_") and not trains)
+        ]
 
     @property
     def evaluations(self) -> int:
-        """Candidates one run evaluates: 3 + offspring at the start, offspring each later generation."""
+        """Number of candidates that a run evaluates: 3 + offspring first, offspring per later generation."""
         return 3 + self.offspring + (self.generations - 1) * self.offspring
 
     def training(self, seed: int) -> TrainConfig:
@@ -275,32 +222,54 @@ class SearchConfig(_Checked):
         )
 
 
+def _finetune(default: Any, help: str, **settings: Any) -> Any:
+    return option(default, help, heading=FINETUNING, **settings)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(TrainConfig):
     """How the three picks are fine-tuned on the whole training set; `FinetuneConfig.paper()` is the paper's.
 
-    Ours starts from refitted weights, which a high rate would undo: ResNet20 on CIFAR-10 at 35 % of its
-    FLOPs, 20.3 % after the refit, came in 156 steps of distillation to 15.1 % at a rate that falls from
-    0.01, to 18.4 % from 0.03 and to 17.2 % with a one-cycle rate of 0.03.
+    Ours starts from refitted weights, which a high learning rate would undo: ResNet20 on CIFAR-10 at 35 % of
+    its FLOPs has 20.3 % error after the refit and, after 156 steps of distillation, 15.1 % at a rate that
+    falls from 0.01, 18.4 % from 0.03 and 17.2 % with a one-cycle rate of 0.03.
     """
 
-    epochs: int = 10
-    lr: float = 0.01
-    schedule: str = "cosine"
-    distill: float = 0.9  # share of the loss that follows the original network's outputs
-    temperature: float = 4.0
-    from_scratch: bool = False  # weights re-drawn before training, as in the paper's last experiment
-    # Some training images are set aside, and where a network errs less on them before fine-tuning than after
-    # it, the former is kept. Crops and mirroring that nobody asked for are left out if the original errs
-    # clearly more on images so changed.
-    keep_best: bool = True
+    epochs: int = _finetune(
+        10, "Number of epochs on all training images (in the paper 100 for CIFAR-100).", paper=50, common=True
+    )
+    lr: float = _finetune(
+        0.01, "Learning rate; the highest one, if the schedule changes it.", paper=0.01, common=True
+    )
+    schedule: str = _finetune(
+        "cosine", "Learning rate schedule.", choices=SCHEDULES, paper="constant", stated=False
+    )
+    crop: int | None = _finetune(
+        None,
+        "Padding in pixels for random crops; 0 for no crops.",
+        default_text="an eighth of the side; none if the original's error rises on cropped images",
+        unprefixed=True,
+    )
+    flip: bool | None = _finetune(
+        None,
+        "Flip images horizontally at random.",
+        default_text="colour images only, unless the original's error rises on flipped images",
+        unprefixed=True,
+    )
+    distill: float = _finetune(
+        0.9, "Distillation: fraction of the loss that compares outputs with those of the original.",
+        high=1.0, paper=0.0, stated=False, unprefixed=True,
+    )  # fmt: skip
+    temperature: float = _finetune(4.0, "Distillation temperature.", low=0.1, unprefixed=True)
+    from_scratch: bool = _finetune(
+        False, "Reinitialise the weights before, as in the paper's last experiment.", unprefixed=True
+    )
+    keep_best: bool = _finetune(
+        True, "Set some training images aside; a network with a lower error on them before fine-tuning than "
+        "after it keeps its former weights.", paper=False, stated=False, unprefixed=True,
+    )  # fmt: skip
 
     @classmethod
     def paper(cls, **changes: Any) -> "FinetuneConfig":
-        """The paper's fine-tuning, but for what is changed."""
-        return cls(**{**_PAPER_FINETUNE, **changes})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _within("distill", self.distill, 0.0, 1.0)
-        _within("temperature", self.temperature, 0.1)
+        """The paper's fine-tuning, with these changes."""
+        return cls(**{**cls._paper_values(), **changes})

@@ -403,7 +403,7 @@ def test_a_choice_of_backend_is_kept_unless_another_is_made():
     assert BackendChoice(options={"ray_cpus": 2}).or_as_in({}).backend == "ray"
     with pytest.raises(InputError, match="--ray-cpus must be a number, got 'two'"):
         BackendChoice(options={"ray_cpus": "two"})
-    with pytest.raises(InputError, match="--ray-gpus goes with --backend ray"):
+    with pytest.raises(InputError, match="--ray-gpus needs --backend ray"):
         BackendChoice("local", options={"ray_gpus": 1})
     for stored in ({"backend": "ray", "candidate_timeout": 9.5}, {"candidate_timeout": 9.5}):
         choice = BackendChoice().or_as_in(stored)

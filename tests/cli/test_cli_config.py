@@ -94,7 +94,7 @@ def test_flags_win(tmp_path):
         ("exclude = 3", r'exclude must be a text or a list of texts such as \["conv1", "layer3.*"\], got 3'),
         ("target = 0.4", 'target must be a text or a list of texts such as "flops=40%", got 0.4'),
         ("data = 3", "data must be text, got 3"),
-        ("image-size = [1, 2, 3]", "image-size must be a side"),
+        ("image-size = [1, 2, 3]", r"image-size: \[1, 2, 3\] is not a side"),
         ("offspring = 3\n[search]\noffspring = 4", "gives offspring twice"),
         ("offspring = ", "cannot be used: "),
     ],

@@ -10,13 +10,8 @@ from click.testing import CliRunner
 from safetensors.torch import save_file
 
 from deeppruning.cli.main import cli, main
-from deeppruning.cli.options.model import (
-    build_model,
-    model_argument,
-    model_option,
-    parse_model_options,
-    weights_option,
-)
+from deeppruning.cli.options.flags import weights_option
+from deeppruning.cli.options.inputs import build_model, model_option, parse_model_options
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import InputError
 from deeppruning.models import create_model, list_models
@@ -59,7 +54,7 @@ def test_bad_model_options_are_refused(pairs):
 
 def test_the_decorators_pass_on_model_weights_and_options():
     @click.command()
-    @model_argument
+    @click.argument("model")
     @weights_option
     @model_option
     def show(model: str, weights: Path | None, model_options: dict[str, object]) -> None:

@@ -22,20 +22,25 @@ def solutions(out: Path) -> list[bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> tuple[list[str], list[bytes]]:
-    """The arguments of a search without its folder, and the solutions of an uninterrupted one."""
-    folder = tmp_path_factory.mktemp("whole")
-    model, weights = trained(folder)
-    given = guided_arguments(model, weights, folder / "run")
-    assert CliRunner().invoke(prune, given).exit_code == 0
-    place = given.index("--out")
-    return given[:place] + given[place + 2 :], solutions(folder / "run")
+def given(tmp_path_factory) -> list[str]:
+    """The arguments of a search without its folder."""
+    model, weights = trained(tmp_path_factory.mktemp("given"))
+    words = guided_arguments(model, weights, Path("out"))
+    place = words.index("--out")
+    return words[:place] + words[place + 2 :]
+
+
+@pytest.fixture(scope="module")
+def expected(given, tmp_path_factory) -> list[bytes]:
+    """The solutions of an uninterrupted search."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    assert CliRunner().invoke(prune, [*given, "--out", str(out)]).exit_code == 0
+    return solutions(out)
 
 
 @pytest.mark.slow
 # test_kill.py kills the same run from Python, at more moments.
-def test_killed_and_resumed_equals_uninterrupted(whole, tmp_path):
-    given, expected = whole
+def test_killed_and_resumed_equals_uninterrupted(given, expected, tmp_path):
     out = tmp_path / "killed"
     with start(signal.SIGSTOP, "candidate  5/11", "prune", *given, "--out", out) as process:
         wait_until_stopped(process)  # asleep, it holds its lock for as long as the other looks
@@ -53,8 +58,7 @@ def test_killed_and_resumed_equals_uninterrupted(whole, tmp_path):
     ("number", "code", "count"),
     [pytest.param(signal.SIGINT, 130, 2, marks=pytest.mark.slow), (signal.SIGTERM, 143, 0)],
 )
-def test_a_signal_stops_everything_and_says_how_to_go_on(whole, tmp_path, number, code, count):
-    given, expected = whole
+def test_a_signal_stops_everything_and_says_how_to_go_on(given, request, tmp_path, number, code, count):
     out = tmp_path / "stopped"
     more = ("--out", out, "--workers", max(count, 1), "--json")
     with start(signal.SIGSTOP, '"event": "candidate"', "prune", *given, *more) as process:
@@ -64,10 +68,10 @@ def test_a_signal_stops_everything_and_says_how_to_go_on(whole, tmp_path, number
         process.send_signal(signal.SIGCONT)
         _, errors = process.communicate()
     assert process.returncode == code
-    assert f"go on with: {command('resume', out)}" in errors and "Traceback" not in errors
+    assert f"continue with: {command('resume', out)}" in errors and "Traceback" not in errors
     assert len(workers) == count
     assert eventually(lambda: not any(alive(int(pid)) for pid in workers))
     if number == signal.SIGTERM:
         return
     said = CliRunner().invoke(resume, [str(out), "--quiet", "--workers", "1"]).stdout
-    assert said.startswith("network") and solutions(out) == expected
+    assert said.startswith("network") and solutions(out) == request.getfixturevalue("expected")

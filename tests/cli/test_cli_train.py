@@ -86,7 +86,7 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, model: str):
         process.communicate()
     assert process.returncode == -signal.SIGKILL and not (out / "model.safetensors").exists()
     said = run(train, *arguments, "--out", out)
-    assert "training goes on after epoch" in said
+    assert "training continues after epoch" in said
     whole = load_file(tmp_path / "whole" / "model.safetensors")
     resumed = load_file(out / "model.safetensors")
     assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.items())
@@ -99,7 +99,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, model: str):
     with start(signal.SIGINT, "epoch 1/3", "train", model, *given) as process:
         _, errors = process.communicate()
     assert process.returncode == 130
-    assert "the same command goes on from there" in errors and "Traceback" not in errors
+    assert "the same command continues from there" in errors and "Traceback" not in errors
 
 
 def test_folder_that_cannot_be_written(tmp_path: Path, model: str):

@@ -65,7 +65,7 @@ def test_a_class_of_ones_own_is_named(own_run: Path) -> None:
         (("vgg16",), "was pruned from resnet20, not from vgg16"),
         (("vgg16", "--model", "resnet20"), "leave one out"),
         (("--image-size", "12"), "made for images of 1x8x8, the data has 1x12x12"),
-        (("--data", "{two}"), "tells 10 classes apart .* the data has 2"),
+        (("--data", "{two}"), "10 classes .* the data has 2"),
     ],
 )
 def test_what_does_not_fit_is_told(
@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_told(
 
 
 def test_a_network_must_be_named_somehow(zoo_knee: tuple[Path, float], tmp_path: Path) -> None:
-    with pytest.raises(DeepPruningError, match="say which network"):
+    with pytest.raises(DeepPruningError, match=r"MODEL.*--weights"):
         measured("--data", "digits")
     with pytest.raises(DeepPruningError, match="thin network of a run"):
         call("prune", "resnet20", "--weights", zoo_knee[0], "--out", tmp_path / "run")

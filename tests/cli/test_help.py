@@ -15,7 +15,10 @@ from click.testing import CliRunner
 
 from deeppruning.cli.completion import TABLE
 from deeppruning.cli.main import cli
-from deeppruning.cli.options.headings import ORDER, GroupedCommand, heading_of
+from deeppruning.cli.options.flags import Flag, GroupedCommand
+from deeppruning.options import HEADINGS
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def command_of(name: str) -> click.Command:
@@ -31,14 +34,15 @@ def test_every_option_of_a_long_help_stands_under_a_heading(name: str) -> None:
     options = [
         option for option in command.params if isinstance(option, click.Option) and option.name != "help_all"
     ]
-    assert {option.opts[0]: heading_of(option) for option in options if heading_of(option) not in ORDER} == {}
-    said = CliRunner().invoke(cli, [name, "--help-all" if command.usual else "--help"]).stdout
+    flagged = [option for option in options if isinstance(option, Flag)]
+    assert len(flagged) == len(options) and {option.heading for option in flagged} <= set(HEADINGS)
+    said = CliRunner().invoke(cli, [name, "--help-all" if command.brief else "--help"]).stdout
     shown = [line[:-1] for line in said.splitlines() if re.fullmatch(r"[A-Z][a-z -]+:", line)]
-    assert shown == [heading for heading in ORDER if heading in shown] + ["Other options"]
+    assert shown == [heading for heading in HEADINGS if heading in shown] + ["Other options"]
     # A command that was called by itself before keeps the help option of that call, which has no -h.
     others = said.split("\nOther options:\n")[1].strip().splitlines()
     assert re.fullmatch(r"(-h, )?--help +Show this message and exit\.", others[-1].strip())
-    assert len(others) == (2 if command.usual else 1)
+    assert len(others) == (2 if command.brief else 1)
     # Nothing is lost on the way, and nothing said twice.
     listed = re.findall(r"^  (--[\w-]+)", said[said.index(f"\n{shown[0]}:") :], re.MULTILINE)
     flags = [next(flag for flag in option.opts if flag.startswith("--")) for option in options]
@@ -50,7 +54,8 @@ def test_the_help_of_prune_shows_what_people_use_and_where_the_rest_is() -> None
     assert isinstance(command, GroupedCommand)
     short, whole = (CliRunner().invoke(cli, ["prune", flag]).stdout for flag in ("--help", "--help-all"))
     listed, known = ({*re.findall(r"^  (--[\w-]+)", said, re.MULTILINE)} for said in (short, whole))
-    assert listed - {"--help-all", "--help"} == command.usual and 18 <= len(command.usual) <= 22
+    common = {option.opts[0] for option in command.params if isinstance(option, Flag) and option.common}
+    assert listed - {"--help-all", "--help"} == common and 18 <= len(common) <= 22
     assert f"{len(known - listed)} more options: " in short and "more options: " not in whole
     assert len(short.splitlines()) < len(whole.splitlines()) / 2
 
@@ -90,12 +95,27 @@ def test_the_tab_key_completes(words: tuple[str, ...], expected: list[str]) -> N
     assert completed(*words) == expected
 
 
-def test_the_table_of_completion_is_up_to_date(tmp_path: Path) -> None:
+def test_completion_and_the_page_of_options_are_up_to_date() -> None:
     # By a process of its own: other tests enter methods and formats of theirs here.
-    command = [sys.executable, "-m", "deeppruning.cli.completion_table"]
-    subprocess.run([*command, tmp_path / "now.json"], check=True)
-    written, now = (json.loads(path.read_text()) for path in (TABLE, tmp_path / "now.json"))
-    assert written == now, "run `python -m deeppruning.cli.completion_table`"
+    tool = ROOT / "tools" / "option_tables.py"
+    done = subprocess.run([sys.executable, tool, "--print"], check=True, capture_output=True, text=True)
+    table, page = json.loads(done.stdout)
+    assert TABLE.read_text() == table, "run `python tools/option_tables.py`"
+    assert (ROOT / "docs" / "options.md").read_text() == page, "run `python tools/option_tables.py`"
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("prune", "resnet20", "--epochs", "3"), "--finetune-epochs"),
+        (("prune", "resnet20", "--lr=3"), "--finetune-lr"),
+        (("prune", "resnet20", "--max-flops", "3"), "--target flops=40%"),
+        (("pick", "runs/thin", "--parameters", "3"), "--target params=30%"),
+    ],
+)
+def test_unknown_options_are_answered_with_the_one_that_is_meant(words: tuple[str, ...], meant: str) -> None:
+    done = CliRunner().invoke(cli, list(words))
+    assert done.exit_code == 2 and f"Did you mean {meant}?" in done.output
 
 
 def test_completion_does_not_wait_for_torch() -> None:

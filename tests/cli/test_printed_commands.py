@@ -36,8 +36,8 @@ def said(place, finished_run):
 
 
 def printed(text: str) -> list[list[str]]:
-    """The words of the commands in a text: after `next (...):` or `go on with:`, or between backticks."""
-    found = re.findall(r"^(?:next \([^)]*\)|.*go on with): (.*)$", text, re.M) + re.findall(
+    """The words of the commands in a text: after `next (...):` or `continue with:`, or between backticks."""
+    found = re.findall(r"^(?:next \([^)]*\)|.*continue with): (.*)$", text, re.M) + re.findall(
         r"`([^`]+)`", text
     )
     return [words for words in map(shlex.split, found) if words[: len(program())] == program()]

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from data_files import write_idx, write_pictures
 from deeppruning.cli.commands.data import data
-from deeppruning.cli.options.data import load_from_options
+from deeppruning.cli.options.inputs import DataOptions
 from deeppruning.data.images import Normalization
 from deeppruning.data.registry import DATA_SETS, list_data, load_data
 from deeppruning.errors import DataError, InputError
@@ -170,12 +170,12 @@ def test_own_functions_that_do_not_work(spec, message):
 
 
 def test_options_override_the_normalisation():
-    splits = load_from_options("digits", mean=(0.5,), std=(0.25,))
+    splits = DataOptions(data="digits", mean=(0.5,), std=(0.25,)).load()
     assert splits.test.normalization == Normalization((0.5,), (0.25,))
     with pytest.raises(InputError, match="go together"):
-        load_from_options("digits", mean=(0.5,))
+        DataOptions(data="digits", mean=(0.5,)).load()
     with pytest.raises(DataError, match="images of 1 channels cannot be normalised with 3"):
-        load_from_options("digits", mean=(0.5,) * 3, std=(0.5,) * 3)
+        DataOptions(data="digits", mean=(0.5,) * 3, std=(0.5,) * 3).load()
 
 
 def test_command_lists_every_name(tmp_path):

@@ -146,7 +146,7 @@ def test_pixels_go_in_where_the_normalisation_is_folded_in(own_run: Path, tmp_pa
     ("arguments", "message"),
     [
         (["--int8", "--format", "torch-export"], "int8 files are ONNX files"),
-        (["--data-dir", "somewhere"], "--data-dir are for --int8 only"),
+        (["--data-dir", "somewhere"], "--data-dir need --int8"),
         (["--int8", "--data", "digitz"], "digits"),
     ],
 )

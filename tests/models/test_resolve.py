@@ -161,3 +161,9 @@ def test_errors_of_files_and_modules(tmp_path, monkeypatch):
         resolve_model("bad.py:make", **TASK)
     with pytest.raises(InputError, match=r"module bad cannot be imported.*no_such_library_here"):
         resolve_model("bad:make", **TASK)
+
+
+def test_a_class_without_a_constructor_is_called_without_arguments(tmp_path):
+    (tmp_path / "bare.py").write_text("from torch import nn\n\nclass Bare(nn.Module):\n    pass\n")
+    made = resolve_model(f"{tmp_path / 'bare.py'}:Bare", num_classes=10, in_channels=1, image_size=8)
+    assert type(made).__name__ == "Bare"

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from cli_search import arguments, trained
 from deeppruning.cli.main import cli
-from deeppruning.cli.options.trust import Vouched
+from deeppruning.cli.options.run import Vouched
 from deeppruning.errors import RunError
 from deeppruning.exporting import read_network
 from deeppruning.runs import RunFolder

@@ -1,1 +1,1 @@
-"""The command `deeppruning`: one file a command, loaded only when it is called."""
+"""The command `deeppruning`: one file per command, imported only when it is called."""

@@ -1,7 +1,7 @@
 """What the tab key completes: commands, options, choices and names, out of a table and so without torch.
 
 The commands themselves are slow to import. `completion.json` has what can be completed of each; it is written
-by `python -m deeppruning.cli.completion_table`.
+by `python tools/option_tables.py`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The command `deeppruning`: finds the sub-command, loads it, and turns errors into one clear line."""
+"""The command `deeppruning`: finds the subcommand, imports it, and turns errors into one line."""
 
 import importlib
 import os
@@ -18,11 +18,11 @@ TERMINATED = 143  # and by SIGTERM, which schedulers and `timeout` send
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: the program stops as by Ctrl-C, with the same word on how to go on."""
+    """SIGTERM: the program stops as by Ctrl-C, with the same hint how to continue."""
 
 
 def exit_code(stopped: KeyboardInterrupt) -> int:
-    """What shells expect of a program that was stopped in this way."""
+    """The exit code that shells expect of a program stopped in this way."""
     return TERMINATED if isinstance(stopped, Terminated) else INTERRUPTED
 
 
@@ -32,7 +32,7 @@ def _heed_sigterm() -> None:
     def stop(number: int, frame: FrameType | None) -> None:
         if os.getpid() == program:
             raise Terminated
-        signal.signal(number, signal.SIG_DFL)  # a process that was forked off ends as it would have
+        signal.signal(number, signal.SIG_DFL)  # a forked process ends as usual
         os.kill(os.getpid(), number)
 
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -42,19 +42,19 @@ def _heed_sigterm() -> None:
 # Each command lives in deeppruning.cli.commands.<module> under its own name and is imported only when it is
 # called: `deeppruning --help` must not wait for torch.
 COMMANDS: dict[str, str] = {
-    "demo": "See it work: train, prune and compare a small network in a few minutes.",
+    "demo": "Try it: train, prune and compare a small network in a few minutes.",
     "train": "Train a network from the zoo or your own.",
     "evaluate": "Print the test error of a network.",
-    "prune": "Search for thin versions of a network and fine-tune the best.",
-    "resume": "Go on with a run that was stopped.",
+    "prune": "Search for pruned versions of a network and fine-tune the best.",
+    "resume": "Continue a run that was stopped.",
     "pick": "Choose the candidate of a run that meets limits, without searching again.",
     "finetune": "Fine-tune any candidate of a run.",
-    "report": "Write the page of a run, to choose on, and its plots.",
-    "watch": "Serve the page of a run and keep it live.",
+    "report": "Write the page of a run, on which to choose a network, and its plots.",
+    "watch": "Serve the page of a run and update it live.",
     "export": "Write a network of a run as ONNX, torch.export or safetensors.",
-    "compare": "Compare with other ways to prune, at the same FLOPs.",
-    "bench": "Measure whether the thin networks of a run are really faster.",
-    "data": "List the data sets, where they are looked for and how to get them.",
+    "compare": "Compare with other pruning methods at the same FLOPs.",
+    "bench": "Measure whether the pruned networks of a run are really faster.",
+    "data": "List the data sets, where they are and how to get them.",
     "models": "List the networks of the zoo with depth, parameters and FLOPs.",
 }
 
@@ -80,7 +80,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stopped:
-            # Commands with something to say about it have said it; this is the rest, imports included.
+            # Commands that can be continued have handled it; this is the rest, including imports.
             click.echo("stopped", err=True)
             ctx.exit(exit_code(stopped))
 
@@ -111,7 +111,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point: an error raised on purpose, or by a user's file, is one message, exit code 1."""
+    """Entry point: an error of ours or of the user's code is one message and exit code 1."""
     _heed_sigterm()
     try:
         cli()

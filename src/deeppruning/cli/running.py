@@ -1,4 +1,4 @@
-"""What `prune`, `resume`, `finetune` and `demo` share: starting a run, and ending it well or stopped."""
+"""Shared by commands that run for long: starting a run, and a hint how to continue one that stopped."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,23 +29,20 @@ NO_LIMITS = Limits()
 
 @contextmanager
 def resumable(run_dir: Path, again: str) -> Iterator[None]:
-    """Say how to go on after Ctrl-C or SIGTERM, and after an error that stopped a run.
-
-    `again` is the command that goes on once there is a run in the folder.
-    """
+    """Print how to continue after Ctrl-C, SIGTERM or an error: by the command `again`, if there is a run."""
     had_run = (run_dir / CONFIG).exists()
     try:
         yield
     except KeyboardInterrupt as stopped:
         begun = (run_dir / CONFIG).exists()
-        how = f"go on with: {again}" if begun else "nothing was begun; the same command starts it"
+        how = f"continue with: {again}" if begun else "no run was started; the same command starts it"
         click.echo(f"stopped; {how}", err=True)
         raise click.exceptions.Exit(exit_code(stopped)) from None
     except DeepPruningError as error:
-        # A refusal to start has its own advice; only a run that this command began needs ours.
+        # A refusal to start says itself what to do; only a run that this command started needs the hint.
         if had_run or not (run_dir / CONFIG).exists():
             raise
-        raise RunError(f"{error}\nwhat was done is kept; go on with: {again}") from error
+        raise RunError(f"{error}\nwhat was done is saved; continue with: {again}") from error
 
 
 def check_untrained(
@@ -57,7 +54,7 @@ def check_untrained(
     device: str,
     target: Limits,
 ) -> None:
-    """Refuse, before hours go into its training, all that `start` would refuse of a trained network."""
+    """Raise before a network is trained for hours what `start` would raise afterwards."""
     with torch.random.fork_rng():
         loaded = inputs.load()
         workers, timeout = choice.local_workers(search.threads), choice.local_timeout()
@@ -86,7 +83,7 @@ def start(
     backend: Backend | None = None,
     target: Limits = NO_LIMITS,
 ) -> Result:
-    """Begin a run in a new folder and see it through; `run_table` says where it runs, for its config."""
+    """Do a whole run in a new folder; `run_table` becomes the [run] table of its config.toml."""
     progress.say(loaded.normalization_line)
     with progress:
         result = api.prune(
@@ -110,3 +107,12 @@ def start(
     keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))
     conclude(out, progress)
     return result
+
+
+def folder_name(*names: str) -> str:
+    """The name of a folder made of those of a model and a data set, which may be paths.
+
+    >>> folder_name("resnet20", "data/flowers:load")
+    'resnet20-data-flowers-load'
+    """
+    return plain_name("-".join(names))

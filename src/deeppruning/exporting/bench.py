@@ -37,8 +37,8 @@ SECONDS = 15.0  # after which a measurement without a number of rounds ends, giv
 NOTABLE = 0.2  # the share of FLOPs saved from which a network is expected to be faster
 NOISY = 0.2  # a spread beyond this share of the median is caused by other work on the machine
 ADVICE = (
-    "try a new search without --round-to (widths that are fast on this machine), --objective latency, "
-    "or a larger batch: a small network spends its time on calls, not on arithmetic"
+    "try a new search with --objective latency (without --round-to, if it was given), or a larger batch: "
+    "a small network spends its time on calls, not on arithmetic"
 )
 
 

@@ -125,7 +125,9 @@ def _call_builder(
 ) -> nn.Module:
     """Call a builder with the task arguments it declares; raises InputError for options it does not take."""
     parameters = inspect.signature(builder).parameters.values()
-    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    # A class without a constructor has that of Module, whose signature is open though it takes nothing.
+    bare = getattr(builder, "__init__", None) is nn.Module.__init__
+    open_ended = not bare and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     declared = [parameter.name for parameter in parameters if parameter.kind in by_name]
     allowed = [argument for argument in declared if argument not in task]

@@ -1,1 +1,1 @@
-"""The commands, a file each, loaded only when called."""
+"""The commands, one file each, imported only when called."""

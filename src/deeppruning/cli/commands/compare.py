@@ -1,4 +1,4 @@
-"""`deeppruning compare`: ask other methods for networks of the same FLOPs and fine-tune all of them alike."""
+"""`deeppruning compare`: prune with other methods to the same FLOPs and fine-tune all networks alike."""
 
 import json
 from dataclasses import asdict, replace
@@ -10,15 +10,12 @@ import click
 from deeppruning import api
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
 from deeppruning.cli.options.config_file import config_option
-from deeppruning.cli.options.data import LOADING, data_options
-from deeppruning.cli.options.headings import COMPARING, OUTPUT, GroupedCommand, under
-from deeppruning.cli.options.inputs import Inputs
-from deeppruning.cli.options.model import model_argument, model_option, weights_option
+from deeppruning.cli.options.flags import GroupedCommand, flag, out_option, output_options, weights_option
+from deeppruning.cli.options.inputs import DataOptions, Inputs, data_options, model_option
 from deeppruning.cli.options.search import (
     finetune_config,
     finetune_options,
     finetune_settings,
-    output_options,
     search_config,
     search_options,
 )
@@ -28,6 +25,7 @@ from deeppruning.comparison.results import RivalEvent, method_line
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.lines import diverged_line
 from deeppruning.errors import InputError
+from deeppruning.options import COMPARING
 from deeppruning.reporting import write_report, write_rivals_plot
 from deeppruning.runs.folder import RunFolder
 from deeppruning.searching.events import EpochDone, FinetuneDiverged, Remark
@@ -35,60 +33,52 @@ from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 
 
-@click.command(cls=GroupedCommand)
-@model_argument
+@click.command(cls=GroupedCommand, brief=True)
+@click.argument("model")
 @weights_option
 @model_option
-@data_options("digits")
-@under(
-    COMPARING,
-    click.option(
-        "--methods",
-        default=",".join(USUAL),
-        show_default=True,
-        help=f"Names with commas between, or all: {', '.join(METHODS)}.",
-    ),
-    click.option(
-        "--match",
-        type=click.Path(path_type=Path),
-        metavar="RUN",
-        help="A run: its three picks take part, and their FLOPs are asked for. Its options hold for all.",
-    ),
-    click.option(
-        "--shares", metavar="S,S,S", help="Without --match: shares of the FLOPs to ask for, as 0.8,0.5,0.3."
-    ),
-    click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Repetitions."),
-    click.option(
-        "--images",
-        type=click.IntRange(min=1),
-        help="Fine-tune on a class-balanced part of so many training images. [all]",
-    ),
-    click.option(
-        "--test-images",
-        type=click.IntRange(min=1),
-        help="Measure errors on a class-balanced part of so many test images. [all]",
-    ),
-)
-@under(
-    OUTPUT,
-    click.option("--out", type=click.Path(path_type=Path), help="Folder for the comparison. [RUN/compare]"),
-)
+@data_options
+@flag(
+    "--methods", heading=COMPARING, common=True, default=",".join(USUAL),
+    help=f"Names with commas between, or all: {', '.join(METHODS)}. [{','.join(USUAL)}]",
+)  # fmt: skip
+@flag(
+    "--match", heading=COMPARING, common=True, type=click.Path(path_type=Path), metavar="RUN",
+    help="Run whose three picks take part; the methods get the same FLOPs and the run's options.",
+)  # fmt: skip
+@flag(
+    "--shares", heading=COMPARING, common=True, metavar="S,S,S",
+    help="Without --match: fractions of the FLOPs to prune to, for example 0.8,0.5,0.3.",
+)  # fmt: skip
+@flag(
+    "--seeds", heading=COMPARING, common=True, type=click.IntRange(min=1), default=1,
+    help="Number of repetitions with different seeds. [1]",
+)  # fmt: skip
+@flag(
+    "--images", heading=COMPARING, type=click.IntRange(min=1),
+    help="Number of training images, balanced over the classes, for fine-tuning. [all]",
+)  # fmt: skip
+@flag(
+    "--test-images", heading=COMPARING, type=click.IntRange(min=1),
+    help="Number of test images, balanced over the classes. [all]",
+)  # fmt: skip
+@out_option("Folder for the comparison. [RUN/compare]")
 @search_options
-@finetune_options(prefix=True)
+@finetune_options(of_run=False)
 @backend_options()
-@output_options
+@output_options("auto")
 @config_option
 def compare(
     model: str, weights: Path | None, methods: str, match: Path | None, shares: str | None, seeds: int,
     images: int | None, test_images: int | None, out: Path | None, device: str | None, quiet: bool,
     as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
-    """Compare with other ways to prune MODEL: same data, same FLOPs, same fine-tuning.
+    """Compare with other methods to prune MODEL: same data, same FLOPs, same fine-tuning.
 
-    A criterion such as l1 cuts the same share of every layer; l1+refit cuts the same filters and refits the
-    others. guided is our search with other seeds, es-plus and es-comma are the paper's. Methods that search
-    evaluate as many candidates as the run. If stopped, the same command goes on; methods and seeds can be
-    added later.
+    A criterion such as l1 prunes the same fraction of every layer; l1+refit removes the same filters as l1 and
+    refits the remaining weights. guided is our search with other seeds, es-plus and es-comma are the paper's.
+    Methods that search evaluate as many candidates as the run. If it is stopped, the same command continues;
+    methods and seeds can be added later.
 
     \b
     Example:
@@ -98,22 +88,22 @@ def compare(
         --shares 0.7,0.4 --methods l1,apoz --finetune-epochs 5 --out runs/compare
     """
     keep_freed_memory()
+    data = DataOptions.given(settings)
     if weights is None:
         raise InputError(
             "compare prunes a trained network: give its --weights "
-            f"(`{command('train', model, '--data', settings['data'])}` makes them)"
+            f"(`{command('train', model, '--data', data.data)}` makes them)"
         )
     folder = out or (match / "compare" if match else None)
     if folder is None:
-        raise InputError("say where the comparison shall be kept: --out FOLDER, or --match RUN")
+        raise InputError("give a folder for the comparison: --out FOLDER, or --match RUN")
     search, finetune = _options(match, settings)
-    given = {key: settings[key] for key in LOADING}
     choice = BackendChoice.take(settings).or_as_in({})
     progress = _Progress(quiet=quiet, as_json=as_json)
     choose_methods(methods)  # a misspelt name is an error before anything is loaded
     backend = choice.make(search.threads, device or "auto", progress.say)
     with resumable(folder, "the same command"), entered(choice, backend, search.threads) as workers:
-        loaded = Inputs(model, weights, settings["data"], settings["model_options"], **given).load()
+        loaded = Inputs(model, weights, data, settings["model_options"]).load()
         progress.say(loaded.normalization_line)
         comparison = api.compare(
             loaded.network,
@@ -141,15 +131,15 @@ def compare(
 
 
 def _options(match: Path | None, settings: dict[str, Any]) -> tuple[SearchConfig, FinetuneConfig]:
-    """The search's options and those of fine-tuning: a run's, changed by what is given, or the given ones."""
+    """The options of the search and of fine-tuning: those given, on top of a run's if there is one."""
     search, function = search_config(settings)
     if function is not None:
-        raise InputError("a comparison is at equal FLOPs: it takes no --objective of your own")
+        raise InputError("a comparison is at equal FLOPs: leave out --objective")
     changes = finetune_settings(settings)
     if match is None:
         return search, finetune_config(settings, search.seed)
     if search != SearchConfig():
-        raise InputError("with --match the options of the search are those of the run: leave them out")
+        raise InputError("with --match the run's own search options are used: leave them out")
     with RunFolder.open(match, read_only=True) as run:
         kept = FinetuneConfig.from_table(run.config["finetune"])
         return SearchConfig.from_table(run.config["search"]), replace(kept, **changes)
@@ -163,7 +153,7 @@ def _shares(text: str | None) -> tuple[float, ...]:
 
 
 class _Progress:
-    """A line a method, or an object a line, or nothing; then the table."""
+    """A line per method, or a JSON object per line, or nothing; then the table."""
 
     def __init__(self, *, quiet: bool, as_json: bool) -> None:
         self._quiet, self._as_json = quiet, as_json

@@ -1,7 +1,6 @@
-"""The command `deeppruning data`: which data sets are known, where they are, and whether one loads."""
+"""`deeppruning data`: which data sets are known, where they are, and whether one loads."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,12 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from deeppruning.cli.options.data import (
-    data_dir_option,
-    download_option,
-    image_size_option,
-    load_from_options,
-)
+from deeppruning.cli.options.flags import option_flags
+from deeppruning.cli.options.inputs import DataOptions
 from deeppruning.data.registry import DataStatus, list_data
 from deeppruning.data.splits import DataSplits
 from deeppruning.data.stream import Images
@@ -27,18 +22,14 @@ CLASSES_SHOWN = 20
 
 @click.command()
 @click.argument("name", required=False, metavar="[DATA]")
-@data_dir_option
-@download_option
-@image_size_option
+@option_flags(DataOptions, leave_out=["data", "image_resize", "loading_workers", "mean", "std"])
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def data(
-    name: str | None, data_dir: Path | None, download: bool, image_size: tuple[int, int] | None, as_json: bool
-) -> None:
+def data(name: str | None, as_json: bool, **settings: Any) -> None:
     """List the data sets known by name, or load DATA and show what is in it.
 
-    DATA is a name, a folder of class folders (with train/ and test/ in it, or split at random), a .npz
-    file (images, labels or x_train, y_train, x_test, y_test), or a function of your own that returns
-    training and test images.
+    DATA is a name, a folder with one folder per class (inside train/ and test/, or split at random), a .npz
+    file (images, labels or x_train, y_train, x_test, y_test), or your own function that returns training and
+    test images.
 
     \b
     Example:
@@ -50,15 +41,15 @@ def data(
     """
     console = Console()
     if name is None:
-        if download:
+        if settings["download"]:
             raise InputError(f"--download needs a name: {command('data', 'cifar10', '--download')}")
-        statuses = list_data(data_dir)
+        statuses = list_data(settings["data_dir"])
         if as_json:
             click.echo(json.dumps([_status_record(status) for status in statuses], indent=2))
         else:
             console.print(_status_table(statuses))
         return
-    splits = load_from_options(name, data_dir=data_dir, download=download, image_size=image_size)
+    splits = DataOptions.given({**settings, "data": name}).load()
     if as_json:
         click.echo(json.dumps(_splits_record(splits), indent=2))
     else:

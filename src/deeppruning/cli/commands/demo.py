@@ -1,11 +1,11 @@
-"""`deeppruning demo`: the whole way in a few minutes, on data that comes with the package."""
+"""`deeppruning demo`: training, search and fine-tuning in a few minutes, on data inside the package."""
 
 from pathlib import Path
 
 import click
 
 from deeppruning.cli.commands.prune import train_first
-from deeppruning.cli.options.inputs import Inputs
+from deeppruning.cli.options.inputs import DataOptions, Inputs
 from deeppruning.cli.running import resumable, start
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.picture import make_progress
@@ -25,14 +25,16 @@ FINETUNE = FinetuneConfig(epochs=10)
     "--out",
     type=click.Path(path_type=Path),
     default=Path("runs/demo"),
-    show_default=True,
-    help="Folder for the run.",
+    help="Folder for the run. [runs/demo]",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Candidates evaluated at a time. [cores]")
+@click.option(
+    "--workers", type=click.IntRange(min=1),
+    help="Number of candidates evaluated at the same time. [number of cores]",
+)  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print the final table only.")
 @click.pass_context
 def demo(context: click.Context, out: Path, workers: int | None, quiet: bool) -> None:
-    """Train a small network on handwritten digits, prune it and show what came of it, in a few minutes.
+    """Train a small network on handwritten digits, prune it and show the result, in a few minutes.
 
     Every demo gets a folder of its own: runs/demo, then runs/demo-2 and so on.
 
@@ -48,15 +50,15 @@ def demo(context: click.Context, out: Path, workers: int | None, quiet: bool) ->
     with resumable(out, command("resume", out)):
         # One thread, as in the search: the same numbers on every machine.
         weights = train_first(
-            context, out, progress, quiet=quiet, as_json=False, model=MODEL, model_options={}, data=DATA,
+            context, out, progress, quiet=quiet, as_json=False, model=MODEL, data=DATA,
             epochs=TRAIN_EPOCHS, threads=1,
         )  # fmt: skip
-        loaded = Inputs(MODEL, weights, DATA).load()
+        loaded = Inputs(MODEL, weights, DataOptions(data=DATA)).load()
         run_table = {"workers": workers, "device": "auto", "backend": "local"}
         start(out, loaded, SEARCH, FINETUNE, progress, run_table)
 
 
 def _free(out: Path) -> Path:
-    """The folder, or the first of its name with a number that is not taken."""
+    """The folder, or its name with the first number that is free."""
     candidates = [out, *(out.with_name(f"{out.name}-{number}") for number in range(2, 1000))]
     return next(path for path in candidates if not path.exists())

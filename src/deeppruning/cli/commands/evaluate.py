@@ -1,20 +1,30 @@
 """`deeppruning evaluate`: the test error of a network with its weights."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
+from torch import nn
 
 from deeppruning.amounts import percent
-from deeppruning.cli.options.data import data_options, load_from_options
-from deeppruning.cli.options.headings import MACHINE, NETWORK, OUTPUT, GroupedCommand, under
-from deeppruning.cli.options.model import build_model, model_option, weights_option
-from deeppruning.cli.options.normalization import with_right_normalization
-from deeppruning.cli.options.thin import build_thin
-from deeppruning.errors import InputError
+from deeppruning.cli.options.flags import DEVICES, GroupedCommand, flag, threads_option, weights_option
+from deeppruning.cli.options.inputs import (
+    DataOptions,
+    build_model,
+    data_options,
+    model_option,
+    normalization_line,
+)
+from deeppruning.data.stream import Images
+from deeppruning.errors import DAMAGE, InputError, WeightsError
+from deeppruning.exporting.networks import read_image_shape
+from deeppruning.jobs.solution import load, read_solution, rebuild
+from deeppruning.models.registry import architecture_of, list_models
+from deeppruning.options import MACHINE, NETWORK, OUTPUT
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import available_threads, choose_device
 from deeppruning.training.evaluate import evaluate as measure
@@ -25,30 +35,23 @@ from deeppruning.training.weights import is_thin
 @click.command(cls=GroupedCommand)
 @click.argument("model", required=False)
 @weights_option
-@under(NETWORK, click.option("--model", "named_model", metavar="SPEC", help="The same as MODEL."))
+@flag("--model", "named_model", heading=NETWORK, metavar="SPEC", help="The same as MODEL.")
 @model_option
-@data_options("digits")
-@under(
-    MACHINE,
-    click.option(
-        "--batch-size", type=click.IntRange(min=1), default=250, show_default=True, help="Images a pass."
-    ),
-    click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps."),
-    click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [all cores]"),
-)
-@under(OUTPUT, click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text."))
+@data_options
+@flag("--batch-size", heading=MACHINE, type=click.IntRange(min=1), default=250, help="Batch size. [250]")
+@flag("--device", heading=MACHINE, default="auto", help=f"{DEVICES} [auto]")
+@threads_option("all cores")
+@flag("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print JSON instead of text.")
 def evaluate(
     model: str | None, weights: Path | None, named_model: str | None, model_options: dict[str, Any],
-    data: str, data_dir: Path | None, download: bool, image_size: tuple[int, int] | None,
-    image_resize: int | None, loading_workers: int | None, mean: tuple[float, ...] | None,
-    std: tuple[float, ...] | None, batch_size: int, device: str, threads: int | None, as_json: bool,
+    batch_size: int, device: str, threads: int | None, as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
-    """Print the test error, loss and speed of MODEL on the test images.
+    """Print error, loss and speed of MODEL on the test images.
 
-    Weights may be a solution of a run: then MODEL is needed only for a class of your own.
+    The weights may be a network saved by a run; MODEL is then needed only for a class of your own.
 
-    Images are normalised by --mean and --std if given, else as the weights file records, else as is
-    customary for the data set; the output says which.
+    Images are normalised by --mean and --std if given, otherwise as recorded in the weights file, otherwise
+    as is usual for the data set; the output says which.
 
     \b
     Example:
@@ -61,15 +64,11 @@ def evaluate(
     spec = model or named_model
     thin = weights if weights is not None and is_thin(weights) else None
     if spec is None and thin is None:
-        raise InputError("say which network: MODEL, or --weights with a solution of a run, which records it")
+        raise InputError("give the network: MODEL, or --weights with a network saved by a run")
     torch.set_num_threads(threads or min(torch.get_num_threads(), available_threads()))
-    splits = load_from_options(
-        data, data_dir=data_dir, download=download, image_size=image_size, image_resize=image_resize,
-        loading_workers=loading_workers, mean=mean, std=std,
-    )  # fmt: skip
-    splits, source = with_right_normalization(splits, weights, given=mean is not None)
+    splits, source = DataOptions.given(settings).load_for(weights)
     network = (
-        build_thin(thin, splits.test, spec, model_options)
+        _build_thin(thin, splits.test, spec, model_options)
         if thin is not None
         else build_model(str(spec), splits.test, weights, model_options)
     )
@@ -83,8 +82,7 @@ def evaluate(
         return
     if weights is None:
         click.echo("no --weights given: this is the untrained network", err=True)
-    values = f": mean {_numbers(used.mean)}, std {_numbers(used.std)}" if used is not None else ""
-    click.echo(f"normalisation: {source}{values}")
+    click.echo(normalization_line(source, used))
     click.echo(
         f"test error {percent(result.error)}  loss {result.loss:.4f}  "
         f"{result.images_per_second:.0f} images/s  ({result.count} images)"
@@ -93,5 +91,56 @@ def evaluate(
         click.echo(note, err=True)
 
 
-def _numbers(values: tuple[float, ...]) -> str:
-    return " ".join(f"{value:.4f}" for value in values)
+def _build_thin(path: Path, data: Images, spec: str | None, options: Mapping[str, Any]) -> nn.Module:
+    """The pruned network in a file; `spec` names the original's class, which is not needed for the zoo's."""
+    metadata, _ = read_solution(path)
+    _check_data(path, metadata, data)
+    return load(path, _original(path, metadata, data, spec, options))
+
+
+def _original(
+    path: Path, metadata: Mapping[str, str], data: Images, spec: str | None, options: Mapping[str, Any]
+) -> nn.Module:
+    """An instance of the class that was pruned, with any weights."""
+    if "architecture" in metadata:
+        model = rebuild(path, metadata)
+        name = (architecture_of(model) or {}).get("name")
+        if spec in (None, name) and not options:
+            return model
+        if spec in list_models() and spec != name:
+            raise WeightsError(
+                f"{path} was pruned from {name}, not from {spec}: leave MODEL out or name {name}"
+            )
+    if spec is None:
+        raise WeightsError(
+            f"{path} was pruned from a network that is not in the zoo: name its class as MODEL, "
+            "package.module:factory or file.py:factory"
+        )
+    return build_model(spec, data, None, options)
+
+
+def _check_data(path: Path, metadata: Mapping[str, str], data: Images) -> None:
+    """Refuse data of another kind than the network was pruned for: its outputs would be meaningless."""
+    if "classes" not in metadata or "image_shape" not in metadata:
+        return  # made with a task of the user's own
+    shape = read_image_shape(path, metadata)
+    if shape != data.image_shape:
+        made_for, has = ("x".join(map(str, each)) for each in (shape, data.image_shape))
+        raise WeightsError(
+            f"{path} was made for images of {made_for}, the data has {has}; "
+            "use the data it was made for, or resize the images with --image-size"
+        )
+    try:
+        classes = tuple(map(str, json.loads(metadata["classes"])))
+    except DAMAGE as error:
+        raise WeightsError(f"{path} records classes that cannot be read ({error})") from error
+    named = not all(name.isdigit() for name in (*classes, *data.classes))
+    if len(classes) != data.num_classes or (named and classes != data.classes):
+        raise WeightsError(
+            f"{path} was made for {len(classes)} classes ({_few(classes)}), the data has {data.num_classes} "
+            f"({_few(data.classes)}); use the data it was made for"
+        )
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -1,4 +1,4 @@
-"""`deeppruning finetune`: fine-tune any candidate of a run, because a user is not limited to the three."""
+"""`deeppruning finetune`: fine-tune any candidate of a run, not only the three picks."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -7,16 +7,23 @@ from typing import Any
 import click
 
 from deeppruning import api_runs
-from deeppruning.cli.options.headings import FINETUNING, MACHINE, GroupedCommand, under
+from deeppruning.cli.options.flags import (
+    IN_THE_RUN,
+    GroupedCommand,
+    flag,
+    output_options,
+    threads_option,
+    weights_option,
+)
 from deeppruning.cli.options.inputs import Inputs
-from deeppruning.cli.options.model import weights_option
-from deeppruning.cli.options.search import finetune_options, finetune_settings, output_options, run_argument
-from deeppruning.cli.options.trust import Vouched, trust_options
+from deeppruning.cli.options.run import Vouched, run_argument, trust_options
+from deeppruning.cli.options.search import finetune_options, finetune_settings
 from deeppruning.cli.running import resumable
 from deeppruning.config import FinetuneConfig
 from deeppruning.display.outcome import read_rows, untuned_notes, write_report_or_say
 from deeppruning.display.picture import make_progress
 from deeppruning.jobs.network_table import NetworkTable
+from deeppruning.options import FINETUNING
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import choose_device
@@ -24,26 +31,22 @@ from deeppruning.system.device import choose_device
 
 @click.command(cls=GroupedCommand)
 @run_argument
-@under(
-    FINETUNING,
-    click.option("--candidate", type=int, required=True, help="The candidate's id, as in the report."),
+@flag(
+    "--candidate", heading=FINETUNING, type=int, required=True, help="Id of the candidate, as in the report."
 )
-@finetune_options(prefix=False)
-@under(
-    MACHINE,
-    click.option("--threads", type=click.IntRange(min=1), help="Processor threads. [as in the run]"),
-)
+@finetune_options(of_run=True)
+@threads_option(IN_THE_RUN)
 @weights_option
 @trust_options("model", "data", "objective")
-@output_options
+@output_options(IN_THE_RUN)
 def finetune(
     run: Path, candidate: int, threads: int | None, weights: Path | None, device: str | None, quiet: bool,
     as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Fine-tune one candidate of RUN on all training images and save it there as candidate-ID.safetensors.
 
-    By the run's own options, except for those given. Stopped, the same command goes on. At the end the
-    run's report is written anew, with this one on it.
+    Options that are not given are those of the run. If it is stopped, the same command continues. At the end
+    the run's report is rewritten to include this network.
 
     \b
     Example:
@@ -52,7 +55,7 @@ def finetune(
     """
     keep_freed_memory()
     vouched = Vouched.take(settings)
-    with RunFolder.open(run) as opened:  # locked for a moment: a run at work must be told before data is read
+    with RunFolder.open(run) as opened:  # raises before data is read if another process has it
         config = opened.config
     options = replace(FinetuneConfig.from_table(config["finetune"]), **finetune_settings(settings))
     choose_device(device or config["run"]["device"])

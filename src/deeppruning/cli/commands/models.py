@@ -19,15 +19,15 @@ def models(as_json: bool) -> None:
     Depth counts the convolutions and linear layers on the longest path. FLOPs are their multiply-adds
     for one 3x32x32 image and 10 classes; every network takes other images (from 8x8) and classes too.
 
-    Options, given to other commands as --model-option KEY=VALUE: shortcut=pad or conv for the ResNets,
-    dropout=0.5 and the like for all but ResNets and DenseNets.
+    Options of the networks, for --model-option KEY=VALUE of other commands: shortcut=pad or shortcut=conv for
+    ResNets, dropout=0.5 and the like for all but ResNets and DenseNets.
 
     \b
     Example:
       deeppruning models
       deeppruning models --json
     """
-    # One image is too little work to share: on a busy machine a second thread costs more than it brings.
+    # One image is too little work for several threads.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     summaries = [describe_model(name) for name in list_models()]

@@ -7,43 +7,39 @@ from typing import Any
 import click
 
 from deeppruning import api_runs
-from deeppruning.cli.options.headings import OUTPUT, under
+from deeppruning.cli.options.flags import IN_THE_RUN, GroupedCommand, flag, output_options, weights_option
 from deeppruning.cli.options.inputs import Inputs
-from deeppruning.cli.options.model import weights_option
-from deeppruning.cli.options.search import output_options, run_argument
-from deeppruning.cli.options.target import SuggestsTarget, target_option
-from deeppruning.cli.options.trust import Vouched, trust_options
+from deeppruning.cli.options.run import Vouched, run_argument, trust_options
+from deeppruning.cli.options.search import target_option
 from deeppruning.cli.running import resumable
 from deeppruning.display.outcome import choice_notes, read_rows, untuned_notes, write_report_or_say
 from deeppruning.display.picture import make_progress
 from deeppruning.jobs.network_table import NetworkTable
 from deeppruning.limits import Limits
+from deeppruning.options import OUTPUT
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 from deeppruning.system.device import choose_device
 
 
-@click.command(cls=SuggestsTarget)
+@click.command(cls=GroupedCommand)
 @run_argument
 @target_option(required=True)
-@under(
-    OUTPUT,
-    click.option("--replace", is_flag=True, help="Replace the run's last target instead of adding one."),
-)
+@flag("--replace", heading=OUTPUT, is_flag=True, help="Replace the run's last target instead of adding one.")
 @weights_option
 @trust_options("model", "data", "objective")
-@output_options
+@output_options(IN_THE_RUN)
 def pick(
     run: Path, target: Limits, replace: bool, weights: Path | None, device: str | None, quiet: bool,
     as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Choose the candidate of RUN that meets limits, fine-tune it as the run did and save it as a target.
 
-    Among all candidates that the search evaluated: within limits of cost the best, under a limit of the error
-    alone the cheapest. An error is checked on a tenth of the training images, without which the network is
-    then trained. Stopped, the same command goes on. Targets of other limits stay: the first one is saved as
-    target.safetensors, the next one as target-2.safetensors.
+    Of all candidates that the search evaluated, this is the most accurate one within the limits; if only the
+    error is limited, the cheapest one. A limit on the error is checked on a tenth of the training images,
+    which are then not trained on. If it is stopped, the same command continues. The first target of a run is
+    saved as target.safetensors, the next one as target-2.safetensors.
 
     \b
     Example:
@@ -52,7 +48,7 @@ def pick(
     """
     keep_freed_memory()
     vouched = Vouched.take(settings)
-    with RunFolder.open(run) as opened:  # locked for a moment: a run at work must be told before data is read
+    with RunFolder.open(run) as opened:  # raises before data is read if another process has it
         config = opened.config
     choose_device(device or config["run"]["device"])
     progress = make_progress(quiet=quiet, as_json=as_json)

@@ -4,17 +4,18 @@ from pathlib import Path
 
 import click
 
+from deeppruning.cli.options.run import run_argument
 from deeppruning.reporting import missing_plots_line, write_report
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@run_argument
 def report(run: Path) -> None:
-    """Write RUN/report.html, the page to choose a network on, and RUN/plots/ for papers.
+    """Write RUN/report.html, the page on which to choose a network, and plots for papers into RUN/plots/.
 
-    The page is one file that needs no network: open it, mail it, keep it. It works for a run that is
-    still going on, too; to see such a run live, use `deeppruning watch`. The plots (objective space,
-    layers, fine-tuning) are written as SVG and PNG; they need matplotlib.
+    The page is one file that works offline. An unfinished run has a page, too; to follow it live, use
+    `deeppruning watch`. The plots (objective space, layers, fine-tuning) are written as SVG and PNG; they
+    need matplotlib.
 
     \b
     Example:

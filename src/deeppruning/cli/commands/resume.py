@@ -1,4 +1,4 @@
-"""`deeppruning resume`: go on with a run that was stopped, to the very result it would have had."""
+"""`deeppruning resume`: continue a run that was stopped, to exactly the result it would have had."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,11 +9,9 @@ import torch
 
 from deeppruning import api_runs
 from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
-from deeppruning.cli.options.headings import GroupedCommand
+from deeppruning.cli.options.flags import IN_THE_RUN, GroupedCommand, output_options, weights_option
 from deeppruning.cli.options.inputs import Inputs
-from deeppruning.cli.options.model import weights_option
-from deeppruning.cli.options.search import output_options, run_argument
-from deeppruning.cli.options.trust import Vouched, trust_options
+from deeppruning.cli.options.run import Vouched, run_argument, trust_options
 from deeppruning.cli.running import resumable
 from deeppruning.display.outcome import conclude, keep_latencies
 from deeppruning.display.picture import make_progress
@@ -32,17 +30,17 @@ from deeppruning.system.commands import command
 @run_argument
 @weights_option
 @trust_options("model", "data", "objective")
-@backend_options(resuming=True)
-@output_options
+@backend_options(of_run=True)
+@output_options(IN_THE_RUN)
 def resume(
     run: Path, weights: Path | None, device: str | None, quiet: bool, as_json: bool, **settings: Any
 ) -> None:
-    """Go on with RUN, the folder of a run that was stopped, to the very result it would have had.
+    """Continue RUN, the folder of a run that was stopped, to exactly the result it would have had.
 
-    Network, data and all options are taken from the folder; it may go on in another place than it began.
-    A finished run only shows its table again, and its networks are made again where they are missing or
-    damaged. Code that the folder names (a network, data or objective of your own) is run if you made the run
-    on this machine; for others see --trust-run.
+    Network, data and all options are read from the folder, which may have been moved. A finished run only
+    prints its table again; networks that are missing or damaged are made again. Code that the folder names
+    (your own network, data or objective) is run if you made the run on this machine; otherwise see
+    --trust-run.
 
     \b
     Example:
@@ -67,13 +65,13 @@ def resume(
             _show_again(run, progress, lost)
             return
         progress.say(f"made again: {', '.join(remade)}")
-    RunFolder.open(run).close()  # a run that another process works on must be told before data is read
+    RunFolder.open(run).close()  # raises before data is read if another process has it
     threads = int(config["search"]["threads"])
     recorded = config["run"].get("workers")
     if given.workers is None and choice.workers not in (None, recorded):
         progress.say(
-            f"the run was made with {recorded} workers; this machine has {choice.workers} cores, so that "
-            "many are used (--workers for another number)"
+            f"the run had {recorded} workers; this machine has {choice.workers} cores, so {choice.workers} "
+            "workers are used (--workers sets another number)"
         )
     backend = choice.make(threads, device or config["run"]["device"], progress.say)
     again = command("resume", run)
@@ -99,12 +97,12 @@ def resume(
 
 
 def _show_again(run: Path, progress: SearchProgress, lost: Mapping[str, str]) -> None:
-    """The table of a run that has nothing left to do but what others have to be asked for."""
+    """Print the table of a finished run; networks that only `pick` or `finetune` can remake are an error."""
     with RunFolder.open(run, read_only=True) as opened:
         changed = changed_options(opened)
         targets = facts.targets_in(opened.history.facts())
     if changed:
-        click.echo(f"{changed}; what is shown was made by the former", err=True)
+        click.echo(f"{changed}; the results shown were made with the former", err=True)
     conclude(run, progress)
     ways = [
         command("pick", run, "--target", targets[role]["asked"].replace(" ", ""))
@@ -113,11 +111,11 @@ def _show_again(run: Path, progress: SearchProgress, lost: Mapping[str, str]) ->
         for role in lost
     ]
     if ways:
-        raise RunError(f"not made again by resume: {', '.join(lost)}; ask for it by `{'`, `'.join(ways)}`")
+        raise RunError(f"resume does not make {', '.join(lost)} again; use `{'`, `'.join(ways)}`")
 
 
 def is_finished(run: Path) -> bool:
-    """Whether a run has come to its end."""
+    """Whether a run is finished."""
     if not is_begun(run):
         return False
     with RunFolder.open(run, read_only=True) as opened:
@@ -125,7 +123,7 @@ def is_finished(run: Path) -> bool:
 
 
 def lost_solutions(run: Path) -> dict[str, str]:
-    """The networks of a finished run that cannot be read any more or are others, by role, with the reason."""
+    """The networks of a finished run that are missing, damaged or replaced, by role, with the reason."""
     lost = {}
     with RunFolder.open(run, read_only=True) as opened:
         for key, kept in opened.history.facts().items():

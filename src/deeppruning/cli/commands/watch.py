@@ -1,4 +1,4 @@
-"""`deeppruning watch`: the page of a run in the browser, live while the run goes on."""
+"""`deeppruning watch`: the page of a run in the browser, live while the run is in progress."""
 
 import os
 import sys
@@ -7,22 +7,21 @@ from pathlib import Path
 
 import click
 
+from deeppruning.cli.options.run import run_argument
 from deeppruning.reporting.server import LOOPBACK, ReportServer, check_address
 from deeppruning.reporting.standing import wait_for_run
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Port to serve at; 0 takes a free one."
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve at.")
-@click.option("--open/--no-open", "open_page", default=True, help="Open the page in a browser, or not.")
+@run_argument
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to serve on. [a free one]")
+@click.option("--host", default="127.0.0.1", help="Address to serve on. [127.0.0.1]")
+@click.option("--open/--no-open", "open_page", default=True, help="Open the page in a browser. [true]")
 def watch(run: Path, port: int, host: str, open_page: bool) -> None:
-    """Serve the page of RUN and keep it live; the run itself is not disturbed. Ctrl-C stops.
+    """Serve the page of RUN and update it live, until Ctrl-C; the run itself is not affected.
 
-    A run that is still being set up (its network may be in training) is waited for. Only this machine can
-    see the page unless --host says otherwise; there is no password.
+    If the run does not exist yet (its network may still be training), waits for it. Only this machine can see
+    the page unless --host says otherwise; there is no password.
 
     \b
     Example:
@@ -48,7 +47,7 @@ def watch(run: Path, port: int, host: str, open_page: bool) -> None:
 
 
 def _has_screen() -> bool:
-    """Whether a browser window can appear; without one, a text browser would take the terminal over."""
+    """Whether a browser window can open; otherwise a text browser would take over the terminal."""
     if sys.platform in ("darwin", "win32"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,1 +1,1 @@
-"""Options that several commands share, and what they are turned into."""
+"""Options that several commands share."""

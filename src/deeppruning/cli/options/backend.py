@@ -1,4 +1,4 @@
-"""--backend and what goes with it: where candidates are evaluated, from the flags or as a run has it."""
+"""--backend and its options: where candidates are evaluated, by the flags or as recorded in a run."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -10,64 +10,74 @@ import click
 from deeppruning.backends import Backend
 from deeppruning.backends.limits import AUTO, Timeout, read_timeout
 from deeppruning.backends.registry import BACKENDS, LOCAL, Wanted, backend_flags
-from deeppruning.cli.options.headings import MACHINE, Command, under
+from deeppruning.cli.options.flags import IN_THE_RUN, flag, together
 from deeppruning.errors import InputError
+from deeppruning.options import MACHINE
 from deeppruning.system.device import choose_device, default_workers, workers_here
 
 
-def backend_options(*, resuming: bool = False) -> Callable[[Command], Command]:
+def backend_options(*, of_run: bool = False) -> Callable[[Any], Any]:
     """Adds --workers, --candidate-timeout, --backend and each backend's own options, None where not given."""
-    run = "as in the run"
-    named = [kind.name for kind in BACKENDS.values()]
+
+    def note(default: str) -> str:
+        return f"[{IN_THE_RUN if of_run else default}]"
+
     others = ", ".join(f"{kind.name} for {kind.about}" for kind in BACKENDS.values() if kind.name != LOCAL)
-    shown = {
-        "workers": run if resuming else "local: cores / threads; elsewhere: what there is room for",
-        "timeout": run if resuming else "auto: 20 times the median so far, 60 s at least",
-        "backend": run if resuming else LOCAL,
-    }
-    options = [
-        click.option(
+    return together(
+        flag(
             "--workers",
+            heading=MACHINE,
+            common=True,
             type=click.IntRange(min=1),
-            help=f"Candidates evaluated at a time. [{shown['workers']}]",
+            help="Number of candidates evaluated at the same time. "
+            + note("local: cores / threads; otherwise what the backend has room for"),
         ),
-        click.option(
+        flag(
             "--candidate-timeout",
+            heading=MACHINE,
+            type=TimeLimit(),
             metavar="SECONDS|auto|off",
-            callback=_timeout,
-            help=f"When a worker counts as hung; it is killed and replaced. [{shown['timeout']}]",
+            help="Seconds after which a worker counts as hung and is replaced; or auto, or off. "
+            + note("auto: 20 times the median so far, at least 60 s"),
         ),
-        click.option(
+        flag(
             "--backend",
-            metavar="|".join(named),
-            help=f"Where candidates are evaluated: {LOCAL}, or {others}. [{shown['backend']}]",
+            heading=MACHINE,
+            common=True,
+            metavar="|".join(BACKENDS),
+            help=f"Where candidates are evaluated: {LOCAL}, or {others}. {note(LOCAL)}",
         ),
         *(
-            click.option(
+            flag(
                 f"--{option.flag}",
+                heading=MACHINE,
                 type=option.holds,
                 metavar=option.metavar,
-                help=f"{option.about} [{run if resuming else option.default}]",
+                help=f"{option.about} {note(option.default)}",
             )
             for _, option in backend_flags().values()
         ),
-    ]
-
-    return under(MACHINE, *options)
+    )
 
 
-def _timeout(context: click.Context, option: click.Parameter, given: str | None) -> Timeout | None:
-    return None if given is None else read_timeout(given)
+class TimeLimit(click.ParamType):  # type: ignore[type-arg]
+    """Seconds, auto or off."""
+
+    name = "time limit"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Timeout:
+        """The limit, or an error that says what it may be."""
+        return read_timeout(value)
 
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """What the flags say about the backend; None where they do not."""
+    """The backend that the flags choose; None where they leave it open."""
 
     backend: str | None = None
     workers: int | None = None
     candidate_timeout: Timeout | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)  # of one backend, those that are given
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the backend, as far as given
 
     def __post_init__(self) -> None:
         if self.candidate_timeout is not None:
@@ -78,11 +88,11 @@ class BackendChoice:
             kind, option = backend_flags()[name]
             option.check(value)
             if self.backend not in (None, kind.name):
-                raise InputError(f"--{option.flag} goes with --backend {kind.name} only")
+                raise InputError(f"--{option.flag} needs --backend {kind.name}")
 
     @classmethod
     def take(cls, settings: dict[str, Any]) -> "BackendChoice":
-        """The choice in a command's settings, which keep the rest."""
+        """Move these options out of a command's settings."""
         own = {name: settings.pop(name) for name in backend_flags()}
         return cls(
             **{name: settings.pop(name) for name in ("backend", "workers", "candidate_timeout")},
@@ -90,7 +100,7 @@ class BackendChoice:
         )
 
     def or_as_in(self, table: Mapping[str, Any]) -> "BackendChoice":
-        """What is not said is as a run's table has it, unless that is about another backend."""
+        """Fill in what is open from a run's table, unless that is about another backend."""
         stored = str(table.get("backend", LOCAL))
         named = next((backend_flags()[name][0].name for name in self.options), stored)
         backend = self.backend or named
@@ -105,7 +115,7 @@ class BackendChoice:
         )
 
     def table(self, threads: int) -> dict[str, Any]:
-        """The choice as entries of a run's config.toml; what is None is left out."""
+        """The [run] entries of a config.toml; None is left out."""
         entries = {
             "backend": self.backend or LOCAL,
             "workers": self.local_workers(threads) if self.is_local else self.workers,
@@ -116,11 +126,11 @@ class BackendChoice:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is the backend that a run makes by itself, from its workers and time limit."""
+        """Whether it is the local backend, which a run makes itself."""
         return self.backend in (None, LOCAL)
 
     def addresses(self) -> list[str]:
-        """The flags among its options that lead to another machine."""
+        """The flags among its options that are addresses of other machines."""
         return [
             option.flag
             for name, (_, option) in backend_flags().items()
@@ -128,15 +138,15 @@ class BackendChoice:
         ]
 
     def local_timeout(self) -> Timeout | None:
-        """The time limit for local workers, if one was given; another backend has its own already."""
+        """The time limit for local workers, if given; another backend has its own."""
         return self.candidate_timeout if self.is_local else None
 
     def local_workers(self, threads: int) -> int:
-        """How many local processes that makes."""
+        """The number of local processes."""
         return default_workers(threads) if self.workers is None else self.workers
 
     def make(self, threads: int, device: str, say: Callable[[str], None]) -> Backend | None:
-        """The backend, None for the local one, which needs no making; the device is checked here."""
+        """The backend, None for the local one; the device is checked."""
         if self.is_local:
             choose_device(device)
             return None
@@ -149,14 +159,14 @@ class BackendChoice:
 
 
 def _recorded(table: Mapping[str, Any], backend: str) -> int | None:
-    """The workers of a run: of this machine no more than it has cores, whatever the one before it had."""
+    """The workers of a run; local ones are at most as many as this machine has cores."""
     recorded: int | None = table.get("workers")
     return workers_here(recorded) if backend == LOCAL else recorded
 
 
 @contextlib.contextmanager
 def entered(choice: BackendChoice, backend: Backend | None, threads: int) -> Iterator[int]:
-    """The backend's `with` block, if it has one; gives the number of candidates at a time."""
+    """The backend's `with` block, if it has one; yields the number of candidates at the same time."""
     if backend is None:
         yield choice.local_workers(threads)
     else:

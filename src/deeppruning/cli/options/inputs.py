@@ -1,22 +1,208 @@
-"""What a search works on (network, weights, data, objective): loaded, written into a run, found again."""
+"""The inputs of a command (network, weights, data, objective): flags, loading, and finding them again."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import click
 from torch import nn
 
-from deeppruning.cli.options.data import LOADING, load_from_options
-from deeppruning.cli.options.model import build_model
-from deeppruning.cli.options.normalization import with_right_normalization
-from deeppruning.cli.options.trust import Vouched
-from deeppruning.data.registry import DATA_SETS, data_folders, data_status
+from deeppruning.cli.options.flags import flag, given_options, option_flags
+from deeppruning.cli.options.run import Vouched
+from deeppruning.data.images import Normalization
+from deeppruning.data.registry import DATA_SETS, ENVIRONMENT, data_folders, data_status, load_data
 from deeppruning.data.splits import DataSplits
-from deeppruning.errors import RunError
+from deeppruning.data.stream import Images
+from deeppruning.errors import InputError, RunError, WeightsError
+from deeppruning.models import resolve_model
+from deeppruning.options import DATA, NETWORK, Options, option
 from deeppruning.runs.folder import RunFolder
 from deeppruning.system.device import workers_here
 from deeppruning.system.user_code import load_function
+from deeppruning.training.weights import load_weights, normalization_for
+
+OptionValue = bool | int | float | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(Options):
+    """The data as a user names it."""
+
+    data: str = option(
+        "digits", "Name of a data set (see `deeppruning data`), folder with one folder per class, .npz file, "
+        "package.module:function or file.py:function.", heading=DATA, common=True, metavar="DATA",
+    )  # fmt: skip
+    data_dir: Path | None = option(  # noqa: RUF009
+        None, "Folder with data sets.", heading=DATA, common=True,
+        default_text=f"${ENVIRONMENT}, or ./data and ~/.cache/deeppruning",
+    )  # fmt: skip
+    download: bool = option(False, "Download the data set if it is not in the data folder.", heading=DATA)
+    image_size: tuple[int, int] | None = option(
+        None, "Resize all images to this size; pictures of a folder keep their proportions and are cropped.",
+        heading=DATA, common=True, metavar="SIDE|HxW",
+    )  # fmt: skip
+    image_resize: int | None = option(
+        None, "Shorter side of pictures of a folder before they are cropped to --image-size, at random in "
+        "training and at the centre otherwise.", heading=DATA, low=1, metavar="SIDE",
+        default_text="that of --image-size",
+    )  # fmt: skip
+    loading_workers: int | None = option(
+        None, "Number of processes that decode pictures for each process that trains or evaluates.",
+        heading=DATA, default_text="its number of threads, at most 4",
+    )  # fmt: skip
+    mean: tuple[float, ...] | None = option(
+        None, "Mean of each channel, for pixels in 0..1, instead of the data set's; needs --std.",
+        heading=DATA, metavar="M,M,M",
+    )  # fmt: skip
+    std: tuple[float, ...] | None = option(
+        None, "Standard deviation of each channel, likewise; needs --mean.", heading=DATA, metavar="S,S,S"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.mean is None) != (self.std is None):
+            raise InputError("--mean and --std go together; give both or none")
+
+    @classmethod
+    def given(cls, settings: Mapping[str, Any]) -> "DataOptions":
+        """The options in a command's settings."""
+        return cls(**given_options(cls, settings))
+
+    def load(self) -> DataSplits:
+        """Load the data, normalised by `mean` and `std`; downloads are announced on stderr.
+
+        Data without a test set is always split in the same way, whatever the command's seed: a network
+        trained with one seed must not be tested on its training images with another.
+        """
+        splits = load_data(
+            self.data,
+            data_dir=self.data_dir,
+            download=self.download,
+            image_size=self.image_size,
+            image_resize=self.image_resize,
+            loading_workers=self.loading_workers,
+            say=lambda message: click.echo(message, err=True),
+        )
+        if self.mean is None or self.std is None:
+            return splits
+        return splits.with_normalization(Normalization(self.mean, self.std))
+
+    def load_for(self, weights: Path | None) -> tuple[DataSplits, str]:
+        """Load the data, normalised as the network with these weights expects; and where that comes from.
+
+        Weights trained with one normalisation and used with another lose accuracy silently, so it is printed.
+        """
+        splits = self.load()
+        if self.mean is not None:
+            return splits, "given by --mean and --std"
+        recorded = normalization_for(weights) if weights is not None else None
+        if recorded is None:
+            own = "of the data set" if splits.test.normalization is not None else "none"
+            return splits, own if weights is None else f"{own} (the weights file records none)"
+        channels = splits.test.image_shape[0]
+        if len(recorded.mean) != channels:
+            raise WeightsError(
+                f"{weights} was trained on images of {len(recorded.mean)} channels, the data has {channels}; "
+                "use data of the same kind, or give --mean and --std"
+            )
+        return splits.with_normalization(recorded), "recorded with the weights"
+
+    def lasting(self, used: Normalization | None) -> "DataOptions":
+        """The same data with absolute paths and the normalisation that is used."""
+        path = Path(self.data)
+        is_path = self.data not in DATA_SETS and path.exists()
+        return replace(
+            self,
+            data=str(path.absolute()) if is_path else lasting_spec(self.data),
+            data_dir=self._data_folder(),
+            download=False,
+            mean=None if used is None else used.mean,
+            std=None if used is None else used.std,
+        )
+
+    def _data_folder(self) -> Path | None:
+        """The absolute data folder, also where the data set was found in a default one."""
+        if self.data_dir is not None or self.data not in DATA_SETS:
+            return self.data_dir and self.data_dir.absolute()
+        status = data_status(self.data)
+        inside = [folder for folder in data_folders() if status.found and status.found.is_relative_to(folder)]
+        return inside[0].absolute() if inside else None
+
+    def to_table(self) -> dict[str, Any]:
+        """The [data] table of a run's config.toml, which `from_table` reads back."""
+        texts = {"data_dir": self.data_dir and str(self.data_dir), "download": None}
+        table = {key: texts.get(key, value) for key, value in super().to_table().items()}
+        lists = {key: list(value) if isinstance(value, tuple) else value for key, value in table.items()}
+        return {key: value for key, value in lists.items() if value is not None}
+
+
+data_options = option_flags(DataOptions)
+
+
+def normalization_line(source: str, used: Normalization | None) -> str:
+    """Where the normalisation of the images comes from, and its numbers."""
+    if used is None:
+        return f"normalisation: {source}"
+    mean, std = (" ".join(f"{value:.4f}" for value in values) for values in (used.mean, used.std))
+    return f"normalisation: {source}: mean {mean}, std {std}"
+
+
+def parse_model_options(pairs: tuple[str, ...]) -> dict[str, OptionValue]:
+    """KEY=VALUE texts as a table, with numbers and true/false converted.
+
+    >>> parse_model_options(("shortcut=conv", "dropout=0.5", "wide=true"))
+    {'shortcut': 'conv', 'dropout': 0.5, 'wide': True}
+    """
+    options: dict[str, OptionValue] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise InputError(f"--model-option takes KEY=VALUE, for example shortcut=conv, got {pair!r}")
+        if key in options:
+            raise InputError(f"--model-option {key} is given twice; leave one out")
+        options[key] = _parse_value(value)
+    return options
+
+
+def _parse_value(text: str) -> OptionValue:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+model_option = flag(
+    "--model-option",
+    "model_options",
+    heading=NETWORK,
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=lambda context, parameter, pairs: parse_model_options(pairs),
+    help="Option of the network, for example shortcut=conv; may be repeated.",
+)
+
+
+def build_model(
+    spec: str, data: Images, weights: Path | None = None, options: Mapping[str, Any] | None = None
+) -> nn.Module:
+    """The network that `spec` names, for the classes and shape of these images, with the weights loaded."""
+    channels, height, width = data.image_shape
+    model = resolve_model(
+        spec,
+        num_classes=data.num_classes,
+        in_channels=channels,
+        image_size=min(height, width),
+        **(options or {}),
+    )
+    note = load_weights(model, weights) if weights is not None else ""
+    if note:
+        click.echo(f"note: {note}", err=True)
+    return model
 
 
 @dataclass(frozen=True)
@@ -25,94 +211,69 @@ class Inputs:
 
     model: str
     weights: Path | None  # None for a network that is not trained yet
-    data: str
+    data: DataOptions = field(default_factory=DataOptions)
     model_options: Mapping[str, Any] = field(default_factory=dict)
-    data_dir: Path | None = None
-    download: bool = False
-    image_size: tuple[int, int] | None = None
-    image_resize: int | None = None
-    loading_workers: int | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
     objective: str | None = None  # a function; None for an objective that has a name
 
     def load(self) -> "Loaded":
-        """Read the data, make the network and put its weights in."""
-        splits = load_from_options(self.data, **{name: getattr(self, name) for name in LOADING})
-        splits, source = with_right_normalization(splits, self.weights, given=self.mean is not None)
-        network = build_model(self.model, splits.train, self.weights, dict(self.model_options))
+        """Read the data, build the network and load its weights."""
+        splits, source = self.data.load_for(self.weights)
+        network = build_model(self.model, splits.train, self.weights, self.model_options)
         objective = None if self.objective is None else load_function(self.objective, "objective")
-        return Loaded(self._lasting(splits), network, splits, objective, source)
-
-    def _lasting(self, splits: DataSplits) -> "Inputs":
-        """The same inputs, named so that they are found from any folder, and with what was decided."""
-        used = splits.train.normalization
-        return replace(
+        lasting = replace(
             self,
-            model=_lasting_spec(self.model),
+            model=lasting_spec(self.model),
             weights=self.weights and self.weights.absolute(),
-            data=_lasting_data(self.data),
-            data_dir=_lasting_folder(self.data, self.data_dir),
-            mean=None if used is None else used.mean,
-            std=None if used is None else used.std,
-            objective=None if self.objective is None else _lasting_spec(self.objective),
+            data=self.data.lasting(splits.train.normalization),
+            objective=self.objective and lasting_spec(self.objective),
         )
+        return Loaded(lasting, network, splits, objective, source)
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """The inputs as tables of a run's config.toml, which `from_run` reads back."""
-        optional = {
-            "data_dir": self.data_dir and str(self.data_dir),
-            "image_resize": self.image_resize,
-            "loading_workers": self.loading_workers,
-            "mean": self.mean,
-            "std": self.std,
-        }
-        listed = {key: list(value) if isinstance(value, tuple) else value for key, value in optional.items()}
         tables: dict[str, dict[str, Any]] = {
             "model": {"spec": self.model, "options": dict(self.model_options), "weights": str(self.weights)},
-            "data": {"data": self.data, "image_size": self.image_size and list(self.image_size), **listed},
+            "data": self.data.to_table(),
         }
         if self.objective is not None:
             tables["objective"] = {"spec": self.objective}
-        if any(_is_importable(spec) for spec in (self.model, self.data, self.objective or "")):
+        if any(_is_importable(spec) for spec in (self.model, self.data.data, self.objective or "")):
             tables["code"] = {"folder": str(Path.cwd())}
         return tables
 
     @classmethod
     def from_run(cls, run: RunFolder, vouched: Vouched, weights: Path | None = None) -> "Inputs":
-        """The inputs of a run, its weights taken from elsewhere if they have moved.
+        """The inputs of a run, with weights from another place if they have moved.
 
         Code that the run names is used only if the user made the run or vouches for it.
         """
-        model, data = run.config.get("model", {}), run.config.get("data", {})
+        model, data = run.config.get("model", {}), dict(run.config.get("data", {}))
         if "spec" not in model or "data" not in data:
             raise RunError(
-                f"{run.path} was started from Python, so its network and data are not written down; "
-                "go on with it there: deeppruning.resume(run_dir, model, train, test), or finetune or pick"
+                f"{run.path} was started from Python, so its network and data are not recorded; "
+                "continue it there: deeppruning.resume(run_dir, model, train, test), or finetune or pick"
             )
         place = weights or Path(model["weights"])
         if weights is None and not place.exists():
-            raise RunError(f"the weights of {run.path} are not at {place} any more; say where with --weights")
+            raise RunError(f"the weights of {run.path} are no longer at {place}; say where with --weights")
         vouched.check(run, "model", "data", "objective")
         vouched.open_imports(run)
+        if "data_dir" in data:
+            data["data_dir"] = Path(data["data_dir"])
+        data["data"] = vouched.data or data["data"]
+        data["loading_workers"] = workers_here(data.get("loading_workers"))
         return cls(
             model=vouched.model or model["spec"],
             weights=place,
-            data=vouched.data or data["data"],
+            data=DataOptions.from_table(data),
             model_options=model.get("options", {}),
-            data_dir=Path(data["data_dir"]) if "data_dir" in data else None,
-            image_size=_pair(data.get("image_size")),
-            image_resize=data.get("image_resize"),
-            loading_workers=workers_here(data.get("loading_workers")),
-            mean=tuple(data["mean"]) if "mean" in data else None,
-            std=tuple(data["std"]) if "std" in data else None,
             objective=vouched.objective or run.config.get("objective", {}).get("spec"),
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """The inputs in memory; `inputs` names them for good."""
+    """The inputs in memory; `inputs` names them by absolute paths."""
 
     inputs: Inputs
     network: nn.Module
@@ -122,12 +283,8 @@ class Loaded:
 
     @property
     def normalization_line(self) -> str:
-        """Whose normalisation the images get, and which: wrong ones lose accuracy silently."""
-        used = self.splits.train.normalization
-        if used is None:
-            return f"normalisation: {self.normalization_source}"
-        mean, std = (" ".join(f"{value:.4f}" for value in values) for values in (used.mean, used.std))
-        return f"normalisation: {self.normalization_source}: mean {mean}, std {std}"
+        """Where the normalisation comes from, and its numbers."""
+        return normalization_line(self.normalization_source, self.splits.train.normalization)
 
 
 def _is_importable(spec: str) -> bool:
@@ -135,25 +292,7 @@ def _is_importable(spec: str) -> bool:
     return bool(colon) and not source.endswith(".py")
 
 
-def _lasting_spec(spec: str) -> str:
-    """A file in `file.py:name` by its full path; anything else as it is."""
+def lasting_spec(spec: str) -> str:
+    """`file.py:name` with the file's absolute path; anything else unchanged."""
     source, colon, name = spec.rpartition(":")
     return f"{Path(source).absolute()}:{name}" if colon and source.endswith(".py") else spec
-
-
-def _lasting_data(spec: str) -> str:
-    path = Path(spec)
-    return str(path.absolute()) if spec not in DATA_SETS and path.exists() else _lasting_spec(spec)
-
-
-def _lasting_folder(data: str, data_dir: Path | None) -> Path | None:
-    """The data folder by its full path, also where it was found without being named."""
-    if data_dir is not None or data not in DATA_SETS:
-        return data_dir and data_dir.absolute()
-    found = data_status(data).found
-    inside = [folder for folder in data_folders() if found is not None and found.is_relative_to(folder)]
-    return inside[0].absolute() if inside else None
-
-
-def _pair(sides: list[int] | None) -> tuple[int, int] | None:
-    return None if sides is None else (sides[0], sides[1])
