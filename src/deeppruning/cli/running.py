@@ -22,6 +22,7 @@ from deeppruning.jobs.prepare import prepare
 from deeppruning.jobs.result import Result
 from deeppruning.limits import Limits
 from deeppruning.runs.folder import CONFIG
+from deeppruning.system.files import plain_name
 from deeppruning.training.evaluate import outputs_on
 
 NO_LIMITS = Limits()

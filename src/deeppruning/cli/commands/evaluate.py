@@ -21,8 +21,7 @@ from deeppruning.cli.options.inputs import (
 )
 from deeppruning.data.stream import Images
 from deeppruning.errors import DAMAGE, InputError, WeightsError
-from deeppruning.exporting.networks import read_image_shape
-from deeppruning.jobs.solution import load, read_solution, rebuild
+from deeppruning.jobs.solution import load, read_image_shape, read_solution, rebuild
 from deeppruning.models.registry import architecture_of, list_models
 from deeppruning.options import MACHINE, NETWORK, OUTPUT
 from deeppruning.system.allocator import keep_freed_memory
