@@ -75,10 +75,10 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare with other methods to prune MODEL: same data, same FLOPs, same fine-tuning.
 
-    A criterion such as l1 prunes the same fraction of every layer; l1+refit removes the same filters and refits
-    the remaining weights. guided is our search with other seeds, es-plus and es-comma are the paper's. Methods
-    that search evaluate as many candidates as the run. If it is stopped, the same command continues; methods
-    and seeds can be added later.
+    A criterion such as l1 prunes the same fraction of every layer; l1+refit removes the same filters and
+    refits the remaining weights. guided is our search with other seeds, es-plus and es-comma are the paper's.
+    Methods that search evaluate as many candidates as the run. If it is stopped, the same command continues;
+    methods and seeds can be added later.
 
     \b
     Example:
