@@ -109,10 +109,10 @@ def test_a_search_is_aimed_at_its_target() -> None:
     inputs = digits(60)[0].images.float()
     options = dp.SearchConfig(offspring=4, generations=2, round_to=1)
     front = dp.search(wide(), inputs, search=options, target={"flops": 0.3}, workers=1)
-    near = [one for one in front.candidates if 0.27 < one.flops / front.original_flops <= 0.3]
+    near = [one for one in front.candidates if 0.27 < one.flops / front.original.flops <= 0.3]
     free = dp.search(wide(), inputs, search=options, workers=1)
-    assert len(near) > sum(0.27 < one.flops / free.original_flops <= 0.3 for one in free.candidates)
-    assert front.best(flops=0.3).flops <= 0.3 * front.original_flops
+    assert len(near) > sum(0.27 < one.flops / free.original.flops <= 0.3 for one in free.candidates)
+    assert front.best(flops=0.3).flops <= 0.3 * front.original.flops
     with pytest.raises(InputError, match="no labels"):
         dp.search(wide(), inputs, target={"error": "5%"})
 

@@ -182,8 +182,8 @@ def finetune(
         with job.backend, watch.shown(job.backend):
             solution = finetune_one(job, folder, candidate, variant=variant)
         if variant and task is None:
-            training = facts.training_fact(f"{solution.role}/{digest}")
-            folder.history.set_fact(training, {**table, "threads": cores})
+            name = f"{solution.role}/{digest}"
+            folder.history.set_fact(facts.training_fact(name), {**table, "threads": cores})
     watch.write_report(run_dir)
     return solution
 

@@ -66,7 +66,7 @@ def test_a_run_at_work_is_left_alone(own_run: Path) -> None:
     with RunFolder.open(own_run) as run:
         before = run.history.get_fact("bench")
         output = command("bench", own_run, "--runs", 1, "--batch", 2)
-        assert "not kept in the run" in output and "in use" in output
+        assert "not saved in the run" in output and "in use" in output
         assert run.history.get_fact("bench") == before
 
 

@@ -68,5 +68,5 @@ def test_the_command_line_crops_from_larger_pictures_and_keeps_to_it(photos, tmp
     assert "test error" in call("train", *given, *sizes).output
     with pytest.raises(RunError, match="image_resize is 18 there and 17 now"):
         call("train", *given, *sizes, "--image-resize", 17)
-    with pytest.raises(InputError, match="image_resize is for folders of pictures, 'digits' is none"):
+    with pytest.raises(InputError, match=r"image_resize .* 'digits'"):
         call("evaluate", "resnet20", "--data", "digits", *sizes)

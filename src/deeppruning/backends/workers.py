@@ -23,7 +23,7 @@ LOOK_EVERY = 1.0  # seconds after which workers that say nothing are checked
 
 
 @dataclass(eq=False)
-class Job(Generic[Key]):
+class Request(Generic[Key]):
     """An item that has not been answered yet."""
 
     key: Key
@@ -42,7 +42,7 @@ class Worker(ABC):
     ended = False  # nobody is at the other end any more; set by `send` and `receive`
 
     def __init__(self) -> None:
-        self.job: Job[Any] | None = None
+        self.job: Request[Any] | None = None
         self.silent = 0.0  # seconds waited for it since it was started or got its job
 
     @abstractmethod
@@ -102,7 +102,7 @@ class WorkerSession(Session[Item, Value]):
 
     def map(self, items: Iterable[tuple[Key, Item]]) -> Iterator[Outcome[Key, Value]]:
         source = iter(items)
-        waiting: deque[Job[Key]] = deque()
+        waiting: deque[Request[Key]] = deque()
         try:
             self._hand_out(source, waiting)
             while self._busy() or waiting:
@@ -121,7 +121,7 @@ class WorkerSession(Session[Item, Value]):
     def _busy(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.job is not None]
 
-    def _hand_out(self, source: Iterator[tuple[Key, Item]], waiting: deque[Job[Key]]) -> None:
+    def _hand_out(self, source: Iterator[tuple[Key, Item]], waiting: deque[Request[Key]]) -> None:
         """Give every idle worker a job and start as many workers as there are jobs for."""
         if self._closed:
             raise InputError(CLOSED)
@@ -130,14 +130,14 @@ class WorkerSession(Session[Item, Value]):
             pair = next(source, None)
             if pair is None:
                 break
-            waiting.append(Job(pair[0], self._kind(pair[1]), _request(*pair)))
+            waiting.append(Request(pair[0], self._kind(pair[1]), _request(*pair)))
         for worker in list(self._workers):
             if worker.ready and worker.job is None and waiting:
                 self._assign(worker, waiting)
         while len(self._workers) < min(room, len(self._busy()) + len(waiting)):
             self._workers.append(self._start())
 
-    def _assign(self, worker: Worker, waiting: deque[Job[Key]]) -> None:
+    def _assign(self, worker: Worker, waiting: deque[Request[Key]]) -> None:
         job = waiting[0]
         worker.send(job.request)
         if worker.ended:  # it died while idle, which is not the job's fault
@@ -149,7 +149,7 @@ class WorkerSession(Session[Item, Value]):
         worker.job, worker.silent = job, 0.0
         self._failed_starts = 0
 
-    def _collect(self, waiting: deque[Job[Key]]) -> list[Outcome[Key, Value]]:
+    def _collect(self, waiting: deque[Request[Key]]) -> list[Outcome[Key, Value]]:
         """Wait for something to happen, and return the outcomes that follow from it."""
         with Waiting(2 * LOOK_EVERY) as waited:
             self._wait()
@@ -188,7 +188,9 @@ class WorkerSession(Session[Item, Value]):
             self._time_limit.note(job.kind, seconds)
         return Outcome(job.key, value, failure, seconds, worker.name, job.attempts)
 
-    def _bury(self, worker: Worker, waiting: deque[Job[Key]], manner: str = "") -> Outcome[Any, Any] | None:
+    def _bury(
+        self, worker: Worker, waiting: deque[Request[Key]], manner: str = ""
+    ) -> Outcome[Any, Any] | None:
         """Remove a dead or hung worker; its job goes back to the head of the queue, or fails for good."""
         job, lost = worker.job, worker.is_lost()
         ending = self._drop(worker)

@@ -31,7 +31,7 @@ from deeppruning.training.finite import learnt, listed, not_finite
 LINEAR_HINT = "; to prune hidden units of its linear layers give prune_linear (--prune-linear)"
 NO_LIMITS = Limits()
 HERE = Compute()
-Options = TypeVar("Options", SearchConfig, FinetuneConfig)
+Config = TypeVar("Config", SearchConfig, FinetuneConfig)
 
 
 def prepare(
@@ -108,7 +108,7 @@ def prepare(
     )
 
 
-def checked(kind: type[Options], options: Options | None) -> Options:
+def checked(kind: type[Config], options: Config | None) -> Config:
     """The options that are given, or the defaults; a dict is refused with how it is written."""
     if options is not None and not isinstance(options, kind):
         raise InputError(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from deeppruning.errors import RunError
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.section import SECTIONS
-from deeppruning.roles import COLORS, ORIGINAL, TARGET, in_order, kind_of
+from deeppruning.roles import COLORS, HEAVY, KNEE, LIGHT, ORIGINAL, TARGET, in_order, kind_of
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY
 from deeppruning.system.commands import has_extra, how_to_install
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 RAMP = ("#aecbdb", "#7fa5d0", "#7b74bd", "#79429b", "#46115c")  # generations, first to last
 OURS = "#3b4a8f"
 INK, MUTED, TRACK = "#1b2330", "#59636f", "#dde0e4"
-MARKERS = {"heavy": "s", "knee": "D", "light": "^", TARGET: "v"}
+MARKERS = {HEAVY: "s", KNEE: "D", LIGHT: "^", TARGET: "v"}
 OTHER_KIND = "others"
 KIND_COLORS = {  # of the methods of a comparison
     "criteria": "#2878ab",

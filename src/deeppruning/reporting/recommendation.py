@@ -33,7 +33,7 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
-class Option:
+class OfferedNetwork:
     """A network to choose, in the figures that decide."""
 
     role: str
@@ -48,7 +48,7 @@ class Option:
     also: tuple[str, ...] = ()  # other roles of the same candidate
 
     @classmethod
-    def read(cls, role: str, figures: Mapping[str, Any], recorded: Mapping[str, Any]) -> "Option":
+    def read(cls, role: str, figures: Mapping[str, Any], recorded: Mapping[str, Any]) -> "OfferedNetwork":
         """The network in a role, from the facts of a run."""
         return cls(
             role,
@@ -67,7 +67,7 @@ class Option:
         """As people read it: "candidate 17"."""
         return self.role if candidate_number(self.role) is None else self.role.replace("-", " ", 1)
 
-    def is_as_good_as(self, other: "Option", limited: Collection[str]) -> bool:
+    def is_as_good_as(self, other: "OfferedNetwork", limited: Collection[str]) -> bool:
         """Whether it errs no more, costs no more FLOPs, and has no more of what is limited."""
         pairs = [(self.test_error, other.test_error), (-self.saved, -other.saved)]
         if "params" in limited or "size" in limited:
@@ -82,31 +82,31 @@ class MetTarget:
     """Limits that were set and are met, and the network that meets them."""
 
     role: str
-    option: Option
+    option: OfferedNetwork
     text: str
     limited: frozenset[str]
 
 
 @dataclass(frozen=True)
-class Choice:
+class Offer:
     """Everything known when a choice is made; `images` is the size of the test set, where known."""
 
-    original: Option
-    options: tuple[Option, ...]
+    original: OfferedNetwork
+    options: tuple[OfferedNetwork, ...]
     images: int | None
     is_share: bool  # errors are shares of images, not figures of the user's own task
     targets: tuple[MetTarget, ...]
     failed: tuple[str, ...]  # picks without a network
 
     @classmethod
-    def read(cls, recorded: Mapping[str, Any]) -> "Choice":
+    def read(cls, recorded: Mapping[str, Any]) -> "Offer":
         """The choice that the facts of a run offer; failed picks are only named."""
         figures = {role: value for key, value in recorded.items() if (role := facts.solution_role(key))}
         roles = list(dict.fromkeys((*in_order(figures), *figures)))
         failed = tuple(role for role in roles if figures[role].get("failure"))
-        original = Option.read(ORIGINAL, recorded[facts.ORIGINAL_FIGURES.key], recorded)
+        original = OfferedNetwork.read(ORIGINAL, recorded[facts.ORIGINAL_FIGURES.key], recorded)
         options = _distinct(
-            Option.read(role, figures[role], recorded) for role in roles if role not in failed
+            OfferedNetwork.read(role, figures[role], recorded) for role in roles if role not in failed
         )
         errors = [error for one in (original, *options) for error in (one.test_error, one.search_error)]
         return cls(
@@ -122,7 +122,7 @@ class Choice:
         """An error as a number of test images, where errors are shares of them."""
         return None if error is None or not self.images or not self.is_share else round(error * self.images)
 
-    def no_worse(self, option: Option, other: Option) -> bool:
+    def no_worse(self, option: OfferedNetwork, other: OfferedNetwork) -> bool:
         """Whether the test set does not show that an option errs more than another one."""
         assert option.test_error is not None
         assert other.test_error is not None
@@ -130,7 +130,7 @@ class Choice:
         alike = a is not None and b is not None and within_noise(a, b)
         return option.test_error <= other.test_error or alike
 
-    def loss(self, option: Option) -> float:
+    def loss(self, option: OfferedNetwork) -> float:
         """The error beyond the original's; infinite where it is unknown or no share of images."""
         if option.test_error is None or self.original.test_error is None or not self.is_share:
             return float("inf")
@@ -143,9 +143,9 @@ class Choice:
         return percent(error) if self.is_share else f"{error:.4g}"
 
 
-def _distinct(options: Iterator[Option]) -> tuple[Option, ...]:
+def _distinct(options: Iterator[OfferedNetwork]) -> tuple[OfferedNetwork, ...]:
     """Each network once, named by its first role; fine-tuned again by other options, it is another one."""
-    networks: dict[tuple[int | None, float | None], Option] = {}
+    networks: dict[tuple[int | None, float | None], OfferedNetwork] = {}
     for option in options:
         key = option.id, option.test_error
         known = networks.get(key)
@@ -153,7 +153,7 @@ def _distinct(options: Iterator[Option]) -> tuple[Option, ...]:
     return tuple(networks.values())
 
 
-def _met_targets(recorded: Mapping[str, Any], options: Sequence[Option]) -> Iterator[MetTarget]:
+def _met_targets(recorded: Mapping[str, Any], options: Sequence[OfferedNetwork]) -> Iterator[MetTarget]:
     for role, target in facts.targets_in(recorded).items():
         option = next((one for one in options if role in (one.role, *one.also)), None)
         if option is not None and target["met"]:
@@ -168,7 +168,7 @@ def recommend(recorded: Mapping[str, Any]) -> Recommendation | None:
     """
     if not recorded.get(facts.FINISHED.key) or facts.ORIGINAL_FIGURES.key not in recorded:
         return None
-    choice = Choice.read(recorded)
+    choice = Offer.read(recorded)
     if not choice.options:
         return None
     doubt = recorded[facts.ORIGINAL_FIGURES.key].get("doubt")
@@ -185,7 +185,7 @@ def recommend(recorded: Mapping[str, Any]) -> Recommendation | None:
     )
 
 
-def _is_worth_it(option: Option, choice: Choice) -> bool:
+def _is_worth_it(option: OfferedNetwork, choice: Offer) -> bool:
     """Whether a network gains more than it loses; one that meets a target does in any case.
 
     Not one that errs on ten of 100 images more than the original. Nor one that errs more, by over a point or
@@ -199,7 +199,7 @@ def _is_worth_it(option: Option, choice: Choice) -> bool:
     return loss <= MUCH_LOSS and (option.saved >= LITTLE or fast or not errs_more)
 
 
-def _choose(choice: Choice) -> tuple[Option, MetTarget | None]:
+def _choose(choice: Offer) -> tuple[OfferedNetwork, MetTarget | None]:
     """The network to take, and the target that it meets."""
     if not choice.targets:
         return _best(choice.options, choice), None
@@ -212,7 +212,7 @@ def _choose(choice: Choice) -> tuple[Option, MetTarget | None]:
     return option, next((target for target in met if target.option == option), met[0])
 
 
-def _best(options: Sequence[Option], choice: Choice) -> Option:
+def _best(options: Sequence[OfferedNetwork], choice: Offer) -> OfferedNetwork:
     """The best of some options by test error and FLOPs; without test errors, the knee."""
     tested = [one for one in options if one.test_error is not None]
     if not tested:
@@ -229,7 +229,7 @@ def _best(options: Sequence[Option], choice: Choice) -> Option:
     return next(one for one in cheapest_first if choice.no_worse(one, most_accurate))
 
 
-def _say(option: Option, choice: Choice, target: MetTarget | None) -> Recommendation:
+def _say(option: OfferedNetwork, choice: Offer, target: MetTarget | None) -> Recommendation:
     saved = f"saves {percent(option.saved, 1)} of the FLOPs"
     speed_words = _speed_words(option, choice)
     if option.test_error is None and target is None:
@@ -253,7 +253,7 @@ def _say(option: Option, choice: Choice, target: MetTarget | None) -> Recommenda
     return Recommendation(option.role, text)
 
 
-def _error_words(option: Option, choice: Choice) -> str:
+def _error_words(option: OfferedNetwork, choice: Offer) -> str:
     before, after = choice.original.test_error, option.test_error
     if after is None:
         return ""
@@ -272,7 +272,7 @@ def _error_words(option: Option, choice: Choice) -> str:
     return f" with {points} test error than the original {both}"
 
 
-def _speed_words(option: Option, choice: Choice) -> str:
+def _speed_words(option: OfferedNetwork, choice: Offer) -> str:
     speed = option.speed
     if speed is None:
         return ""
@@ -290,7 +290,7 @@ def _speed_words(option: Option, choice: Choice) -> str:
     return f" and runs {speed.ratio:.2g} times as fast ({share} of the time, as exported{also})"
 
 
-def _alternative(option: Option, choice: Choice, target: MetTarget | None) -> str:
+def _alternative(option: OfferedNetwork, choice: Offer, target: MetTarget | None) -> str:
     """What the next cheaper network saves and loses; a more expensive one gains nothing."""
     error = option.test_error
     if error is None:

@@ -35,7 +35,7 @@ def backend_options(*, of_run: bool = False) -> Callable[[Any], Any]:
         flag(
             "--candidate-timeout",
             heading=MACHINE,
-            type=TimeLimit(),
+            type=TimeLimitType(),
             metavar="SECONDS|auto|off",
             help="Seconds after which a worker counts as hung and is replaced; or auto, or off. "
             + note("auto: 20 times the median so far, at least 60 s"),
@@ -60,7 +60,7 @@ def backend_options(*, of_run: bool = False) -> Callable[[Any], Any]:
     )
 
 
-class TimeLimit(click.ParamType):  # type: ignore[type-arg]
+class TimeLimitType(click.ParamType):  # type: ignore[type-arg]
     """Seconds, auto or off."""
 
     name = "time limit"

@@ -113,7 +113,7 @@ def _print_all(ctx: click.Context, parameter: click.Parameter, asked: bool) -> N
         ctx.exit()
 
 
-class Numbers(click.ParamType):  # type: ignore[type-arg]
+class NumbersType(click.ParamType):  # type: ignore[type-arg]
     """Numbers with commas between, or a list of them in a file."""
 
     name = "numbers"
@@ -128,7 +128,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not a list of numbers such as 0.485,0.456,0.406", param, ctx)
 
 
-class Size(click.ParamType):  # type: ignore[type-arg]
+class SizeType(click.ParamType):  # type: ignore[type-arg]
     """A side or HEIGHTxWIDTH; in a file also a number or a list of two."""
 
     name = "size"
@@ -146,7 +146,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
 def _click_type(kind: Any) -> Any:
     if get_origin(kind) is tuple:
-        return {str: str, float: Numbers(), int: Size()}[get_args(kind)[0]]
+        return {str: str, float: NumbersType(), int: SizeType()}[get_args(kind)[0]]
     return click.Path(path_type=Path) if kind is Path else kind
 
 
