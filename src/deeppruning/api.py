@@ -43,7 +43,7 @@ from deeppruning.searching.proving import Proofs
 from deeppruning.searching.task import Task
 from deeppruning.searching.unlabelled import Unlabelled, gather_inputs
 from deeppruning.targets.aiming import refuse_unreachable, widths_line, within
-from deeppruning.targets.choice import Yardstick
+from deeppruning.targets.choice import CostMeter
 
 
 def prune(
@@ -194,7 +194,7 @@ def search(
         near = within(graph, limits, context.plan)
         picks = run_search(context, job.search, history, job.backend, watch, proofs, near)
         candidates = history.candidates()
-    meter = Yardstick(context, Conditions.of(job.search, context.device), proofs.after_run())
+    meter = CostMeter(context, Conditions.of(job.search, context.device), proofs.after_run())
     return Front.of_search(candidates, dict(picks.items()), meter, job.description)
 
 

@@ -16,7 +16,7 @@ from deeppruning.jobs.solution import CANDIDATE_MARK, Solution, save
 from deeppruning.limits import Limits
 from deeppruning.roles import HEAVY, KNEE, LIGHT, ORIGINAL, TARGET, in_order, target_number
 from deeppruning.runs.records import Candidate
-from deeppruning.targets.choice import Choice, Yardstick, choose, describe, thin_ones
+from deeppruning.targets.choice import Choice, CostMeter, choose, describe, thin_ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Networks:
     original: Original
     picks: Mapping[str, Solution]  # by role
     candidates: Sequence[Candidate]
-    meter: Yardstick
+    meter: CostMeter
 
     @property
     def knee(self) -> Solution:
@@ -164,7 +164,7 @@ class Result(Networks):
     failed: Mapping[str, str]  # role -> why there is no such solution
     candidates: Sequence[Candidate]
     run_dir: Path
-    meter: Yardstick  # measures costs for `best`
+    meter: CostMeter  # measures costs for `best`
     asked: Sequence[str] = ()  # what became of targets, in words
     advice: str = ""  # which network to take and why, in one sentence
     advised: str | None = None  # its role
@@ -223,7 +223,7 @@ class Front(Networks):
     original: Original
     picks: Mapping[str, Solution]  # by role
     candidates: Sequence[Candidate]
-    meter: Yardstick  # measures costs for `best`
+    meter: CostMeter  # measures costs for `best`
     description: Mapping[str, str] = field(default_factory=dict)  # saved with a network
 
     @classmethod
@@ -231,7 +231,7 @@ class Front(Networks):
         cls,
         candidates: Sequence[Candidate],
         picks: Mapping[str, Candidate],
-        meter: Yardstick,
+        meter: CostMeter,
         description: Mapping[str, str],
     ) -> Front:
         """The front of a search that is over."""

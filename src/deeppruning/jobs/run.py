@@ -46,7 +46,7 @@ def run(job: Job, folder: RunFolder) -> Result:
     _announce(job, folder)
     _keep_augmentation(job, folder.history)
     targeting = Targeting(job, folder, job.target)
-    proofs = targeting.yardstick.proofs
+    proofs = targeting.meter.proofs
     limits = within(job.context.graph, job.target, job.context.plan)
     picks = search(job.context, job.search, folder.history, job.backend, job.observer, proofs, limits)
     targets = read_targets(job, folder)
@@ -80,7 +80,7 @@ def run(job: Job, folder: RunFolder) -> Result:
         failed=failed,
         candidates=[one for one in folder.history.candidates() if one.evaluation is not None],
         run_dir=folder.path,
-        meter=replace(targeting.yardstick, proofs=proofs.after_run()),
+        meter=replace(targeting.meter, proofs=proofs.after_run()),
         asked=facts.told_targets(folder.history.facts()),
     )
 

@@ -30,7 +30,7 @@ from deeppruning.searching.events import TargetSettled
 from deeppruning.searching.proving import Proofs
 from deeppruning.targets.choice import (
     Choice,
-    Yardstick,
+    CostMeter,
     best_within,
     choose,
     describe,
@@ -52,10 +52,10 @@ class Targeting:
     role: str = TARGET  # a run may have several
 
     @cached_property
-    def yardstick(self) -> Yardstick:
+    def meter(self) -> CostMeter:
         """Counts and measures the costs of this job's candidates."""
         conditions = Conditions.of(self.job.search, self.job.context.device)
-        return Yardstick(
+        return CostMeter(
             self.job.context, conditions, Proofs.of_run(self.job.context, self.run.history, self.job.observer)
         )
 
@@ -63,7 +63,7 @@ class Targeting:
         """The best candidate within the limits of cost, or the nearest; None where no cost is limited."""
         if self.limits.objective is None:
             return None
-        return choose(self.run.history.candidates(), self.limits, self.yardstick)
+        return choose(self.run.history.candidates(), self.limits, self.meter)
 
     def settle(self, choice: Choice, tuned: Mapping[int, Finished]) -> Solution:
         """Save the candidate that was chosen by cost, or one in `tuned` within the limits with a lower error.
@@ -95,15 +95,15 @@ class Targeting:
         """Other fine-tuned networks, such as the picks, that keep the limits of cost."""
         ids = {id_ for id_, found in tuned.items() if isinstance(found, Tuned)} - {choice.candidate.id}
         others = [one for one in self.run.history.candidates() if one.id in ids and not one.genome.all()]
-        found = [best_within([one], self.limits, self.yardstick) for one in others]
-        return [one for one in found if one.met and self.yardstick.proofs.hold(one.candidate)]
+        found = [best_within([one], self.limits, self.meter) for one in others]
+        return [one for one in found if one.met and self.meter.proofs.hold(one.candidate)]
 
     def by_error(self, tuned: Mapping[int, Finished]) -> Solution:
         """Save the cheapest candidate within the error; raises Unmet if none of those that were tried is.
 
         `tuned` are those fine-tuned already. The bisection assumes that the error rises along the front.
         """
-        proofs, left = self.yardstick.proofs, TRAININGS
+        proofs, left = self.meter.proofs, TRAININGS
         candidates = [one for one in thin_ones(self.run.history.candidates()) if one.id not in proofs.refused]
         candidates = [one for one in candidates if one.id not in tuned or proofs.hold(one)]
         front = front_of(candidates)
@@ -184,7 +184,7 @@ class Targeting:
         raise Unmet(f"not met; the nearest is candidate {nearest.id}: {self._told(figures)}")
 
     def _told(self, figures: Mapping[str, float]) -> str:
-        told = describe(self.limits, figures, self.yardstick.whole)
+        told = describe(self.limits, figures, self.meter.whole)
         if "error" not in figures:
             return told
         return f"{told}, which is {percent(self.most_error)}, on data set aside"

@@ -32,7 +32,7 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class Yardstick:
+class CostMeter:
     """Counts or measures the costs of candidates on this machine."""
 
     context: Context
@@ -65,7 +65,7 @@ class Yardstick:
         return as_objective(self.context.objective).name == "latency"
 
 
-def choose(candidates: Iterable[Candidate], limits: Limits, meter: Yardstick) -> Choice:
+def choose(candidates: Iterable[Candidate], limits: Limits, meter: CostMeter) -> Choice:
     """The best by the search's own score, of all that keep the limits of cost and whose cut is proven."""
     left = [candidate for candidate in thin_ones(candidates) if candidate.id not in meter.proofs.refused]
     while left:
@@ -76,7 +76,7 @@ def choose(candidates: Iterable[Candidate], limits: Limits, meter: Yardstick) ->
     raise RunError(meter.proofs.why_none())
 
 
-def best_within(candidates: Sequence[Candidate], limits: Limits, meter: Yardstick) -> Choice:
+def best_within(candidates: Sequence[Candidate], limits: Limits, meter: CostMeter) -> Choice:
     """The best of these, proven or not."""
     most = limits.most(meter.whole)
     counts = {candidate.id: meter.counts(candidate) for candidate in candidates}
@@ -90,7 +90,7 @@ def best_within(candidates: Sequence[Candidate], limits: Limits, meter: Yardstic
     return Choice(best, {**{name: counts[best.id][name] for name in most}, **figures}, met)
 
 
-def _fast_enough(pool: Sequence[Candidate], most: float, meter: Yardstick) -> tuple[Candidate, float]:
+def _fast_enough(pool: Sequence[Candidate], most: float, meter: CostMeter) -> tuple[Candidate, float]:
     """The best one with a measured latency within the limit, or the fastest, with its seconds."""
     if meter.searched_latency:
         fast = [candidate for candidate in pool if candidate.known.objectives[1] <= SLACK * most]
