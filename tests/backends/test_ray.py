@@ -69,6 +69,7 @@ class Lines(PlainProgress):
         self.said += f"{text}\n"
 
 
+@pytest.mark.slow
 def test_result_equals_the_local_one_though_a_node_is_lost_in_mid_run(cluster, tmp_path):
     third = add_node(cluster, "three")
     progress = Lines()

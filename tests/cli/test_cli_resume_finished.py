@@ -53,6 +53,7 @@ def test_a_damaged_network_is_made_again(run: Path, also: str) -> None:
     assert knee.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_what_resume_cannot_make_again_is_told_with_the_command_that_can(run: Path) -> None:
     call("finetune", run, "--candidate", 1, "--epochs", 1, "--quiet")
     damage(run / "candidate-1.safetensors")

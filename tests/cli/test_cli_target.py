@@ -41,6 +41,7 @@ def test_the_search_is_told_its_limits_and_shows_what_it_found(run):
     assert [line.split()[0] for line in table] == ["heavy", "knee", "light", "target"]
 
 
+@pytest.mark.slow
 def test_whoever_reads_the_run_copes_with_a_fourth_solution(run):
     folder, _ = run
     data = collect(folder)
@@ -59,6 +60,7 @@ def test_the_runs_own_file_asks_for_the_same_again(run):
     assert options["target"] == ["flops=40%", "params=70%", "error=+100%"] and options["focus"] > 0
 
 
+@pytest.mark.slow
 def test_a_second_target_stands_beside_the_first(run, tmp_path):
     again = tmp_path / "run"
     shutil.copytree(run[0], again)

@@ -66,6 +66,7 @@ def test_a_sample_that_was_asked_for_is_taken_as_it_is() -> None:
     assert settle_sample(asked, sets_of([30, 20])) == (asked, "")
 
 
+@pytest.mark.slow
 def test_uneven_data_is_pruned_from_the_command_line_and_told(home: Path, tmp_path: Path) -> None:
     given = (f"{home}/nets.py:tiny", "--data", home / "uneven.npz", "--train-epochs", 0, *QUICK)
     said = call("prune", *given, "--out", tmp_path / "run").stdout

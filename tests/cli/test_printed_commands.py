@@ -78,6 +78,7 @@ def test_what_is_said_after_a_run_can_be_done(said, place):
     assert "target" in works(another)
 
 
+@pytest.mark.slow
 def test_what_an_error_advises_can_be_done(said, place):
     shutil.copytree("my run", "other run")
     (Path("other run") / "light.safetensors").unlink()

@@ -122,6 +122,7 @@ def test_asked_again_it_proposes_the_same_and_evaluates_nothing(
             assert all(torch.equal(value, repeated.weights[key]) for key, value in one.weights.items())
 
 
+@pytest.mark.slow
 def test_guided_is_the_search_of_a_run(tmp_path: Path) -> None:
     problem = make(tmp_path, generations=1)
     METHODS["guided"].propose(problem, targets_of(problem))

@@ -20,6 +20,8 @@ from row_options import RowOptions, row_file
 from search_helpers import digits
 from table import page_text, read_paper
 
+pytestmark = pytest.mark.slow  # it makes a run, for tools that only make tables
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

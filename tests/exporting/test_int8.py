@@ -117,6 +117,7 @@ def test_bench_quantises_all_on_request(own_run: Path, tmp_path: Path) -> None:
     assert "deployment form" in output
 
 
+@pytest.mark.slow
 def test_a_run_from_python_takes_inputs_in_hand(tmp_path: Path) -> None:
     run, (train, test) = python_run(tmp_path), digits(60, 40)
     with pytest.raises(InputError, match="calibration=inputs"):
@@ -132,6 +133,7 @@ def test_a_run_from_python_takes_inputs_in_hand(tmp_path: Path) -> None:
     assert list(collect(run)["int8"]) == ["knee", "light"]
 
 
+@pytest.mark.slow
 def test_pixels_go_in_where_the_normalisation_is_folded_in(own_run: Path, tmp_path: Path) -> None:
     errors = []
     for place, more in enumerate(([], ["--normalize"])):

@@ -46,6 +46,7 @@ def test_a_thin_network_is_scripted():
     assert torch.allclose(scripted(images), thin(images), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_thin_network_is_exported():
     thin, images = thin_resnet(), torch.randn(2, 3, 8, 8)
     exported = torch.export.export(thin, (images,)).module()

@@ -231,6 +231,7 @@ def test_terminal_and_machine_are_told(capsys: pytest.CaptureFixture[str]) -> No
     assert (diverged["event"], diverged["lr_factor"]) == ("diverged", 0.1)
 
 
+@pytest.mark.slow
 def test_real_training_at_an_absurd_rate(tmp_path: Path) -> None:
     train, test = digits()
     result = dp.prune(

@@ -293,6 +293,7 @@ def test_the_network_given_is_left_as_it_is(tmp_path: Path) -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
+@pytest.mark.slow
 def test_distillation_and_training_from_scratch_change_the_weights_only(tmp_path: Path) -> None:
     results = {
         name: run_tiny(

@@ -117,7 +117,9 @@ def test_a_file_beside_the_config_is_code_as_well(run: Path, tmp_path: Path) -> 
     assert not (tmp_path / "executed").exists()
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "bench" else name for name in COMMANDS]
+)
 def test_ones_own_run_needs_no_further_word(name: str, run: Path) -> None:
     done = call(*command(name, run))
     assert done.exit_code == 0, done.output
@@ -171,6 +173,7 @@ def test_the_key_is_private_and_another_key_signs_otherwise(tmp_path: Path, monk
     assert not is_signed(config, "é")
 
 
+@pytest.mark.slow
 def test_a_home_that_cannot_be_written_does_not_stop_a_run(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))  # a file: no folder can be made in it

@@ -48,12 +48,14 @@ def test_the_best_at_every_cost_are_never_lost_and_events_tell_the_story(tmp_pat
         assert sum(p.numel() for p in solution.model.parameters()) == solution.params
 
 
+@pytest.mark.slow
 def test_result_does_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
     for workers in (1, 2):
         run_guided(tmp_path / str(workers), workers=workers)
     assert outcome(tmp_path / "1") == outcome(tmp_path / "2")
 
 
+@pytest.mark.slow
 def test_history_keeps_scores_operators_and_real_parents(tmp_path: Path) -> None:
     run_guided(tmp_path / "run", search=quick_guided(generations=5))
     with RunFolder.open(tmp_path / "run", read_only=True) as run:

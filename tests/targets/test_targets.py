@@ -188,6 +188,7 @@ def test_targets_stand_side_by_side(run, tmp_path):
     assert {"target-2"} <= set(marked(data)) and population(data) is not None and layers(data) is not None
 
 
+@pytest.mark.slow
 def test_pick_replaces_the_last_target_only_when_told(run, tmp_path):
     again, (train, test) = tmp_path / "run", digits()
     shutil.copytree(run.run_dir, again)
