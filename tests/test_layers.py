@@ -21,6 +21,7 @@ LAYERS = [
     {"graph", "models", "data", "evolution", "backends"},
     {"training", "runs", "refitting"},
     {"deploying"},
+    {"importing"},
     {"latency"},
     {"objectives"},
     {"searching"},

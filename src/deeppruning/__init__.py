@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from deeppruning.config import TrainConfig as TrainConfig
     from deeppruning.deploying import deploy as deploy
     from deeppruning.graph import ChannelGraph as ChannelGraph
+    from deeppruning.importing import from_onnx as from_onnx
     from deeppruning.jobs.result import Front as Front
     from deeppruning.jobs.result import Result as Result
     from deeppruning.jobs.solution import Solution as Solution
@@ -44,6 +45,7 @@ _HOMES = {
     "config": ("FinetuneConfig", "SearchConfig", "TrainConfig"),
     "deploying": ("deploy",),
     "graph": ("ChannelGraph",),
+    "importing": ("from_onnx",),
     "jobs.result": ("Front", "Result"),
     "jobs.solution": ("Solution", "load", "save"),
     "models": ("create_model",),

@@ -1,0 +1,199 @@
+"""An ONNX file as plain nodes and constants; whatever cannot be rebuilt is refused before any work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeppruning.deploying.onnx_graph import require
+from deeppruning.errors import InputError, WeightsError
+
+LARGEST = 4 << 30  # bytes of a file and its external data; more is damage, or beyond this machine
+OPSETS = range(7, 26)
+QUANTISED = "QLinear", "QGemm", "DynamicQuantize", "ConvInteger", "MatMulInteger"
+CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
+DOMAINS = {"", "ai.onnx"}
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxNode:
+    """One operation: the names of the values it takes and gives, and its attributes."""
+
+    op: str
+    name: str
+    inputs: tuple[str, ...]  # "" where an optional input is left out
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class FileValue:
+    """An input or output of the file: its name, type and shape, where a free dimension is a text or None."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxFile:
+    """What a file holds, in plain values."""
+
+    path: Path
+    nodes: list[OnnxNode]
+    constants: dict[str, NDArray[Any]]
+    inputs: list[FileValue]
+    outputs: list[FileValue]
+    opset: int
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
+    """Read a file whose operations are all `known`; anything else is an error that names what is wrong."""
+    path = Path(path)
+    onnx = require("onnx")
+    if not path.is_file():
+        raise InputError(f"{path} is not a file; give an ONNX file, for example model.onnx")
+    if path.stat().st_size > LARGEST:
+        raise InputError(f"{path} has {path.stat().st_size:,} bytes; at most {LARGEST:,} can be read")
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+        _load_external(onnx, model, path)
+        graph = model.graph
+        opset = max((one.version for one in model.opset_import if one.domain in DOMAINS), default=0)
+        constants = {one.name: _array(onnx, one) for one in graph.initializer}
+        nodes = [_node(onnx, node, place) for place, node in enumerate(graph.node)]
+        inputs = [_value(onnx, one) for one in graph.input if one.name not in constants]
+        outputs = [_value(onnx, one) for one in graph.output]
+    except (InputError, WeightsError):
+        raise
+    except MemoryError as error:
+        raise InputError(f"{path} asks for more memory than there is; is it damaged?") from error
+    except Exception as error:  # protobuf, onnx and numpy each have errors of their own for a damaged file
+        reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
+        raise InputError(f"{path} cannot be read as ONNX ({reason}); is it whole?") from error
+    if not nodes or not outputs:
+        raise InputError(f"{path} holds no network: {len(nodes)} nodes and {len(outputs)} outputs")
+    _refuse_foreign(path, nodes, opset, known)
+    metadata = {one.key: one.value for one in model.metadata_props}
+    return OnnxFile(
+        path, _sorted(path, nodes, constants, inputs), constants, inputs, outputs, opset, metadata
+    )
+
+
+def _load_external(onnx: Any, model: Any, path: Path) -> None:
+    """Tensors in files beside it; a path that leads out of its folder is refused."""
+    folder = path.parent.resolve()
+    tensors = list(model.graph.initializer)
+    tensors += [
+        attribute.t for node in model.graph.node for attribute in node.attribute if attribute.HasField("t")
+    ]
+    for tensor in tensors:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        entries = {one.key: one.value for one in tensor.external_data}
+        target = folder / entries.get("location", "")
+        if not target.resolve().is_relative_to(folder) or target.is_symlink():
+            raise WeightsError(
+                f"{path}: the weights {tensor.name!r} point to {entries.get('location')!r}, outside "
+                "its folder; move that file into the folder"
+            )
+        if not target.is_file():
+            raise WeightsError(
+                f"{path}: its weights file {entries.get('location')!r} is missing; put it beside it"
+            )
+        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+        tensor.data_location = onnx.TensorProto.DEFAULT
+
+
+def _array(onnx: Any, tensor: Any) -> NDArray[Any]:
+    elements = int(np.prod([max(0, size) for size in tensor.dims], dtype=object)) if tensor.dims else 1
+    if elements * 1 > LARGEST:
+        raise InputError(f"the tensor {tensor.name!r} has {elements:,} elements, more than can be read")
+    array = onnx.numpy_helper.to_array(tensor)
+    return np.asarray(array)
+
+
+def _node(onnx: Any, node: Any, place: int) -> OnnxNode:
+    attributes = {one.name: _attribute(onnx, one) for one in node.attribute}
+    name = node.name or f"{node.op_type}_{place}"
+    op = node.op_type if node.domain in DOMAINS else f"{node.domain}.{node.op_type}"
+    return OnnxNode(op, name, tuple(node.input), tuple(node.output), attributes)
+
+
+def _attribute(onnx: Any, attribute: Any) -> Any:
+    value = onnx.helper.get_attribute_value(attribute)
+    if attribute.type == onnx.AttributeProto.TENSOR:
+        return _array(onnx, value)
+    if attribute.type == onnx.AttributeProto.STRING:
+        return value.decode()
+    if attribute.type == onnx.AttributeProto.STRINGS:
+        return [one.decode() for one in value]
+    if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
+        return list(value)
+    return value
+
+
+def _value(onnx: Any, info: Any) -> FileValue:
+    tensor = info.type.tensor_type
+    if not info.type.HasField("tensor_type"):
+        raise InputError(f"{info.name} is no tensor but a sequence, map or optional, which is not supported")
+    dtype = (
+        onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type) if tensor.elem_type else np.dtype(np.float32)
+    )
+    if not tensor.HasField("shape"):
+        return FileValue(info.name, dtype, None)
+    sizes = [
+        one.dim_value if one.HasField("dim_value") and one.dim_value > 0 else one.dim_param or None
+        for one in tensor.shape.dim
+    ]
+    return FileValue(info.name, dtype, tuple(sizes))
+
+
+def _refuse_foreign(path: Path, nodes: list[OnnxNode], opset: int, known: set[str]) -> None:
+    """An error that names what kind of file this is, the operation, a node, and how many there are."""
+    counts = Counter(node.op for node in nodes)
+    first = {node.op: node.name for node in reversed(nodes)}
+    on_data = {name for node in nodes if node.op == "QuantizeLinear" for name in node.outputs}
+    for op, count in counts.items():
+        where = f"{count} nodes, the first {first[op]!r}"
+        if op.startswith(QUANTISED) or (op == "QuantizeLinear" and on_data):
+            raise InputError(
+                f"{path} is quantised already ({op}: {where}); prune the float file, then quantise that"
+            )
+        if op in CONTROL_FLOW:
+            raise InputError(
+                f"{path} has control flow ({op}: {where}), which is not supported; export it without"
+            )
+    strange = {op: count for op, count in counts.items() if op not in known}
+    if strange:
+        listed = ", ".join(f"{op} ({count}, the first {first[op]!r})" for op, count in strange.items())
+        raise InputError(f"{path} uses operations that are not supported: {listed}")
+    if opset not in OPSETS:
+        raise InputError(f"{path} has opset {opset}; those from {OPSETS[0]} to {OPSETS[-1]} are supported")
+
+
+def _sorted(
+    path: Path, nodes: list[OnnxNode], constants: dict[str, Any], inputs: list[FileValue]
+) -> list[OnnxNode]:
+    """The nodes so that each comes after those it takes values of, as ONNX asks but not every writer does."""
+    made = {"", *constants, *(one.name for one in inputs)}
+    rest, ready = list(nodes), []
+    while rest:
+        now = [node for node in rest if made.issuperset(node.inputs)]
+        if not now:
+            lost = next(name for name in rest[0].inputs if name not in made)
+            raise InputError(
+                f"{path}: the node {rest[0].name!r} takes {lost!r}, which nothing gives; is it whole?"
+            )
+        for node in now:
+            made.update(node.outputs)
+        ready += now
+        done = set(map(id, now))
+        rest = [node for node in rest if id(node) not in done]
+    return ready

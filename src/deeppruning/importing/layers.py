@@ -1,0 +1,424 @@
+"""Nodes with weights as torch's own layers, and the few operations that need a module of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from deeppruning.errors import InputError
+from deeppruning.importing.file import OnnxNode
+from deeppruning.importing.operations import integers, run, scalar
+from deeppruning.importing.sizes import Part, even_pieces, reshape_parts, slice_as_pieces
+
+CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+TRANSPOSED: dict[int, Any] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+NORMS: dict[int, Any] = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
+Constants = Sequence["NDArray[Any] | None"]  # of a node's inputs, None where one is computed
+Builder = Callable[[OnnxNode, Sequence[Any], Constants], "nn.Module | None"]
+
+
+class Operation(nn.Module):
+    """An operation without weights; constant tensors among its inputs are its parameters or buffers."""
+
+    def __init__(self, op: str, attributes: dict[str, Any], constants: dict[int, Any]) -> None:
+        super().__init__()
+        self.op = op
+        self.attributes = attributes
+        self.fixed: dict[int, Any] = {}
+        for place, value in constants.items():
+            if isinstance(value, Tensor) and value.is_floating_point():
+                self.register_parameter(f"constant_{place}", nn.Parameter(value))
+            elif isinstance(value, Tensor):
+                self.register_buffer(f"constant_{place}", value)
+            else:
+                self.fixed[place] = value
+        self.places = sorted(constants)
+
+    def extra_repr(self) -> str:
+        return self.op
+
+    def forward(self, *values: Any) -> Any:
+        """Run on the computed inputs, with the constant ones in their places."""
+        rest = iter(values)
+        inputs = []
+        for place in range(len(values) + len(self.places)):
+            if place not in self.places:
+                inputs.append(next(rest))
+            else:
+                inputs.append(
+                    self.fixed[place] if place in self.fixed else getattr(self, f"constant_{place}")
+                )
+        return run(self.op, inputs, self.attributes)
+
+
+class Reshape(nn.Module):
+    """A reshape whose sizes follow those of its input."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__()
+        self.parts = tuple(parts)
+
+    def forward(self, value: Tensor) -> Tensor:
+        """Reshape."""
+        return value.reshape([part.of(value.shape) for part in self.parts])
+
+
+class Split(nn.Module):
+    """Pieces along an axis: a number of equal ones, or of written sizes."""
+
+    def __init__(self, axis: int, *, pieces: int | None = None, sizes: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.axis, self.pieces, self.sizes = axis, pieces, list(sizes)
+
+    def forward(self, value: Tensor) -> tuple[Tensor, ...]:
+        """Split."""
+        if self.pieces is None:
+            return tuple(torch.split(value, self.sizes, self.axis))
+        return tuple(value.chunk(self.pieces, self.axis))
+
+
+class Pieces(nn.Module):
+    """A slice that is made of whole pieces of equal size."""
+
+    def __init__(self, axis: int, first: int, end: int, of: int) -> None:
+        super().__init__()
+        self.axis, self.first, self.end, self.of = axis, first, end, of
+
+    def forward(self, value: Tensor) -> Tensor:
+        """Slice."""
+        width = value.shape[self.axis] // self.of
+        return value.narrow(self.axis, self.first * width, (self.end - self.first) * width)
+
+
+class Expand(nn.Module):
+    """Broadcast to sizes of which only those that the input lacks are written."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.sizes = list(sizes)
+
+    def forward(self, value: Tensor) -> Tensor:
+        """Broadcast."""
+        return value.expand(self.sizes)
+
+
+class Padding(nn.Module):
+    """Padding before a window, with zeros unless said otherwise."""
+
+    value = 0.0
+
+
+class SamePad(Padding):
+    """Padding by which the result has the size of the input divided by the stride, as TensorFlow pads."""
+
+    def __init__(
+        self, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], *, upper: bool
+    ) -> None:
+        super().__init__()
+        self.windows = [(one - 1) * gap + 1 for one, gap in zip(kernel, dilation, strict=True)]
+        self.stride, self.upper = list(stride), upper
+
+    def forward(self, value: Tensor) -> Tensor:
+        """Pad."""
+        amounts = []
+        for size, window, step in zip(value.shape[2:], self.windows, self.stride, strict=True):
+            total = max((math.ceil(size / step) - 1) * step + window - size, 0)
+            small, large = total // 2, total - total // 2
+            amounts.append((small, large) if self.upper else (large, small))
+        return F.pad(value, [one for pair in reversed(amounts) for one in pair], value=self.value)
+
+
+def _window(node: OnnxNode, rank: int) -> tuple[list[int], list[int], list[int], Padding | None, list[int]]:
+    """Strides, dilations and padding of a sliding window; uneven padding is a module before it."""
+    attributes = node.attributes
+    stride = attributes.get("strides") or [1] * rank
+    dilation = attributes.get("dilations") or [1] * rank
+    pads = attributes.get("pads") or [0] * 2 * rank
+    kernel = attributes.get("kernel_shape") or []
+    automatic = attributes.get("auto_pad", "NOTSET")
+    if automatic in ("SAME_UPPER", "SAME_LOWER"):
+        before: Padding | None = SamePad(kernel, stride, dilation, upper=automatic == "SAME_UPPER")
+        return stride, dilation, [0] * rank, before, kernel
+    low, high = pads[:rank], pads[rank:]
+    if automatic == "VALID":
+        low = high = [0] * rank
+    if low == high and min(low, default=0) >= 0:
+        return stride, dilation, low, None, kernel
+    around = [one for pair in reversed(list(zip(low, high, strict=True))) for one in pair]
+    return stride, dilation, [0] * rank, _ConstantPad(around), kernel
+
+
+class _ConstantPad(Padding):
+    """Padding that differs between the two ends of an axis."""
+
+    def __init__(self, amounts: Sequence[int]) -> None:
+        super().__init__()
+        self.amounts = list(amounts)
+
+    def forward(self, value: Tensor) -> Tensor:
+        return F.pad(value, self.amounts, value=self.value)
+
+
+def _padded(before: Padding | None, layer: nn.Module) -> nn.Module:
+    return layer if before is None else nn.Sequential(before, layer)
+
+
+def _fill(layer: nn.Module, **tensors: NDArray[Any] | None) -> None:
+    """Put weights into a layer, in the type that the file has them in."""
+    for name, array in tensors.items():
+        if array is None:
+            continue
+        tensor = torch.from_numpy(np.array(array))
+        if isinstance(getattr(layer, name), nn.Parameter):
+            setattr(layer, name, nn.Parameter(tensor))
+        else:
+            layer.register_buffer(name, tensor)
+
+
+def convolution(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
+    """Conv, where its weight is constant."""
+    weight, bias = constants[1], constants[2] if len(constants) > 2 else None
+    if weight is None or (len(values) > 2 and values[2] is not None and bias is None):
+        return None
+    rank, groups = weight.ndim - 2, node.attributes.get("group", 1)
+    node.attributes.setdefault("kernel_shape", list(weight.shape[2:]))
+    stride, dilation, padding, before, _ = _window(node, rank)
+    with torch.device("meta"):
+        layer = CONVOLUTIONS[rank](
+            weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]), tuple(stride), tuple(padding),
+            tuple(dilation), groups, bias=bias is not None,
+        )  # fmt: skip
+    _fill(layer, weight=weight, bias=bias)
+    return _padded(before, layer)
+
+
+def transposed(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
+    """ConvTranspose, where its weight is constant; padding must be alike at both ends."""
+    weight, bias = constants[1], constants[2] if len(constants) > 2 else None
+    if weight is None:
+        return None
+    rank, groups, attributes = weight.ndim - 2, node.attributes.get("group", 1), node.attributes
+    pads = attributes.get("pads") or [0] * 2 * rank
+    output = attributes.get("output_padding") or [0] * rank
+    low, high = pads[:rank], pads[rank:]
+    if attributes.get("output_shape") or attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise InputError(
+            f"the node {node.name!r} (ConvTranspose) has automatic padding, which is not supported"
+        )
+    extra = [more + one - other for more, one, other in zip(output, low, high, strict=True)]
+    if min(extra) < 0:
+        raise InputError(f"the node {node.name!r} (ConvTranspose) has more padding behind than before")
+    with torch.device("meta"):
+        layer: nn.Module = TRANSPOSED[rank](
+            weight.shape[0], weight.shape[1] * groups, tuple(weight.shape[2:]),
+            tuple(attributes.get("strides") or [1] * rank), tuple(low), tuple(extra), groups,
+            bias is not None, tuple(attributes.get("dilations") or [1] * rank),
+        )  # fmt: skip
+    _fill(layer, weight=weight, bias=bias)
+    return layer
+
+
+def batch_norm(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
+    """BatchNormalization with constant statistics."""
+    scale, bias, mean, variance = constants[1:5]
+    if scale is None or bias is None or mean is None or variance is None:
+        return None
+    momentum = 1.0 - node.attributes.get("momentum", 0.9)
+    kind, eps = NORMS[values[0].dim()], node.attributes.get("epsilon", 1e-5)
+    layer: nn.Module = kind(len(scale), eps=eps, momentum=momentum)
+    _fill(layer, weight=scale, bias=bias, running_mean=mean, running_var=variance)
+    return layer
+
+
+def instance_norm(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
+    """InstanceNormalization."""
+    if constants[1] is None or constants[2] is None:
+        return None
+    kind = {3: nn.InstanceNorm1d, 4: nn.InstanceNorm2d, 5: nn.InstanceNorm3d}[values[0].dim()]
+    layer = kind(len(constants[1]), eps=node.attributes.get("epsilon", 1e-5), affine=True)
+    _fill(layer, weight=constants[1], bias=constants[2])
+    return layer
+
+
+def layer_norm(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
+    """LayerNormalization with a constant scale over the last axes."""
+    scale, bias = constants[1], constants[2] if len(constants) > 2 else None
+    axis = node.attributes.get("axis", -1) % values[0].dim()
+    if scale is None or scale.shape != tuple(values[0].shape[axis:]):
+        return None
+    layer = nn.LayerNorm(scale.shape, eps=node.attributes.get("epsilon", 1e-5), bias=bias is not None)
+    _fill(layer, weight=scale, bias=bias)
+    return layer
+
+
+def group_norm(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
+    """GroupNormalization; before opset 21 its scale is one a group."""
+    groups, channels = node.attributes["num_groups"], values[0].shape[1]
+    if constants[1] is None or constants[2] is None:
+        return None
+    scale, bias = (np.repeat(one, channels // len(one)) for one in (constants[1], constants[2]))
+    layer = nn.GroupNorm(groups, channels, eps=node.attributes.get("epsilon", 1e-5))
+    _fill(layer, weight=scale, bias=bias)
+    return layer
+
+
+def linear(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
+    """Gemm and MatMul by a constant matrix."""
+    weight, attributes = constants[1], node.attributes
+    bias = constants[2] if len(constants) > 2 else None
+    if weight is None or weight.ndim != 2 or attributes.get("transA", 0) or values[0].dim() < 2:
+        return None
+    if len(values) > 2 and values[2] is not None and bias is None:
+        return None
+    if not attributes.get("transB", 0):
+        weight = weight.T
+    weight = weight * np.asarray(attributes.get("alpha", 1.0), weight.dtype)
+    if bias is not None:
+        bias = np.broadcast_to(bias, (weight.shape[0],)) if bias.size in (1, weight.shape[0]) else None
+        if bias is None:
+            return None
+        bias = bias.reshape(-1) * np.asarray(attributes.get("beta", 1.0), weight.dtype)
+    with torch.device("meta"):
+        layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    _fill(layer, weight=np.ascontiguousarray(weight), bias=bias)
+    return layer
+
+
+def prelu(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
+    """PRelu with a slope a channel, or one for all."""
+    slope = constants[1]
+    if slope is None or slope.size not in (1, values[0].shape[1]):
+        return None
+    layer = nn.PReLU(slope.size)
+    _fill(layer, weight=slope.reshape(-1))
+    return layer
+
+
+def max_pool(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module:
+    """MaxPool; padding beyond half of the window comes before it."""
+    rank = values[0].dim() - 2
+    stride, dilation, padding, before, kernel = _window(node, rank)
+    if any(2 * amount > size for amount, size in zip(padding, kernel, strict=True)):
+        before, padding = (
+            _ConstantPad([one for amount in reversed(padding) for one in (amount, amount)]),
+            [0] * rank,
+        )
+    if before is not None:
+        before.value = -math.inf
+    kind = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}[rank]
+    ceil = bool(node.attributes.get("ceil_mode", 0))
+    return _padded(
+        before, kind(tuple(kernel), tuple(stride), tuple(padding), tuple(dilation), ceil_mode=ceil)
+    )
+
+
+def average_pool(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module:
+    """AveragePool."""
+    rank = values[0].dim() - 2
+    stride, dilation, padding, before, kernel = _window(node, rank)
+    counted = bool(node.attributes.get("count_include_pad", 0))
+    if (before is not None and not counted) or any(one != 1 for one in dilation):
+        raise InputError(
+            f"the node {node.name!r} (AveragePool) has uneven padding or dilation, not supported"
+        )
+    kind = {1: nn.AvgPool1d, 2: nn.AvgPool2d, 3: nn.AvgPool3d}[rank]
+    ceil = bool(node.attributes.get("ceil_mode", 0))
+    return _padded(before, kind(tuple(kernel), tuple(stride), tuple(padding), ceil, counted))
+
+
+def global_pool(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module:
+    """GlobalAveragePool."""
+    return {1: nn.AdaptiveAvgPool1d, 2: nn.AdaptiveAvgPool2d, 3: nn.AdaptiveAvgPool3d}[values[0].dim() - 2](1)
+
+
+def reshape(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
+    """Reshape to written or computed sizes, each of which follows from the input where that can be told."""
+    if not isinstance(values[0], Tensor) or isinstance(values[1], Tensor):
+        return None
+    keep_zero = bool(node.attributes.get("allowzero", 0))
+    wanted = integers(values[1])
+    sizes = [
+        values[0].shape[place] if size == 0 and not keep_zero else int(size)
+        for place, size in enumerate(wanted)
+    ]
+    target = tuple(values[0].reshape(sizes).shape)
+    parts = reshape_parts(tuple(values[0].shape), target)
+    return None if parts is None else Reshape(parts)
+
+
+def split(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
+    """Split; equal pieces stay equal whatever is left of the channels."""
+    axis, value = node.attributes.get("axis", 0), values[0]
+    if not isinstance(value, Tensor):
+        return None
+    written = node.attributes.get("split") or (
+        integers(constants[1]) if constants[1:] and constants[1] is not None else []
+    )
+    count = node.attributes.get("num_outputs", len(node.outputs))
+    if not written:
+        return Split(axis, pieces=count)
+    pieces = even_pieces(written)
+    return Split(axis, pieces=pieces) if pieces else Split(axis, sizes=[int(one) for one in written])
+
+
+def slice_(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
+    """Slice of one axis at ends that are multiples of a part of it."""
+    starts, ends = (integers(one) if one is not None else [] for one in constants[1:3])
+    axes = integers(constants[3]) if len(constants) > 3 and constants[3] is not None else [0]
+    steps = integers(constants[4]) if len(constants) > 4 and constants[4] is not None else [1]
+    if len(starts) != 1 or len(ends) != 1 or steps != [1] or not isinstance(values[0], Tensor):
+        return None
+    found = slice_as_pieces(values[0], int(axes[0]), int(starts[0]), int(ends[0]))
+    return None if found is None else Pieces(int(axes[0]), *found)
+
+
+def expand(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
+    """Expand to written sizes: where the input has that size already, it follows the input."""
+    if constants[1] is None or not isinstance(values[0], Tensor):
+        return None
+    shape = np.broadcast_shapes(tuple(values[0].shape), tuple(int(one) for one in integers(constants[1])))
+    lead = len(shape) - values[0].dim()
+    own = [1] * lead + list(values[0].shape)
+    return Expand(
+        [
+            size if one != size or place < lead else -1
+            for place, (one, size) in enumerate(zip(own, shape, strict=True))
+        ]
+    )
+
+
+def dropout(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module:
+    """Dropout, which does nothing but in training."""
+    rate = node.attributes.get("ratio", 0.5)
+    if len(constants) > 1 and constants[1] is not None:
+        rate = scalar(constants[1])
+    return nn.Dropout(float(rate))
+
+
+BUILDERS: dict[str, Builder] = {
+    "Conv": convolution,
+    "ConvTranspose": transposed,
+    "BatchNormalization": batch_norm,
+    "InstanceNormalization": instance_norm,
+    "LayerNormalization": layer_norm,
+    "GroupNormalization": group_norm,
+    "Gemm": linear,
+    "MatMul": linear,
+    "PRelu": prelu,
+    "MaxPool": max_pool,
+    "AveragePool": average_pool,
+    "GlobalAveragePool": global_pool,
+    "Reshape": reshape,
+    "Split": split,
+    "Slice": slice_,
+    "Expand": expand,
+    "Dropout": dropout,
+}
+SIZES = {"Reshape", "Slice", "Expand"}  # builders that make written sizes follow the tensors

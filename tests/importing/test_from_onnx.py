@@ -1,0 +1,233 @@
+"""ONNX files become ordinary networks: they answer alike, can be cut and trained; others are refused."""
+
+import copy
+import pickle
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import deeppruning as dp
+from deeppruning.errors import DeepPruningError, InputError, WeightsError
+from deeppruning.importing.sizes import Part, reshape_parts
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+IMAGE = ("x", [1, 3, 8, 8])
+
+
+class Varied(nn.Module):
+    """Operations whose sizes an exporter writes down: flatten, chunk, shuffle; a gate, an upsampling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, stride=2, padding=1, groups=2)
+        self.gate = nn.Conv2d(8, 8, 1)
+        self.third = nn.Conv2d(12, 6, 3, padding=1)
+        self.head = nn.Linear(6 * 16, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.first(x)))
+        x = self.second(x)
+        batch, channels, height, width = x.shape
+        x = (
+            x.view(batch, 2, channels // 2, height, width)
+            .transpose(1, 2)
+            .reshape(batch, channels, height, width)
+        )
+        x = x * torch.sigmoid(self.gate(x.mean((2, 3), keepdim=True)))
+        left, right = x.chunk(2, 1)
+        x = torch.cat([left, nn.functional.hardswish(right), left + right], 1)
+        x = self.third(x)
+        x = nn.functional.max_pool2d(nn.functional.interpolate(x, scale_factor=2.0), 2)
+        return torch.softmax(self.head(x.flatten(1)), -1)
+
+
+@pytest.fixture(scope="module")
+def varied() -> nn.Module:
+    torch.manual_seed(0)
+    network = Varied()
+    with torch.no_grad():
+        network.norm.running_mean.normal_()
+        network.norm.running_var.uniform_(0.5, 2.0)
+    return network.eval()
+
+
+@pytest.fixture(scope="module")
+def file(varied: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("onnx") / "varied.onnx"
+    axes = {"images": {0: "batch"}, "scores": {0: "batch"}}
+    torch.onnx.export(
+        varied, (torch.zeros(1, 3, 8, 8),), str(path), dynamo=False, input_names=["images"],
+        output_names=["scores"], dynamic_axes=axes, opset_version=17,
+    )  # fmt: skip
+    return path
+
+
+@pytest.fixture(scope="module")
+def network(file: Path) -> nn.Module:
+    return dp.from_onnx(file)
+
+
+def test_it_answers_as_the_network_it_was_written_from(network: nn.Module, varied: nn.Module) -> None:
+    images = torch.randn(5, 3, 8, 8)
+    with torch.no_grad():
+        assert torch.allclose(network(images), varied(images), atol=1e-5)
+        assert torch.allclose(network(images=images), varied(images), atol=1e-5)
+
+
+def test_it_has_layers_of_torch_named_after_the_nodes(network: nn.Module) -> None:
+    kinds = [type(module) for module in network.modules()]
+    # The exporter folds the batch norm into the convolution before it.
+    assert kinds.count(nn.Conv2d) == 4
+    assert kinds.count(nn.Linear) == 1
+    assert "first_Conv" in dict(network.named_modules())
+
+
+def test_it_copies_pickles_trains_and_is_exported(network: nn.Module, tmp_path: Path) -> None:
+    images = torch.randn(2, 3, 8, 8)
+    again = pickle.loads(pickle.dumps(copy.deepcopy(network)))
+    assert torch.equal(again(images), network(images))
+    again.train()(images).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in again.parameters())
+    written = dp.export(network, out=tmp_path / "again.onnx", example_input=images[:1])
+    assert torch.allclose(dp.from_onnx(written.path)(images), network(images), atol=1e-5)
+
+
+def test_sizes_that_are_written_in_the_file_do_not_freeze_channels(network: nn.Module) -> None:
+    graph = dp.ChannelGraph(network, torch.zeros(1, 3, 8, 8))
+    free = {layer: count for layer, (count, _) in graph.widths(~graph.full_genome()).items()}
+    assert {layer: width for layer, (width, _) in graph.widths(graph.full_genome()).items()} != free
+    assert all(group.prunable for group in graph.groups if "head" not in "".join(group.layers)), str(graph)
+    generator = np.random.default_rng(0)
+    for _ in range(3):
+        genome = graph.repair(generator.random(graph.num_genes) < 0.6)
+        assert graph.verify(genome)
+
+
+def test_it_is_refitted_like_any_other(network: nn.Module) -> None:
+    graph = dp.ChannelGraph(network, torch.zeros(1, 3, 8, 8))
+    genome = graph.repair(np.random.default_rng(1).random(graph.num_genes) < 0.7)
+    images = torch.randn(64, 3, 8, 8)
+    drift = {
+        name: float((thin(images) - network(images)).abs().mean())
+        for name, thin in (("cut", graph.prune(genome)), ("refitted", dp.refit(graph, genome, images)))
+    }
+    assert drift["refitted"] < drift["cut"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "target", "smaller", "expected"),
+    [
+        ((2, 8, 4, 4), (2, 128), (3, 6, 4, 4), (3, 96)),
+        ((2, 8, 4, 4), (2, 2, 4, 4, 4), (1, 6, 4, 4), (1, 2, 3, 4, 4)),
+        ((2, 2, 4, 4, 4), (2, 8, 4, 4), (1, 2, 3, 4, 4), (1, 6, 4, 4)),
+        ((2, 8, 1, 1), (2, 8), (5, 7, 1, 1), (5, 7)),
+        ((2, 8), (2, 8, 1, 1), (5, 7), (5, 7, 1, 1)),
+    ],
+)
+def test_what_a_written_size_stands_for(shape, target, smaller, expected) -> None:
+    parts = reshape_parts(shape, target)
+    assert tuple(part.of(smaller) for part in parts) == expected
+    assert reshape_parts((2, 8), (3, 5)) is None
+    assert Part(0, 0, 7).of((1, 2)) == 7
+
+
+def model_of(nodes, *, inputs=(IMAGE,), outputs=("y",), constants=None, opset=17):
+    """A file of a few nodes."""
+    arrays = [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        arrays,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def written(tmp_path: Path, model) -> Path:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+CONV = {"w": np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)}
+
+
+def test_weights_may_be_constants_casts_and_dequantised(tmp_path: Path) -> None:
+    weight = CONV["w"]
+    scale = np.abs(weight).max((1, 2, 3)) / 127
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(weight.astype(np.float16))),
+        helper.make_node("Cast", ["c"], ["d"], to=TensorProto.FLOAT),
+        helper.make_node("Identity", ["d"], ["w1"]),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w2"], axis=0),
+        helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["x", "w2"], ["b"], auto_pad="SAME_UPPER"),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    quantised = np.round(weight / scale[:, None, None, None]).astype(np.int8)
+    constants = {"q": quantised, "s": scale.astype(np.float32)}
+    network = dp.from_onnx(written(tmp_path, model_of(nodes, constants=constants)))
+    assert sum(isinstance(module, nn.Conv2d) for module in network.modules()) == 2
+    assert dp.ChannelGraph(network, torch.zeros(1, 3, 8, 8)).num_genes == 0  # both are outputs
+
+
+@pytest.mark.parametrize(
+    ("node", "named"),
+    [
+        (helper.make_node("Hardmax", ["x"], ["y"], name="odd"), ["Hardmax", "'odd'", "1"]),
+        (helper.make_node("QuantizeLinear", ["x", "s"], ["y"], name="small"), ["quantised", "'small'"]),
+        (helper.make_node("Loop", ["x"], ["y"], name="again"), ["control flow", "Loop", "'again'"]),
+    ],
+)
+def test_what_cannot_be_rebuilt_is_named_before_any_work(tmp_path: Path, node, named) -> None:
+    path = written(tmp_path, model_of([node], constants={"s": np.ones(1, np.float32)}))
+    with pytest.raises(InputError) as raised:
+        dp.from_onnx(path)
+    assert all(fact in str(raised.value) for fact in named)
+
+
+def test_weights_outside_the_folder_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(CONV["w"].tobytes())
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for location, said in (("../secret", "outside"), ("absent", "missing")):
+        model = model_of([helper.make_node("Conv", ["x", "w"], ["y"])], constants=CONV)
+        tensor = model.graph.initializer[0]
+        onnx.external_data_helper.set_external_data(tensor, location)
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        with pytest.raises(WeightsError, match=said):
+            dp.from_onnx(written(folder, model))
+
+
+def test_damaged_files_are_errors_of_ours(file: Path, tmp_path: Path) -> None:
+    content, draw = file.read_bytes(), random.Random(0)
+    for _ in range(40):
+        damaged = bytearray(content[: draw.randrange(1, len(content))] if draw.random() < 0.5 else content)
+        for _ in range(draw.randrange(4)):
+            damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+        path = tmp_path / "damaged.onnx"
+        path.write_bytes(bytes(damaged))
+        try:
+            dp.from_onnx(path)
+        except DeepPruningError as error:
+            assert "damaged.onnx" in str(error)
+
+
+def test_a_missing_file_and_wrong_inputs(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"absent\.onnx"):
+        dp.from_onnx(tmp_path / "absent.onnx")
+    with pytest.raises(InputError, match="images"):
+        dp.from_onnx(file, {"pictures": torch.zeros(1, 3, 8, 8)})
+    with pytest.raises(InputError, match="9, 9"):
+        dp.from_onnx(file, torch.zeros(1, 3, 9, 9))
