@@ -26,12 +26,12 @@ test: $(READY) browser
 test-all: $(READY) $(SITE) $(EXAMPLES) browser
 	$(MAKE) --no-print-directory -j 2 lint suite-all
 
-# Three at a time on two cores: every few tests wait for a process or a cluster to start.
+# Four at a time on two cores: many tests wait for a process or a cluster to start.
 suite: $(READY)
-	$(BIN)/pytest -n 3 --dist worksteal -q
+	$(BIN)/pytest -n 4 --dist worksteal -q
 
 suite-all: $(READY)
-	$(BIN)/pytest -n 3 --dist worksteal -q -m 'slow or not slow'
+	$(BIN)/pytest -n 4 --dist worksteal -q -m 'slow or not slow'
 
 # What trains, draws weights or compares runs, once more with the plainest instructions: another processor
 # computes other last bits, and no test may depend on them. Where nothing heeds these names, nothing changes.
