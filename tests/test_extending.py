@@ -210,6 +210,7 @@ def test_flops_that_cannot_be_asked_for() -> None:
         genome_by("apoz", evidence, flops=100)
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_imported_is_an_error_every_time(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("raise RuntimeError('half written')")
     script = f"""

@@ -140,6 +140,7 @@ def test_a_node_that_joins_is_used_and_one_that_is_lost_costs_a_retry(cluster, t
     assert {one.key: one.attempts for one in found if one.attempts > 1} == {lost[0]: 2}
 
 
+@pytest.mark.slow
 def test_the_data_set_goes_to_each_node_once_and_is_shared_there(cluster, tmp_path):
     size = 32 * 2**20
     data = torch.arange(size // 8)

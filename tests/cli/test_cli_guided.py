@@ -109,6 +109,7 @@ def test_prune_from_the_beginning_to_the_table(tmp_path):
         assert 0.15 <= row["flops"] / 25_500 <= 0.86
 
 
+@pytest.mark.slow
 def test_options_that_nothing_looks_at_are_named(tmp_path):
     model, weights = trained(tmp_path)
     given = guided_arguments(model, weights, tmp_path / "run", "--mutation", 0.3, "--eval-epochs", 2)

@@ -72,6 +72,7 @@ def test_edited_options_of_a_finished_run_are_told(run: Path) -> None:
     assert "is finished" in said.output
 
 
+@pytest.mark.slow
 def test_an_empty_history_is_told_and_what_is_advised_helps(run: Path) -> None:
     copy = (run / "history.sqlite").read_bytes()
     (run / "history.sqlite").write_bytes(b"")

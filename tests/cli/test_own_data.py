@@ -80,6 +80,7 @@ def test_uneven_data_is_pruned_from_the_command_line_and_told(home: Path, tmp_pa
     assert "met by candidate" in call("pick", tmp_path / "run", "--target", "error=+100%").stdout
 
 
+@pytest.mark.slow
 def test_the_sample_is_taken_from_what_is_not_set_aside(home: Path, tmp_path: Path) -> None:
     given = (f"{home}/nets.py:tiny", "--data", home / "uneven.npz", "--train-epochs", 0, *QUICK)
     said = call("prune", *given, "--target", "error=+100%", "--out", tmp_path / "run").stdout

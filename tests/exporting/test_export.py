@@ -167,6 +167,7 @@ class Forgetful(nn.Module):
         return x.flatten(1) + torch.rand(1)
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_a_file_that_differs_is_not_kept(tmp_path: Path) -> None:
     target = tmp_path / "kept.onnx"

@@ -105,6 +105,7 @@ def test_an_input_stands_in_where_a_task_left_no_shape(run: Path) -> None:
     assert float(network.example().min()) == 1.0
 
 
+@pytest.mark.slow
 def test_any_candidate_is_fine_tuned_and_taken_along(tmp_path: Path) -> None:
     train, test = digits()
     options = dp.SearchConfig(offspring=2, generations=1, sample=60)

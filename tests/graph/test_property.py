@@ -37,7 +37,7 @@ def genomes(graph: ChannelGraph) -> dict[str, np.ndarray]:
     return {kind: generator.random(graph.num_genes) < share for kind, share in SHARES.items()}
 
 
-@pytest.mark.parametrize("name", every_nth(9, NETWORKS))
+@pytest.mark.parametrize("name", every_nth(14, NETWORKS))
 def test_every_cut_of_a_small_network_is_proven_priced_and_trains(name):
     torch.manual_seed(0)
     model, example = NETWORKS[name]()

@@ -37,7 +37,7 @@ def many(graph: ChannelGraph, seed: int, count: int) -> np.ndarray:
     return generator.random((count, graph.num_genes)) < generator.random((count, 1))
 
 
-@pytest.mark.parametrize("name", every_nth(5, SPLITS))
+@pytest.mark.parametrize("name", every_nth(8, SPLITS))
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(width=st.integers(2, 64), seed=st.integers(0, 1000))
 def test_every_genome_of_every_split_is_right(name, width, seed):
@@ -99,6 +99,7 @@ def test_sizes_that_follow_the_layers_leave_every_filter_free(name, width):
     assert_right(graph, many(graph, 1, 12))
 
 
+@pytest.mark.slow
 def test_two_networks_in_one_stay_apart():
     """A split that takes its size from another layer that happens to be as wide is found out."""
 

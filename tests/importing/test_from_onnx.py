@@ -131,6 +131,8 @@ def test_it_is_refitted_like_any_other(network: nn.Module) -> None:
         ((2, 2, 4, 4, 4), (2, 8, 4, 4), (1, 2, 3, 4, 4), (1, 6, 4, 4)),
         ((2, 8, 1, 1), (2, 8), (5, 7, 1, 1), (5, 7)),
         ((2, 8), (2, 8, 1, 1), (5, 7), (5, 7, 1, 1)),
+        ((1, 8, 4, 4), (1, 128), (3, 6, 4, 4), (3, 96)),
+        ((1, 8, 4), (1, 1, 8, 4), (3, 6, 4), (3, 1, 6, 4)),
     ],
 )
 def test_what_a_written_size_stands_for(shape, target, smaller, expected) -> None:

@@ -109,6 +109,7 @@ def test_a_pick_that_diverges_starts_again_more_slowly(tmp_path: Path, light: in
         assert file.metadata()["lr_factor"] == "0.1"
 
 
+@pytest.mark.slow
 def test_a_pick_that_always_diverges_has_failed_and_the_others_are_saved(tmp_path: Path, light: int) -> None:
     task = Unsteady(tmp_path / "calls", 0.0, widths=(light,))
     result = prune(tmp_path / "run", task)

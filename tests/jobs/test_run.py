@@ -312,6 +312,7 @@ def test_distillation_and_training_from_scratch_change_the_weights_only(tmp_path
     assert not torch.equal(stems[0], stems[2])
 
 
+@pytest.mark.slow
 def test_resuming_a_finished_run_gives_it_again(tmp_path: Path) -> None:
     run_tiny(tmp_path / "run")
     before = outcome(tmp_path / "run")

@@ -103,6 +103,7 @@ def test_a_solution_prints_in_a_line(result: Result) -> None:
     assert "\n" not in text
 
 
+@pytest.mark.slow
 def test_the_page_is_written_and_what_stops_it_is_only_said(result: Result) -> None:
     page = result.run_dir / "report.html"
     assert "<title>" in page.read_text()

@@ -108,6 +108,7 @@ def test_factory_in_a_file_gets_the_arguments_it_declares(network_file):
     assert resolve_model(f"{network_file}:plain", **TASK).weight.shape == (2, 3)
 
 
+@pytest.mark.slow
 def test_a_network_from_a_file_travels_to_another_process(network_file, tmp_path):
     net = resolve_model(f"{network_file}:Net", **TASK)
     images = torch.ones(1, 1, 8, 8)

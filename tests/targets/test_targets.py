@@ -90,6 +90,7 @@ def _parameters(model):
     return sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.slow
 def test_networks_that_are_fine_tuned_already_are_looked_at_too(tmp_path):
     options = {"search": quick_search(mutation=0.3), "target": "flops=90%", "run_dir": tmp_path / "run"}
     result = dp.prune(tiny_net(), task=Contrary(), example_input=EXAMPLE, workers=1, **options)
@@ -161,6 +162,7 @@ def test_best_limits_the_error_in_the_search(run):
     assert run.best(error=most, flops="100%").train_error <= most
 
 
+@pytest.mark.slow
 def test_targets_stand_side_by_side(run, tmp_path):
     again, (train, test) = tmp_path / "run", digits()
     shutil.copytree(run.run_dir, again)

@@ -34,6 +34,7 @@ def test_steps_and_state_are_those_of_torch(fused: bool) -> None:
         assert torch.equal(ours[1][place]["momentum_buffer"], state["momentum_buffer"])
 
 
+@pytest.mark.slow
 def test_a_training_does_not_wait_for_the_compiler() -> None:
     code = """
 import sys, torch

@@ -43,33 +43,28 @@ def reshape_parts(shape: Sequence[int], target: Sequence[int]) -> list[Part] | N
     parts: list[Part] = []
     here = there = 0
     while there < len(target):
+        if here == len(shape):
+            if target[there] != 1:
+                return None
+            parts.append(Part(0, 0))
+            there += 1
+            continue
         first, start = here, there
-        have, want = 1, 1
-        while True:
-            if have == want and here > first and there > start:
-                break
-            if have <= want and here < len(shape):
-                have *= shape[here]
-                here += 1
-            elif there < len(target):
-                want *= target[there]
-                there += 1
-            elif have == want and here == len(shape):
-                break
+        have, want = shape[here], target[there]
+        here, there = here + 1, there + 1
+        while have != want:
+            if have < want and here < len(shape):
+                have, here = have * shape[here], here + 1
+            elif have > want and there < len(target):
+                want, there = want * target[there], there + 1
             else:
                 return None
         parts += _of_block(first, here, target[start:there])
-    while here < len(shape):
-        if shape[here] != 1:
-            return None
-        here += 1
-    return parts if len(parts) == len(target) else None
+    return parts if all(size == 1 for size in shape[here:]) else None
 
 
 def _of_block(first: int, end: int, sizes: Sequence[int]) -> list[Part]:
     """The sizes that a block of the input's is split into: the largest follows, the others stay."""
-    if not sizes:
-        return []
     largest = max(range(len(sizes)), key=lambda place: sizes[place])
     others = math.prod(size for place, size in enumerate(sizes) if place != largest)
     return [
