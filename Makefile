@@ -8,6 +8,9 @@ SITE := $(VENV)/.site
 EXAMPLES := $(VENV)/.examples
 PIP := $(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt
 
+# Hundreds of processes start during the tests: each would compile the package again where this is set.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo docs test test-all test-processors lint suite suite-all suite-plain browser setup clean
 
 demo: $(BASE)

@@ -5,6 +5,7 @@ Imports that only a type checker sees count as well.
 
 import ast
 import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -58,13 +59,16 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-IMPORTS = {name: imported(path) for name, path in FILES.items()}
+@cache
+def imports() -> dict[str, set[str]]:
+    """What every file imports; found when a test asks, not whenever the tests are collected."""
+    return {name: imported(path) for name, path in FILES.items()}
 
 
 def test_packages_import_only_downward() -> None:
     upward = {
         (module, name)
-        for module, names in IMPORTS.items()
+        for module, names in imports().items()
         for name in names & FILES.keys()
         if (own := module.split(".")[1]) != (other := name.split(".")[1]) and LEVEL[other] >= LEVEL[own]
     }
@@ -75,7 +79,7 @@ def test_packages_import_only_downward() -> None:
 def test_no_modules_of_a_package_import_each_other_in_a_circle(package: str) -> None:
     inside = {name for name in FILES if f"{name}.".startswith(f"deeppruning.{package}.")}
     try:
-        TopologicalSorter({name: (IMPORTS[name] & inside) - {name} for name in inside}).prepare()
+        TopologicalSorter({name: (imports()[name] & inside) - {name} for name in inside}).prepare()
     except CycleError as error:
         pytest.fail(f"imports in a circle: {' <- '.join(error.args[1])}")
 
@@ -85,7 +89,7 @@ def test_evolution_needs_numpy_only() -> None:
         name.split(".")[0]
         for module in FILES
         if module.startswith("deeppruning.evolution")
-        for name in IMPORTS[module]
+        for name in imports()[module]
         if not name.startswith("deeppruning.")
     }
     assert outside - sys.stdlib_module_names == {"numpy"}
