@@ -1,5 +1,6 @@
 """`deeppruning demo`: training, search and fine-tuning in a few minutes, on data inside the package."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -45,15 +46,16 @@ def demo(context: click.Context, out: Path, workers: int | None, quiet: bool) ->
     keep_freed_memory()
     out = _free(out)
     workers = workers or available_threads()
+    data = DataOptions(data=DATA)
     progress = make_progress(quiet=quiet, as_json=False)
     progress.state.workers = workers
     with resumable(out, command("resume", out)):
         # One thread, as in the search: the same numbers on every machine.
         weights = train_first(
-            context, out, progress, quiet=quiet, as_json=False, model=MODEL, data=DATA,
-            epochs=TRAIN_EPOCHS, threads=1,
+            context, out, progress, quiet=quiet, as_json=False, model=MODEL, model_options={},
+            epochs=TRAIN_EPOCHS, threads=1, **asdict(data),
         )  # fmt: skip
-        loaded = Inputs(MODEL, weights, DataOptions(data=DATA)).load()
+        loaded = Inputs(MODEL, weights, data).load()
         run_table = {"workers": workers, "device": "auto", "backend": "local"}
         start(out, loaded, SEARCH, FINETUNE, progress, run_table)
 
