@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,29 +25,41 @@ TURNS, FEWEST_TURNS = 8, 2
 SHORTEST = 0.5  # seconds that the turns take at least, so that a busy moment of the machine passes
 SECONDS = 20.0  # after which no further turn begins, apart from the fewest
 LARGEST_FILE = 1 << 26  # bytes of a cache file that is read
+# The fastest of several calls this short was not interrupted; the clock of the processor is too coarse for them.
+_UNINTERRUPTED = 1e-3
+# Windows counts processor time in steps of 16 ms, which says nothing about a forward pass.
+_COUNTS_PROCESSOR_TIME = time.get_clock_info("process_time").resolution < 1e-6
 _RESTRICTING = ("ONEDNN_MAX_CPU_ISA",)  # environment variables that make PyTorch avoid some instructions
 
 
-def quickest(forward: Forward, *, seconds: float = 0.02, most: int = 30, fewest: int = 3) -> float:
+def quickest(
+    forward: Forward, *, seconds: float = 0.02, most: int = 30, fewest: int = 3, on_cpu: bool = True
+) -> float:
     """The seconds of a short call: the fastest of several runs, as other work can only slow it down."""
     forward()
     begin = time.perf_counter()
     times: list[float] = []
     while len(times) < fewest or (len(times) < most and time.perf_counter() - begin < seconds):
-        times.append(_seconds(forward))
+        times.append(_seconds(forward, on_cpu))
     return min(times)
 
 
-def in_turns(forwards: Sequence[Forward], turns: int | None = None) -> list[float]:
+def in_turns(forwards: Sequence[Forward], turns: int | None = None, *, on_cpu: bool = True) -> list[float]:
     """The fastest of several runs of each call, in seconds.
 
     Without a number there are as many turns as it takes for busy moments to pass. Each call is made a few
     times per turn, because libraries keep what they prepared for the last thousand layers only: of many
-    networks in turns, each would be prepared anew at every call.
+    networks in turns, each would be prepared again at every call.
     """
     shortest = SHORTEST if turns is None else 0.0
     times = time_in_turns(
-        forwards, turns or TURNS, fewest=FEWEST_TURNS, seconds=SECONDS, shortest=shortest, runs=RUNS
+        forwards,
+        turns or TURNS,
+        fewest=FEWEST_TURNS,
+        seconds=SECONDS,
+        shortest=shortest,
+        runs=RUNS,
+        on_cpu=on_cpu,
     )
     return [min(each) for each in times]
 
@@ -60,10 +72,12 @@ def time_in_turns(
     seconds: float,
     shortest: float = 0.0,
     runs: int = 1,
+    on_cpu: bool = True,
 ) -> list[list[float]]:
     """Seconds of each call, `runs` of them per turn, so that a busy moment of the machine falls on all alike.
 
-    Ends after the turns and at least the `shortest` time; or after `seconds`, given the `fewest` turns.
+    `on_cpu` is false for calls that wait for another device. Ends after the turns and at least the `shortest`
+    time; or after `seconds`, given the `fewest` turns.
     """
     begin = time.perf_counter()
     times: list[list[float]] = [[] for _ in forwards]
@@ -75,14 +89,22 @@ def time_in_turns(
         # Each comes first in turn: what ran before leaves its traces in the caches.
         shift = turn % len(places)
         for place in places[shift:] + places[:shift]:
-            times[place] += [_seconds(forwards[place]) for _ in range(runs)]
+            times[place] += [_seconds(forwards[place], on_cpu) for _ in range(runs)]
     raise AssertionError("count() never ends")
 
 
-def _seconds(forward: Forward) -> float:
-    start = time.perf_counter()
+def _seconds(forward: Forward, on_cpu: bool) -> float:
+    """The seconds of one call; on a CPU at most the processor time that it took.
+
+    On an idle machine they are the same with one thread, and with several the processor time is longer. On a
+    busy one a call of some milliseconds is interrupted by other programs, a long call more often than a short
+    one, so that every thin network would seem faster than it is.
+    """
+    used, start = time.process_time(), time.perf_counter()
     forward()
-    return time.perf_counter() - start
+    passed, used = time.perf_counter() - start, time.process_time() - used
+    counted = on_cpu and _COUNTS_PROCESSOR_TIME and passed > _UNINTERRUPTED and used > 0
+    return min(passed, used) if counted else passed
 
 
 @dataclass
@@ -96,7 +118,7 @@ class LayerTimes:
     @classmethod
     def of(cls, runtime: Runtime) -> LayerTimes:
         """The times of a runtime, in its version, on this processor."""
-        about = {"runtime": runtime.version, "processor": processor(), **runtime.conditions.to_table()}
+        about = {"runtime": runtime.version, "processor": processor(), **asdict(runtime.conditions)}
         about |= {name: os.environ[name] for name in _RESTRICTING if name in os.environ}
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
         path = cache_folder() / "latency" / f"{digest}.json"
@@ -144,7 +166,7 @@ def _read(path: Path) -> dict[str, dict[str, float]]:
 
 
 def _key(part: LayerShape | tuple[int, int]) -> str:
-    return json.dumps(part.to_table()) if isinstance(part, LayerShape) else "x".join(map(str, part))
+    return json.dumps(asdict(part)) if isinstance(part, LayerShape) else "x".join(map(str, part))
 
 
 def _positive(value: Any) -> float:
