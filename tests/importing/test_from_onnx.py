@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import random
 from pathlib import Path
 
 import numpy as np
@@ -11,64 +10,25 @@ import torch
 from torch import nn
 
 import deeppruning as dp
-from deeppruning.errors import DeepPruningError, InputError, WeightsError
+from deeppruning.errors import InputError, WeightsError
 from deeppruning.importing.sizes import Part, reshape_parts
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-IMAGE = ("x", [1, 3, 8, 8])
-
-
-class Varied(nn.Module):
-    """Operations whose sizes an exporter writes down: flatten, chunk, shuffle; a gate, an upsampling."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 8, 3, padding=1, bias=False)
-        self.norm = nn.BatchNorm2d(8)
-        self.second = nn.Conv2d(8, 8, 3, stride=2, padding=1, groups=2)
-        self.gate = nn.Conv2d(8, 8, 1)
-        self.third = nn.Conv2d(12, 6, 3, padding=1)
-        self.head = nn.Linear(6 * 16, 5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.relu(self.norm(self.first(x)))
-        x = self.second(x)
-        batch, channels, height, width = x.shape
-        x = (
-            x.view(batch, 2, channels // 2, height, width)
-            .transpose(1, 2)
-            .reshape(batch, channels, height, width)
-        )
-        x = x * torch.sigmoid(self.gate(x.mean((2, 3), keepdim=True)))
-        left, right = x.chunk(2, 1)
-        x = torch.cat([left, nn.functional.hardswish(right), left + right], 1)
-        x = self.third(x)
-        x = nn.functional.max_pool2d(nn.functional.interpolate(x, scale_factor=2.0), 2)
-        return torch.softmax(self.head(x.flatten(1)), -1)
+from importing import onnx_files  # noqa: E402
+from importing.onnx_files import exported, model_of, written  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def varied() -> nn.Module:
-    torch.manual_seed(0)
-    network = Varied()
-    with torch.no_grad():
-        network.norm.running_mean.normal_()
-        network.norm.running_var.uniform_(0.5, 2.0)
-    return network.eval()
+    return onnx_files.varied()
 
 
 @pytest.fixture(scope="module")
 def file(varied: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("onnx") / "varied.onnx"
-    axes = {"images": {0: "batch"}, "scores": {0: "batch"}}
-    torch.onnx.export(
-        varied, (torch.zeros(1, 3, 8, 8),), str(path), dynamo=False, input_names=["images"],
-        output_names=["scores"], dynamic_axes=axes, opset_version=17,
-    )  # fmt: skip
-    return path
+    return exported(varied, tmp_path_factory.mktemp("onnx") / "varied.onnx")
 
 
 @pytest.fixture(scope="module")
@@ -142,25 +102,6 @@ def test_what_a_written_size_stands_for(shape, target, smaller, expected) -> Non
     assert Part(0, 0, 7).of((1, 2)) == 7
 
 
-def model_of(nodes, *, inputs=(IMAGE,), outputs=("y",), constants=None, opset=17):
-    """A file of a few nodes."""
-    arrays = [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
-        arrays,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-
-
-def written(tmp_path: Path, model) -> Path:
-    path = tmp_path / "model.onnx"
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
 CONV = {"w": np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)}
 
 
@@ -210,20 +151,6 @@ def test_weights_outside_the_folder_are_refused(tmp_path: Path) -> None:
         tensor.data_location = TensorProto.EXTERNAL
         with pytest.raises(WeightsError, match=said):
             dp.from_onnx(written(folder, model))
-
-
-def test_damaged_files_are_errors_of_ours(file: Path, tmp_path: Path) -> None:
-    content, draw = file.read_bytes(), random.Random(0)
-    for _ in range(40):
-        damaged = bytearray(content[: draw.randrange(1, len(content))] if draw.random() < 0.5 else content)
-        for _ in range(draw.randrange(4)):
-            damaged[draw.randrange(len(damaged))] = draw.randrange(256)
-        path = tmp_path / "damaged.onnx"
-        path.write_bytes(bytes(damaged))
-        try:
-            dp.from_onnx(path)
-        except DeepPruningError as error:
-            assert "damaged.onnx" in str(error)
 
 
 def test_a_missing_file_and_wrong_inputs(file: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from deeppruning.exporting.formats import FORMATS, Export, Format, Normalized
 from deeppruning.exporting.int8 import MaterialSource
 from deeppruning.exporting.networks import AtHand, RunNetwork, read_network
 from deeppruning.exporting.onnx_file import export_onnx
-from deeppruning.exporting.torch_files import export_program, export_safetensors
+from deeppruning.exporting.torch_files import export_program
 
 __all__ = [
     "FORMATS",
@@ -23,6 +23,5 @@ __all__ = [
     "export_network",
     "export_onnx",
     "export_program",
-    "export_safetensors",
     "read_network",
 ]

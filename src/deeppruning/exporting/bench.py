@@ -3,29 +3,29 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from deeppruning.amounts import percent
 from deeppruning.deploying import deployed
 from deeppruning.deploying.onnx_graph import has_onnx, open_session, require, run_session
 from deeppruning.errors import GraphError, InputError, RunError
 from deeppruning.exporting.bench_table import BenchFigures, float_kind
-from deeppruning.exporting.files import FOLDER, keep_int8
-from deeppruning.exporting.int8 import SUFFIX, Material, MaterialSource, measure, quantize
+from deeppruning.exporting.files import FOLDER
+from deeppruning.exporting.int8 import SUFFIX, Material, MaterialSource, keep_int8, measure, quantize
 from deeppruning.exporting.memory import peak_memory
 from deeppruning.exporting.networks import AtHand, RunNetwork, RunReader, networks_side_by_side, run_of
 from deeppruning.exporting.onnx_file import export_onnx
-from deeppruning.latency.runtimes import Forward
+from deeppruning.latency.runtimes import Conditions, Forward, TorchRuntime
 from deeppruning.latency.timing import time_in_turns
 from deeppruning.roles import ORIGINAL
+from deeppruning.runs import RunFolder
 from deeppruning.runs.facts import AS_LOADED, BENCH, Int8Figures
 from deeppruning.runs.facts import INT8 as INT8_FIGURES
-from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.system.device import choose_device, torch_threads
 
@@ -48,26 +48,24 @@ def bench_networks(
     batches: Iterable[int] = (1, 32),
     rounds: int | None = None,
     threads: int = 1,
-    device: str = "cpu",
+    device: str = "auto",
     int8: bool = False,
     material: MaterialSource | None = None,
-    model: nn.Module | None = None,
-    example_input: Tensor | None = None,
-    spec: str | None = None,
-    trust_run: bool = False,
+    **reading: Any,
 ) -> BenchFigures:
-    """Size, memory and latency of networks, as JSON values: of a run, or at hand beside the original.
+    """Size, memory and latency of networks, as JSON values: those of a run, or a network and its original.
 
     `rounds` forward passes of each network in turn; by default up to 50, fewer if they are slow.
     onnxruntime is measured on the CPU, if it is installed. With `int8` all are quantised as well, with the
-    images of `material`; without, int8 files that were exported into the run are measured. The last four
-    parameters are those of `RunReader`.
+    images of `material`; without, int8 files that were exported into the run are measured. Further parameters
+    are those of `RunReader`.
     """
-    bench = _Bench(tuple(dict.fromkeys(batches)), rounds, threads, choose_device(device))
+    reader, run = RunReader(**reading), run_of(source)
+    chosen = choose_device("cpu" if int8 and device == "auto" else device)
+    bench = _Bench(tuple(dict.fromkeys(batches)), rounds, threads, chosen)
     bench.check(int8=int8, material=material)
-    networks = networks_side_by_side(source, RunReader(model, example_input, None, spec, trust_run))
-    run = run_of(source)
-    images = (material or MaterialSource(trust_run=trust_run)).open(run) if int8 else None
+    networks = networks_side_by_side(source, reader)
+    images = (material or MaterialSource(trust_run=reader.trust_run)).open(run) if int8 else None
     if run is None:
         return bench.figures(networks, {}, images, {})
     files = {name: run / FOLDER / f"{name}{SUFFIX}" for name in networks}
@@ -87,7 +85,7 @@ class _Bench:
     device: torch.device
 
     def check(self, *, int8: bool, material: MaterialSource | None) -> None:
-        """Refuse options that cannot be, before any work."""
+        """Refuse options that do not work together, before any work."""
         counts = (*self.batches, self.threads, 1 if self.rounds is None else self.rounds)
         if not self.batches or min(counts) < 1:
             raise InputError(
@@ -112,7 +110,10 @@ class _Bench:
         sizes = {name: _sizes(network) for name, network in networks.items()}
         # A candidate that holds several roles is one network, and has one speed.
         first: dict[Any, str] = {}
-        twin = {name: first.setdefault(_identity(name, each), name) for name, each in networks.items()}
+        twin = {
+            name: first.setdefault(name if each.candidate is None else each.candidate, name)
+            for name, each in networks.items()
+        }
         different = {name: networks[name] for name in first.values()}
         files = {twin[name]: file for name, file in exported.items()}
         with torch_threads(self.threads):
@@ -145,30 +146,26 @@ class _Bench:
         self, networks: Mapping[str, RunNetwork], sessions: "_Sessions"
     ) -> Iterator[dict[tuple[str, str], Forward]]:
         """What is measured together, one batch size after the other: kind and network -> a forward of it."""
-        inputs = {batch: torch.randn_like(networks[ORIGINAL].example(batch)) for batch in self.batches}
-        forms = {
-            name: deployed(network.model, network.example()).to(self.device)
-            for name, network in networks.items()
-        }
-        loaded = {name: network.model.to(self.device) for name, network in networks.items()}
-        for batch, images in inputs.items():
+        example = torch.randn_like(networks[ORIGINAL].example())
+        forms = {name: deployed(network.model, network.example()) for name, network in networks.items()}
+        loaded = {name: network.model for name, network in networks.items()}
+        for batch in self.batches:
+            runtime = TorchRuntime(Conditions(batch=batch, device=str(self.device)))
             # As loaded for one batch size only: the tables are wide enough.
-            kinds = {
-                "PyTorch": forms,
-                **({f"PyTorch {AS_LOADED}": loaded} if batch == self.batches[0] else {}),
-            }
+            kinds = {"PyTorch": forms, f"PyTorch {AS_LOADED}": loaded if batch == self.batches[0] else {}}
             yield {
-                (f"{kind}, batch {batch}", name): _torch_forward(form, images.to(self.device))
+                (f"{kind}, batch {batch}", name): runtime.as_loaded(form, example)
                 for kind, each in kinds.items()
                 for name, form in each.items()
             }
-        for batch, images in inputs.items() if sessions.plain else ():
+        for batch in self.batches if sessions.plain else ():
+            images = example.expand(batch, *example.shape[1:]).contiguous()
             # Both kinds in one measurement: a busy moment then falls on both.
-            kinds_of_session = ((FLOAT, sessions.plain, images), (INT8, sessions.small, images.float()))
+            opened = ((FLOAT, sessions.plain, images), (INT8, sessions.small, images.float()))
             yield {
-                (f"{kind}, batch {batch}", name): _session_forward(session, inputs_)
-                for kind, opened, inputs_ in kinds_of_session
-                for name, session in opened.items()
+                (f"{kind}, batch {batch}", name): partial(run_session, session, inputs)
+                for kind, each_session, inputs in opened
+                for name, session in each_session.items()
             }
 
     def _timings(
@@ -183,7 +180,8 @@ class _Bench:
             for _ in range(WARM_UP):
                 call()
         rounds, fewest = (self.rounds, self.rounds) if self.rounds else (ROUNDS, FEWEST_ROUNDS)
-        times = time_in_turns(calls, rounds, fewest=fewest, seconds=SECONDS)
+        on_cpu = self.device.type == "cpu"
+        times = time_in_turns(calls, rounds, fewest=fewest, seconds=SECONDS, on_cpu=on_cpu)
         milliseconds = {
             key: [1000 * seconds for seconds in each] for key, each in zip(keys, times, strict=True)
         }
@@ -197,7 +195,7 @@ class _Bench:
 
 
 def keep_figures(run_dir: str | Path, figures: BenchFigures) -> str:
-    """Put the figures into the run; returns the reason if that is not possible, as for a run at work."""
+    """Record the figures in the run; returns the reason if that is not possible, as for a run in progress."""
     try:
         with RunFolder.open(run_dir) as run:
             run.history.set_fact(BENCH, dict(figures))
@@ -251,9 +249,9 @@ def int8_warnings(networks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for name, network in networks.items():
         timings = network["latency_ms"]
         for kind, timing in timings.items():
-            beside = timings.get(float_kind(kind))
-            if kind.startswith(INT8) and beside and timing["median"] >= beside["median"]:
-                change = _change(1 - timing["median"] / beside["median"])
+            plain = timings.get(float_kind(kind))
+            if kind.startswith(INT8) and plain and timing["median"] >= plain["median"]:
+                change = _change(1 - timing["median"] / plain["median"])
                 slow.append(f"{name} is {change.removeprefix('only ')} ({kind.split(', ')[-1]})")
     return [f"this CPU gains nothing from int8 here: {'; '.join(slow)}"] if slow else []
 
@@ -266,10 +264,6 @@ def is_noisy(networks: Mapping[str, Mapping[str, Any]]) -> bool:
 
 def _change(gained: float) -> str:
     return f"only {percent(gained, 0)} faster" if gained >= 0 else f"{percent(-gained, 0)} slower"
-
-
-def _identity(name: str, network: RunNetwork) -> Any:
-    return name if network.candidate is None else network.candidate
 
 
 def _sizes(network: RunNetwork) -> dict[str, Any]:
@@ -323,26 +317,11 @@ def _open_sessions(
                 if images is not None:
                     raise
                 reason = str(error).splitlines()[0]
-                sessions.troubles.append(f"{small} cannot be run ({reason}); export it anew")
+                sessions.troubles.append(f"{small} cannot be run ({reason}); export it again")
     return sessions
 
 
 def _quantize(plain: Path, small: Path, network: RunNetwork, images: Material) -> Int8Figures:
-    recorded = "normalization" in network.metadata
-    images = images.normalized(network.normalization() if recorded else None)
+    images = images.normalized(network.recorded_normalization())
     quantize(plain, small, images.batches(pixels=False))
     return measure(plain, small, images, pixels=False)
-
-
-def _torch_forward(model: nn.Module, images: Tensor) -> Forward:
-    def forward() -> None:
-        with torch.inference_mode():
-            model(images)
-        if images.device.type == "cuda":
-            torch.cuda.synchronize(images.device)
-
-    return forward
-
-
-def _session_forward(session: Any, images: Tensor) -> Forward:
-    return lambda: run_session(session, images)

@@ -29,26 +29,26 @@ class BenchFigures(dict[str, Any]):
 def tables(networks: Mapping[str, Mapping[str, Any]]) -> str:
     """Two tables with a row for each network: sizes, and latencies."""
     original = networks[ORIGINAL]
-    kinds = list(dict.fromkeys(kind for one in networks.values() for kind in one["latency_ms"]))
+    kinds = list(dict.fromkeys(kind for network in networks.values() for kind in network["latency_ms"]))
     sizes = [["network", "parameters", "FLOPs", "file", "peak memory"]]
     times = [["latency, ms", *kinds]]
-    for name, one in networks.items():
+    for name, network in networks.items():
         counts = [
-            amount(one[key], like=original[key]) for key in ("flops", "file_bytes", "peak_memory_bytes")
+            amount(network[key], like=original[key]) for key in ("flops", "file_bytes", "peak_memory_bytes")
         ]
-        sizes.append([name, f"{one['params']:,}", counts[0], f"{counts[1]}B", f"{counts[2]}B"])
-        times.append([name, *(_shown(one["latency_ms"].get(kind)) for kind in kinds)])
+        sizes.append([name, f"{network['params']:,}", counts[0], f"{counts[1]}B", f"{counts[2]}B"])
+        times.append([name, *(_shown(network["latency_ms"].get(kind)) for kind in kinds)])
     return f"{aligned(sizes)}\n\n{aligned(times)}"
 
 
 def int8_table(figures: Mapping[str, Mapping[str, Any]]) -> str:
-    """A table of networks in int8 beside the same in floats."""
+    """A table of networks in int8 next to the same networks in float."""
     rows = [["int8", "float file", "int8 file", "float test error", "int8 test error", "test images"]]
-    for name, one in figures.items():
-        like = one["float_file_bytes"]
-        sizes = [f"{amount(one[key], like=like)}B" for key in ("float_file_bytes", "file_bytes")]
-        errors = [_share(one.get(key)) for key in ("float_test_error", "test_error")]
-        rows.append([name, *sizes, *errors, str(one.get("test_images") or "–")])
+    for name, row in figures.items():
+        like = row["float_file_bytes"]
+        sizes = [f"{amount(row[key], like=like)}B" for key in ("float_file_bytes", "file_bytes")]
+        errors = [percent(row.get(key)) or "–" for key in ("float_test_error", "test_error")]
+        rows.append([name, *sizes, *errors, str(row.get("test_images") or "–")])
     return aligned(rows)
 
 
@@ -61,24 +61,16 @@ def float_kind(how: str) -> str:
     return how.replace(" int8", "")
 
 
-def _share(error: float | None) -> str:
-    return "–" if error is None else percent(error)
-
-
 def _shown(timing: Mapping[str, float] | None) -> str:
     return "–" if timing is None else f"{timing['median']:.3g} ± {timing['spread']:.1g}"
 
 
 def _footnote(figures: Mapping[str, Any]) -> str:
     where = f"{figures['threads']} thread(s)" if figures["device"] == "cpu" else figures["device"]
-    missing = (
-        ""
-        if figures["onnxruntime"]
-        else "; onnxruntime not measured: needs the packages onnx and onnxruntime, the CPU and a "
-        "network that can be exported"
-    )
+    missing = "; onnxruntime not measured: it needs the packages onnx and onnxruntime, the CPU and a network "
+    missing += "that can be exported"
     return (
-        f"(latency: median and half the quartile distance, {where}, networks in turns and in "
-        f"deployment form, batch norms folded, unless as dp.load returns them; peak memory: weights "
-        f"and activations alive at once for one input, counted{missing})"
+        f"(latency: median and half the interquartile range, {where}, networks in turns and in deployment "
+        "form, batch norms folded, unless as dp.load returns them; peak memory: weights and activations "
+        f"alive at once for one input, counted{'' if figures['onnxruntime'] else missing})"
     )

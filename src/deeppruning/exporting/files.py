@@ -1,19 +1,18 @@
 """A network written as a file that other programs read, checked before it is kept."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from torch import Tensor, nn
-
-from deeppruning.errors import InputError, RunError
+from deeppruning.errors import InputError
+from deeppruning.exporting.as_read import opset_of
 from deeppruning.exporting.formats import FORMATS, Export
-from deeppruning.exporting.int8 import SUFFIX, MaterialSource, export_int8
+from deeppruning.exporting.int8 import SUFFIX, MaterialSource, export_int8, keep_int8
 from deeppruning.exporting.networks import AtHand, RunReader, network_named, run_of
 from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.roles import KNEE
-from deeppruning.runs.facts import INT8, Int8Figures
-from deeppruning.runs.folder import CONFIG, FINETUNE, HISTORY, RunFolder
+from deeppruning.runs.facts import Int8Figures
+from deeppruning.runs.folder import CONFIG, FINETUNE, HISTORY
 from deeppruning.system.files import folder_within
 
 FOLDER = "export"  # in a run, where files go by default
@@ -26,7 +25,7 @@ class ExportedFile:
     path: Path
     format: str  # with details: "ONNX, opset 18"
     difference: float  # the largest difference of its outputs from PyTorch's
-    int8: Int8Figures | None = None  # size and error beside the float file, if it is quantised
+    int8: Int8Figures | None = None  # size and error compared with the float file, if it is quantised
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -69,30 +68,25 @@ def export_network(
     tolerance: float = TOLERANCE,
     int8: bool = False,
     material: MaterialSource | None = None,
-    model: nn.Module | None = None,
-    example_input: Tensor | None = None,
-    weights: Path | None = None,
-    spec: str | None = None,
-    trust_run: bool = False,
+    **reading: Any,
 ) -> ExportedFile:
-    """Write a network of a run folder, a result or a front by its name, or a network at hand.
+    """Write a network of a run folder, a result or a front by its name, or a network passed from Python.
 
     A network of a run goes to RUN/export by default. With `int8` it is quantised with the images of
-    `material`, by default those of the run. The last five parameters are those of `RunReader`.
+    `material`, by default those of the run. Further parameters are those of `RunReader`.
     """
     format_entry = FORMATS.find(format_)
     if int8 and format_entry.name != "onnx":
-        raise InputError(
-            f"int8 files are ONNX files, got the format {format_entry.name}; leave out one of both"
-        )
+        raise InputError(f"int8 files are ONNX files, got the format {format_}; leave out one of the two")
     if not int8 and material is not None:
         raise InputError("calibration and test images are for int8 only; ask for it, or leave them out")
     format_entry.check(normalize=normalize)
     run = run_of(source)
     if out is None and run is None:
         raise InputError('say where the file is to be written: out="thin.onnx"')
-    network = network_named(source, solution, RunReader(model, example_input, weights, spec, trust_run))
-    images = (material or MaterialSource(trust_run=trust_run)).open(run) if int8 else None
+    reader = RunReader(**reading)
+    network = network_named(source, solution, reader)
+    images = (material or MaterialSource(trust_run=reader.trust_run)).open(run) if int8 else None
     suffix = SUFFIX if int8 else format_entry.suffix
     path = _writable(
         run, Path(out) if out is not None else Path(run or "") / FOLDER / f"{network.name}{suffix}"
@@ -106,24 +100,15 @@ def export_network(
     )
     detail = format_entry.detail or format_entry.name
     if images is None:
-        return ExportedFile(path, detail, format_entry.write(export, path))
-    recorded = "normalization" in network.metadata
-    images = images.normalized(network.normalization() if recorded else None)
+        difference = format_entry.write(export, path)
+        if format_entry.name == "onnx":
+            detail = f"ONNX, opset {opset_of(path)}"
+        return ExportedFile(path, detail, difference)
+    images = images.normalized(network.recorded_normalization())
     difference, figures = export_int8(export, path, images)
     written = ExportedFile(path, f"{detail}, int8", difference, figures)
     reason = "" if run is None else keep_int8(run, {network.name: figures})
     return replace(written, notes=(f"not kept in the run: {reason}",)) if reason else written
-
-
-def keep_int8(run_dir: str | Path, figures: Mapping[str, Int8Figures]) -> str:
-    """Put the figures into the run, beside earlier ones; returns the reason if that is not possible."""
-    try:
-        with RunFolder.open(run_dir) as run:
-            earlier = run.history.get_fact(INT8) or {}
-            run.history.set_fact(INT8, {**earlier, **figures})
-    except RunError as error:
-        return str(error)
-    return ""
 
 
 def _writable(run: Path | None, path: Path) -> Path:

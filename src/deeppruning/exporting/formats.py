@@ -66,7 +66,7 @@ class Format:
     suffix: str
     about: str  # for --help
     write: Callable[[Export, Path], float]  # returns the largest difference from PyTorch's outputs
-    detail: str = ""  # printed beside the file that was written, instead of the name
+    detail: str = ""  # printed next to the file that was written, instead of the name
     needs: tuple[str, ...] = ()  # optional packages
     graph: bool = True  # holds the computation, not only weights, so that a normalisation can be folded in
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,17 @@ from deeppruning.data.registry import load_data
 from deeppruning.data.sample import balanced_sample, has_balanced
 from deeppruning.data.splits import DataSplits
 from deeppruning.data.stream import Images, ImageStream, Pass
-from deeppruning.deploying.onnx_graph import INPUT, open_session, require, run_session
-from deeppruning.errors import DeepPruningError, GraphError, InputError
+from deeppruning.deploying.onnx_graph import open_session, require, run_session
+from deeppruning.errors import DeepPruningError, GraphError, InputError, RunError
 from deeppruning.exporting.formats import Export
 from deeppruning.exporting.onnx_file import write_onnx
 from deeppruning.exporting.parity import check_parity
 from deeppruning.jobs.classification import set_aside
 from deeppruning.limits import Limits
-from deeppruning.runs.facts import Int8Figures
-from deeppruning.runs.folder import RunFolder
+from deeppruning.runs import RunFolder
+from deeppruning.runs.facts import INT8, Int8Figures
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.system.files import write_atomically
-from deeppruning.system.user_code import make_importable
 from deeppruning.training.evaluate import check_outputs
 
 SUFFIX = "-int8.onnx"
@@ -104,8 +103,8 @@ class MaterialSource:
             )
         if self.data is None and not self.trust_run:
             run.refuse_foreign_code(["data"])
-        if self.data is None and "code" in run.config:
-            make_importable(Path(run.config["code"]["folder"]))
+        if self.data is None:
+            run.open_imports()
         folder = self.data_dir or (recorded.get("data_dir") if self.data is None else None)
         size = recorded.get("image_size")
         return load_data(
@@ -138,6 +137,17 @@ def export_int8(export: Export, path: Path, material: Material) -> tuple[float, 
     return difference, figures
 
 
+def keep_int8(run_dir: str | Path, figures: Mapping[str, Int8Figures]) -> str:
+    """Record the figures in the run, next to earlier ones; returns the reason if that is not possible."""
+    try:
+        with RunFolder.open(run_dir) as run:
+            earlier = run.history.get_fact(INT8) or {}
+            run.history.set_fact(INT8, {**earlier, **figures})
+    except RunError as error:
+        return str(error)
+    return ""
+
+
 def quantize(plain: Path, target: Path, batches: Iterator[Tensor]) -> None:
     """Make an int8 file of a float one: activations unsigned, weights signed and per channel.
 
@@ -150,13 +160,14 @@ def quantize(plain: Path, target: Path, batches: Iterator[Tensor]) -> None:
     logging.disable(logging.WARNING)  # it recommends preprocessing that the float file already had
     try:
         tools = require("onnxruntime.quantization")
+        taken = open_session(plain).get_inputs()[0].name
 
         class Reader(tools.CalibrationDataReader):  # type: ignore[misc,name-defined]
             """Hands out the inputs, batch by batch."""
 
             def get_next(self) -> dict[str, Any] | None:
                 batch = next(batches, None)
-                return None if batch is None else {INPUT: batch.numpy()}
+                return None if batch is None else {taken: batch.numpy()}
 
         tools.quantize_static(
             plain,

@@ -27,10 +27,10 @@ def peak_memory(model: nn.Module, example: Tensor) -> int:
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operation and keeps watch on the storages its results live in."""
 
-    def __init__(self, held: int, known: set[int]) -> None:
+    def __init__(self, held: int, own: set[int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.held = held
-        self.known = known
+        self.own = own
         self.peak = held
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
 
@@ -48,7 +48,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not watch.expired()  # type: ignore[no-untyped-call]
         }
         for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage().data_ptr() not in self.known:
+            if isinstance(tensor, Tensor) and tensor.untyped_storage().data_ptr() not in self.own:
                 storage = tensor.untyped_storage()
                 watch = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
                 self._alive[storage._cdata] = (watch, storage.nbytes())

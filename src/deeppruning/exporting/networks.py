@@ -1,4 +1,4 @@
-"""Networks to export or measure: those of a run folder by name, and those at hand in Python."""
+"""Networks to export or measure: those of a run folder by name, and those passed from Python."""
 
 import copy
 from collections.abc import Mapping
@@ -12,15 +12,22 @@ from torch import Tensor, nn
 from deeppruning.data.images import Normalization
 from deeppruning.errors import InputError, RunError, unknown
 from deeppruning.graph import ChannelGraph
-from deeppruning.jobs.identity import check_same_network, original
+from deeppruning.importing.network import OnnxNetwork
+from deeppruning.jobs.identity import check_same_network
 from deeppruning.jobs.result import Front, Networks, Result
-from deeppruning.jobs.solution import Solution, load, read_image_shape, read_solution, rebuild
+from deeppruning.jobs.solution import (
+    Solution,
+    load,
+    original_network,
+    read_image_shape,
+    read_solution,
+    rebuild,
+)
 from deeppruning.roles import NETWORKS, ORIGINAL, ROLES, candidate_number, in_order, target_number
 from deeppruning.runs.facts import ORIGINAL_FIGURES, solution_fact
 from deeppruning.runs.folder import FINETUNE, HISTORY, RunFolder
 from deeppruning.system.commands import command
 from deeppruning.system.device import precision_of
-from deeppruning.system.user_code import make_importable
 from deeppruning.training.weights import load_weights, parse_normalization
 
 _OF_THE_DATA = ("classes", "image_shape", "normalization", "architecture", "base")  # metadata of all networks
@@ -45,6 +52,9 @@ class RunNetwork:
         """A batch of inputs of the right shape, all zero unless one was given."""
         if self.example_input is not None:
             return self.example_input[:1].expand(batch, *self.example_input.shape[1:]).clone()
+        if isinstance(self.model, OnnxNetwork) and "image_shape" not in self.metadata:
+            own = next(iter(self.model.example_inputs().values()))
+            return own[:1].expand(batch, *own.shape[1:]).clone()
         if "image_shape" not in self.metadata:
             raise InputError(
                 f"{self.file} does not record the shape of its inputs (its task was your own); "
@@ -53,13 +63,18 @@ class RunNetwork:
         shape = read_image_shape(self.file, self.metadata)
         return torch.zeros(batch, *shape, dtype=precision_of(self.model))
 
+    def recorded_normalization(self) -> Normalization | None:
+        """How its inputs are normalised; None if that is not recorded."""
+        text = self.metadata.get("normalization")
+        return None if text is None else parse_normalization(text, self.file)
+
     def normalization(self) -> Normalization:
-        """How its inputs are normalised."""
-        if "normalization" not in self.metadata:
-            raise InputError(
-                f"{self.file} records no normalisation, its images came as they are; leave out --normalize"
-            )
-        return parse_normalization(self.metadata["normalization"], self.file)
+        """How its inputs are normalised; an error if that is not recorded."""
+        if normalization := self.recorded_normalization():
+            return normalization
+        raise InputError(
+            f"{self.file} records no normalisation, its images came as they are; leave out normalize"
+        )
 
     def count_flops(self) -> int:
         """FLOPs for one input, counted if they are not known."""
@@ -114,8 +129,7 @@ class RunReader:
         if "architecture" not in metadata and "spec" in table and spec is None:
             if not self.trust_run:
                 run.refuse_foreign_code(["model"])
-            if "code" in run.config:
-                make_importable(Path(run.config["code"]["folder"]))
+            run.open_imports()
             spec = table["spec"]
         return rebuild(file, metadata, spec, table.get("options", {}))
 
@@ -135,7 +149,7 @@ def run_of(source: str | Path | AtHand) -> Path | None:
 
 
 def network_named(source: str | Path | AtHand, name: str, reader: RunReader) -> RunNetwork:
-    """One network: of a run folder, a result or a front by its name, or the one at hand itself."""
+    """One network: of a run folder, a result or a front by its name, or the network itself."""
     if isinstance(source, (str, Path)):
         return reader.network(source, name)
     if isinstance(source, Networks):
@@ -168,9 +182,11 @@ def networks_side_by_side(source: str | Path | AtHand, reader: RunReader) -> dic
 
 
 def _at_hand(source: Solution | nn.Module, example: Tensor | None) -> RunNetwork:
-    """A copy of a network that is at hand, on the CPU and in evaluation mode."""
+    """A copy of a network passed from Python, on the CPU and in evaluation mode."""
     if isinstance(source, nn.Module):
-        if example is None:
+        if example is None and isinstance(source, OnnxNetwork) and len(source.input_names) == 1:
+            (example,) = source.example_inputs().values()
+        if example is None and not isinstance(source, OnnxNetwork):
             raise InputError("give an input of the network as example_input: a batch of one will do")
         return RunNetwork("network", copy.deepcopy(source).cpu().eval(), {}, Path("the network"), example)
     metadata: Mapping[str, str] = {}
@@ -207,7 +223,7 @@ def _original_of(source: Front | Solution | nn.Module, model: nn.Module | None) 
     if isinstance(source, Front):
         return source.network
     if isinstance(source, Solution) and source.search is not None:
-        return original(source.search)
+        return original_network(source.search)
     if isinstance(source, Solution) and source.path is not None:
         return RunReader().network(source.path.parent, ORIGINAL).model
     raise InputError("there is nothing to compare with: give the original as model")
@@ -233,7 +249,7 @@ def _find(run: RunFolder, name: str) -> Path:
         )
     if name in NETWORKS:
         raise RunError(
-            f"{run.path} has not saved its {name} network yet; go on with `{command('resume', run.path)}`"
+            f"{run.path} has no {name} network yet; continue it with `{command('resume', run.path)}`"
         )
     if target_number(name) is not None:
         raise RunError(

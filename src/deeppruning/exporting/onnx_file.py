@@ -1,6 +1,7 @@
 """A network as an ONNX file with a free batch size, checked by running it in onnxruntime."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -18,8 +19,10 @@ from deeppruning.deploying.onnx_graph import (
     with_listed_outputs,
 )
 from deeppruning.errors import DeepPruningError, GraphError
+from deeppruning.exporting.as_read import renamed, write_as_read
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.parity import TOLERANCE, check_parity, refuse_changing
+from deeppruning.importing.network import OnnxNetwork
 from deeppruning.system.files import replace_atomically
 
 
@@ -35,7 +38,8 @@ def export_onnx(
     """Write `model` as ONNX and return the largest difference of its outputs from PyTorch's.
 
     The input is called "images"; its first dimension is free. With a normalisation, the file takes
-    pixels of 0..255 as floats. A file that does not compute the same is not written.
+    pixels of 0..255 as floats. A network of `from_onnx` is written with the names, axes, opset and metadata
+    of its file. A file that does not compute the same is not written.
     """
     export = Export(model, lambda: example_input, normalization, tolerance, metadata)
     return write_onnx(export, Path(path))
@@ -45,6 +49,9 @@ def write_onnx(export: Export, path: Path) -> float:
     """Write an ONNX file and return the largest difference of its outputs from PyTorch's."""
     require("onnx")
     require("onnxruntime")
+    if isinstance(export.model, OnnxNetwork) and export.normalization is None:
+        with suppress(GraphError):  # then torch's exporters may know what to do with it
+            return write_as_read(export.model, path, export.tolerance)
     network = export.network()
     example = export.example().detach().cpu()
     refuse_changing(network, example, tolerance=export.tolerance)
@@ -52,7 +59,10 @@ def write_onnx(export: Export, path: Path) -> float:
     differences: list[float] = []
 
     def check(temporary: Path, content: bytes) -> None:
-        temporary.write_bytes(_described(content, export.metadata or {}))
+        if isinstance(export.model, OnnxNetwork):
+            temporary.write_bytes(renamed(content, export.model))
+        else:
+            temporary.write_bytes(_described(content, export.metadata or {}))
         session = open_session(temporary)
         difference = check_parity(
             network,

@@ -1,7 +1,6 @@
 """A network as a file that PyTorch reads: a program of torch.export, or plain weights as safetensors."""
 
 import io
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -64,13 +63,10 @@ def _write_program(export: Export, path: Path) -> float:
     return difference
 
 
-def export_safetensors(
-    model: nn.Module, path: str | Path, *, metadata: Mapping[str, str] | None = None
-) -> float:
+def _write_safetensors(export: Export, path: Path) -> float:
     """Write the weights under their names in the class, read them back and return the difference: 0."""
-    path = Path(path)
-    state = model.state_dict()
-    write_tensors(path, state, metadata or {})
+    state = export.model.state_dict()
+    write_tensors(path, state, export.metadata or {})
     written = load_file(path)
     for name, tensor in state.items():
         if not torch.equal(written[name], tensor.cpu()):
@@ -88,7 +84,7 @@ FORMATS.add(
         name="safetensors",
         suffix=".safetensors",
         about="plain weights",
-        write=lambda export, path: export_safetensors(export.model, path, metadata=export.metadata),
+        write=_write_safetensors,
         graph=False,
     ),
     place=30,

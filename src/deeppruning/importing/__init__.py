@@ -1,7 +1,9 @@
 """ONNX files as ordinary networks: read, rebuilt from torch's own layers, and compared with onnxruntime.
 
-Reading order: `file` reads the file, `layers` turns nodes with weights into modules, `operations` holds the
-others, `sizes` makes written sizes follow the tensors, `network` builds the network, `onnx` checks it.
+Reading order: `file` reads the file, `refusing` says what is not supported, `trying` runs it in onnxruntime,
+`building` makes the network node by node: `layers` turns nodes into modules, `operations`, `moving` and
+`host` hold the operations without weights, `sizes` makes written sizes follow the tensors. `onnx` compares,
+`writing` writes a network back.
 """
 
 from deeppruning.importing.onnx import from_onnx

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,9 @@ from numpy.typing import NDArray
 
 from deeppruning.deploying.onnx_graph import require
 from deeppruning.errors import InputError, WeightsError
+from deeppruning.importing.refusing import DOMAINS, name_of, operation_of, refuse_foreign
 
 LARGEST = 4 << 30  # bytes of a file and its external data; more is damage, or beyond this machine
-OPSETS = range(7, 26)
-QUANTISED = "QLinear", "QGemm", "DynamicQuantize", "ConvInteger", "MatMulInteger"
-CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
-DOMAINS = {"", "ai.onnx"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +25,7 @@ class OnnxNode:
     inputs: tuple[str, ...]  # "" where an optional input is left out
     outputs: tuple[str, ...]
     attributes: dict[str, Any]
+    proto: bytes = b""  # as it is in the file; empty for a constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +38,16 @@ class FileValue:
 
 
 @dataclass(frozen=True, eq=False)
+class Header:
+    """What a file says about itself, to be written into the file of its thin network."""
+
+    opset: int
+    ir_version: int
+    model: bytes  # the file without its graph: producer, metadata, descriptions
+    graph: bytes  # the graph without nodes and weights: name, description, inputs and outputs
+
+
+@dataclass(frozen=True, eq=False)
 class OnnxFile:
     """What a file holds, in plain values."""
 
@@ -49,8 +56,7 @@ class OnnxFile:
     constants: dict[str, NDArray[Any]]
     inputs: list[FileValue]
     outputs: list[FileValue]
-    opset: int
-    metadata: dict[str, str] = field(default_factory=dict)
+    header: Header
 
 
 def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
@@ -62,15 +68,19 @@ def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
     if path.stat().st_size > LARGEST:
         raise InputError(f"{path} has {path.stat().st_size:,} bytes; at most {LARGEST:,} can be read")
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        model = _loaded(onnx, path)
+        opset = max((one.version for one in model.opset_import if one.domain in DOMAINS), default=0)
+        refuse_foreign(path, model.graph, opset, known)
         _load_external(onnx, model, path)
         graph = model.graph
-        opset = max((one.version for one in model.opset_import if one.domain in DOMAINS), default=0)
         constants = {one.name: _array(onnx, one) for one in graph.initializer}
         nodes = [_node(onnx, node, place) for place, node in enumerate(graph.node)]
         inputs = [_value(onnx, one) for one in graph.input if one.name not in constants]
         outputs = [_value(onnx, one) for one in graph.output]
-    except (InputError, WeightsError):
+        header = _header(onnx, model, opset, {one.name for one in inputs})
+    except InputError as error:
+        raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
+    except WeightsError:
         raise
     except MemoryError as error:
         raise InputError(f"{path} asks for more memory than there is; is it damaged?") from error
@@ -79,11 +89,30 @@ def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
         raise InputError(f"{path} cannot be read as ONNX ({reason}); is it whole?") from error
     if not nodes or not outputs:
         raise InputError(f"{path} holds no network: {len(nodes)} nodes and {len(outputs)} outputs")
-    _refuse_foreign(path, nodes, opset, known)
-    metadata = {one.key: one.value for one in model.metadata_props}
-    return OnnxFile(
-        path, _sorted(path, nodes, constants, inputs), constants, inputs, outputs, opset, metadata
-    )
+    return OnnxFile(path, _sorted(path, nodes, constants, inputs), constants, inputs, outputs, header)
+
+
+def _loaded(onnx: Any, path: Path) -> Any:
+    """The file as protobuf has it, with functions of its own written out where they are called."""
+    model = onnx.load(str(path), load_external_data=False)
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    if model.graph.sparse_initializer:
+        count = len(model.graph.sparse_initializer)
+        raise InputError(f"{path} has sparse weights ({count} tensors), which are not supported")
+    return model
+
+
+def _header(onnx: Any, model: Any, opset: int, inputs: set[str]) -> Header:
+    whole, graph = onnx.ModelProto(), onnx.GraphProto()
+    for name in ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        setattr(whole, name, getattr(model, name))
+    whole.metadata_props.extend(model.metadata_props)
+    whole.opset_import.extend(one for one in model.opset_import if one.domain in DOMAINS)
+    graph.name, graph.doc_string = model.graph.name, model.graph.doc_string
+    graph.input.extend(one for one in model.graph.input if one.name in inputs)
+    graph.output.extend(model.graph.output)
+    return Header(opset, model.ir_version, whole.SerializeToString(), graph.SerializeToString())
 
 
 def _load_external(onnx: Any, model: Any, path: Path) -> None:
@@ -121,9 +150,9 @@ def _array(onnx: Any, tensor: Any) -> NDArray[Any]:
 
 def _node(onnx: Any, node: Any, place: int) -> OnnxNode:
     attributes = {one.name: _attribute(onnx, one) for one in node.attribute}
-    name = node.name or f"{node.op_type}_{place}"
-    op = node.op_type if node.domain in DOMAINS else f"{node.domain}.{node.op_type}"
-    return OnnxNode(op, name, tuple(node.input), tuple(node.output), attributes)
+    name, op = name_of(node, place), operation_of(node)
+    proto = b"" if op == "Constant" else node.SerializeToString()
+    return OnnxNode(op, name, tuple(node.input), tuple(node.output), attributes, proto)
 
 
 def _attribute(onnx: Any, attribute: Any) -> Any:
@@ -153,29 +182,6 @@ def _value(onnx: Any, info: Any) -> FileValue:
         for one in tensor.shape.dim
     ]
     return FileValue(info.name, dtype, tuple(sizes))
-
-
-def _refuse_foreign(path: Path, nodes: list[OnnxNode], opset: int, known: set[str]) -> None:
-    """An error that names what kind of file this is, the operation, a node, and how many there are."""
-    counts = Counter(node.op for node in nodes)
-    first = {node.op: node.name for node in reversed(nodes)}
-    on_data = {name for node in nodes if node.op == "QuantizeLinear" for name in node.outputs}
-    for op, count in counts.items():
-        where = f"{count} nodes, the first {first[op]!r}"
-        if op.startswith(QUANTISED) or (op == "QuantizeLinear" and on_data):
-            raise InputError(
-                f"{path} is quantised already ({op}: {where}); prune the float file, then quantise that"
-            )
-        if op in CONTROL_FLOW:
-            raise InputError(
-                f"{path} has control flow ({op}: {where}), which is not supported; export it without"
-            )
-    strange = {op: count for op, count in counts.items() if op not in known}
-    if strange:
-        listed = ", ".join(f"{op} ({count}, the first {first[op]!r})" for op, count in strange.items())
-        raise InputError(f"{path} uses operations that are not supported: {listed}")
-    if opset not in OPSETS:
-        raise InputError(f"{path} has opset {opset}; those from {OPSETS[0]} to {OPSETS[-1]} are supported")
 
 
 def _sorted(

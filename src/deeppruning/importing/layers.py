@@ -1,4 +1,4 @@
-"""Nodes with weights as torch's own layers, and the few operations that need a module of their own."""
+"""Nodes as modules: those with weights as torch's own layers, those with sizes as ones that follow them."""
 
 from __future__ import annotations
 
@@ -8,131 +8,20 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeppruning.errors import InputError
 from deeppruning.importing.file import OnnxNode
-from deeppruning.importing.operations import integers, run, scalar
-from deeppruning.importing.sizes import Part, even_pieces, reshape_parts, slice_as_pieces
+from deeppruning.importing.modules import ConstantPad, Expand, Padding, Pieces, Reshape, SamePad, Split
+from deeppruning.importing.sizes import even_pieces, reshape_parts, slice_as_pieces
+from deeppruning.importing.values import integers, scalar
 
 CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 TRANSPOSED: dict[int, Any] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 NORMS: dict[int, Any] = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 Constants = Sequence["NDArray[Any] | None"]  # of a node's inputs, None where one is computed
 Builder = Callable[[OnnxNode, Sequence[Any], Constants], "nn.Module | None"]
-
-
-class Operation(nn.Module):
-    """An operation without weights; constant tensors among its inputs are its parameters or buffers."""
-
-    def __init__(self, op: str, attributes: dict[str, Any], constants: dict[int, Any]) -> None:
-        super().__init__()
-        self.op = op
-        self.attributes = attributes
-        self.fixed: dict[int, Any] = {}
-        for place, value in constants.items():
-            if isinstance(value, Tensor) and value.is_floating_point():
-                self.register_parameter(f"constant_{place}", nn.Parameter(value))
-            elif isinstance(value, Tensor):
-                self.register_buffer(f"constant_{place}", value)
-            else:
-                self.fixed[place] = value
-        self.places = sorted(constants)
-
-    def extra_repr(self) -> str:
-        return self.op
-
-    def forward(self, *values: Any) -> Any:
-        """Run on the computed inputs, with the constant ones in their places."""
-        rest = iter(values)
-        inputs = []
-        for place in range(len(values) + len(self.places)):
-            if place not in self.places:
-                inputs.append(next(rest))
-            else:
-                inputs.append(
-                    self.fixed[place] if place in self.fixed else getattr(self, f"constant_{place}")
-                )
-        return run(self.op, inputs, self.attributes)
-
-
-class Reshape(nn.Module):
-    """A reshape whose sizes follow those of its input."""
-
-    def __init__(self, parts: Sequence[Part]) -> None:
-        super().__init__()
-        self.parts = tuple(parts)
-
-    def forward(self, value: Tensor) -> Tensor:
-        """Reshape."""
-        return value.reshape([part.of(value.shape) for part in self.parts])
-
-
-class Split(nn.Module):
-    """Pieces along an axis: a number of equal ones, or of written sizes."""
-
-    def __init__(self, axis: int, *, pieces: int | None = None, sizes: Sequence[int] = ()) -> None:
-        super().__init__()
-        self.axis, self.pieces, self.sizes = axis, pieces, list(sizes)
-
-    def forward(self, value: Tensor) -> tuple[Tensor, ...]:
-        """Split."""
-        if self.pieces is None:
-            return tuple(torch.split(value, self.sizes, self.axis))
-        return tuple(value.chunk(self.pieces, self.axis))
-
-
-class Pieces(nn.Module):
-    """A slice that is made of whole pieces of equal size."""
-
-    def __init__(self, axis: int, first: int, end: int, of: int) -> None:
-        super().__init__()
-        self.axis, self.first, self.end, self.of = axis, first, end, of
-
-    def forward(self, value: Tensor) -> Tensor:
-        """Slice."""
-        width = value.shape[self.axis] // self.of
-        return value.narrow(self.axis, self.first * width, (self.end - self.first) * width)
-
-
-class Expand(nn.Module):
-    """Broadcast to sizes of which only those that the input lacks are written."""
-
-    def __init__(self, sizes: Sequence[int]) -> None:
-        super().__init__()
-        self.sizes = list(sizes)
-
-    def forward(self, value: Tensor) -> Tensor:
-        """Broadcast."""
-        return value.expand(self.sizes)
-
-
-class Padding(nn.Module):
-    """Padding before a window, with zeros unless said otherwise."""
-
-    value = 0.0
-
-
-class SamePad(Padding):
-    """Padding by which the result has the size of the input divided by the stride, as TensorFlow pads."""
-
-    def __init__(
-        self, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], *, upper: bool
-    ) -> None:
-        super().__init__()
-        self.windows = [(one - 1) * gap + 1 for one, gap in zip(kernel, dilation, strict=True)]
-        self.stride, self.upper = list(stride), upper
-
-    def forward(self, value: Tensor) -> Tensor:
-        """Pad."""
-        amounts = []
-        for size, window, step in zip(value.shape[2:], self.windows, self.stride, strict=True):
-            total = max((math.ceil(size / step) - 1) * step + window - size, 0)
-            small, large = total // 2, total - total // 2
-            amounts.append((small, large) if self.upper else (large, small))
-        return F.pad(value, [one for pair in reversed(amounts) for one in pair], value=self.value)
 
 
 def _window(node: OnnxNode, rank: int) -> tuple[list[int], list[int], list[int], Padding | None, list[int]]:
@@ -152,18 +41,7 @@ def _window(node: OnnxNode, rank: int) -> tuple[list[int], list[int], list[int],
     if low == high and min(low, default=0) >= 0:
         return stride, dilation, low, None, kernel
     around = [one for pair in reversed(list(zip(low, high, strict=True))) for one in pair]
-    return stride, dilation, [0] * rank, _ConstantPad(around), kernel
-
-
-class _ConstantPad(Padding):
-    """Padding that differs between the two ends of an axis."""
-
-    def __init__(self, amounts: Sequence[int]) -> None:
-        super().__init__()
-        self.amounts = list(amounts)
-
-    def forward(self, value: Tensor) -> Tensor:
-        return F.pad(value, self.amounts, value=self.value)
+    return stride, dilation, [0] * rank, ConstantPad(around), kernel
 
 
 def _padded(before: Padding | None, layer: nn.Module) -> nn.Module:
@@ -307,7 +185,7 @@ def max_pool(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.
     stride, dilation, padding, before, kernel = _window(node, rank)
     if any(2 * amount > size for amount, size in zip(padding, kernel, strict=True)):
         before, padding = (
-            _ConstantPad([one for amount in reversed(padding) for one in (amount, amount)]),
+            ConstantPad([one for amount in reversed(padding) for one in (amount, amount)]),
             [0] * rank,
         )
     if before is not None:
@@ -350,7 +228,8 @@ def reshape(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.M
     ]
     target = tuple(values[0].reshape(sizes).shape)
     parts = reshape_parts(tuple(values[0].shape), target)
-    return None if parts is None else Reshape(parts)
+    written = None if constants[1] is None else [int(size) for size in wanted]
+    return None if parts is None else Reshape(parts, written)
 
 
 def split(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
@@ -370,9 +249,14 @@ def split(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Mod
 
 def slice_(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
     """Slice of one axis at ends that are multiples of a part of it."""
-    starts, ends = (integers(one) if one is not None else [] for one in constants[1:3])
-    axes = integers(constants[3]) if len(constants) > 3 and constants[3] is not None else [0]
-    steps = integers(constants[4]) if len(constants) > 4 and constants[4] is not None else [1]
+    given = dict(zip(("starts", "ends", "axes", "steps"), constants[1:], strict=False))
+    if any(name and given.get(key) is None for key, name in zip(given, node.inputs[1:], strict=False)):
+        return None  # they are computed
+    given |= {key: value for key, value in node.attributes.items() if key in ("starts", "ends", "axes")}
+    starts, ends, axes, steps = (
+        default if given.get(key) is None else integers(given[key])
+        for key, default in (("starts", []), ("ends", []), ("axes", [0]), ("steps", [1]))
+    )
     if len(starts) != 1 or len(ends) != 1 or steps != [1] or not isinstance(values[0], Tensor):
         return None
     found = slice_as_pieces(values[0], int(axes[0]), int(starts[0]), int(ends[0]))

@@ -1,30 +1,15 @@
-"""The network that an ONNX file describes: built node by node while an example runs through it."""
+"""The network that an ONNX file becomes: layers of torch, run in the order of the file's nodes."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from deeppruning.errors import InputError
-from deeppruning.importing.file import OnnxFile, OnnxNode
-from deeppruning.importing.layers import BUILDERS, SIZES, Operation
-from deeppruning.importing.operations import HOST, OPERATIONS, run
-
-KNOWN = {*BUILDERS, *OPERATIONS, *HOST, "Constant", "DequantizeLinear"}
-MOST_ON_HOST = 64  # integers: sizes and positions, not data
-# Where old opsets have as attributes what later ones take as inputs.
-MOVED = {
-    "Squeeze": ("axes",), "Unsqueeze": ("axes",), "Slice": ("starts", "ends", "axes", "steps"),
-    "Pad": ("pads", "value"), "Upsample": ("scales",), "TopK": ("k",),
-    **{name: ("axes",) for name in OPERATIONS if name.startswith("Reduce")},
-}  # fmt: skip
+from deeppruning.importing.file import Header, OnnxNode
 
 
 @dataclass(frozen=True)
@@ -34,263 +19,66 @@ class RunStep:
     module: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    node: OnnxNode  # that it was built from
+    types: tuple[str, ...]  # of the node's inputs that are constant, as in the file; "" for the others
+    shapes: tuple[tuple[int, ...], ...]  # likewise
     last_use_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Wiring:
+    """How the modules are connected, and the file they came from; copies of a network share it."""
+
+    steps: tuple[RunStep, ...]
+    header: Header
+    example: tuple[tuple[tuple[int, ...], torch.dtype], ...]  # of inputs that it was built with
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Wiring:
+        return self
 
 
 class OnnxNetwork(nn.Module):
     """A network read from an ONNX file: layers of torch, named after the nodes, run in the file's order."""
 
+    wiring: Wiring
+
     def __init__(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         super().__init__()
         self.input_names = tuple(inputs)
         self.output_names = tuple(outputs)
-        self.steps: tuple[RunStep, ...] = ()
-        self.given: dict[str, Any] = {}  # outputs that are constants, and host values that are results
+        self.given: dict[str, Tensor] = {}  # outputs that are constants
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
         """The outputs for inputs in the file's order or by name; a single output comes without a tuple."""
-        values: dict[str, Any] = {**self.given, **dict(zip(self.input_names, inputs, strict=False)), **named}
-        for step in self.steps:
-            results = self._modules[step.module](*(values[name] for name in step.inputs))  # type: ignore[misc]
-            if len(step.outputs) == 1 and not isinstance(results, (tuple, list)):
-                values[step.outputs[0]] = results
-            else:
-                values.update(zip(step.outputs, results, strict=False))
+        values = self.named_inputs(*inputs, **named)
+        for step in self.wiring.steps:
+            self.run_step(step, values)
             for name in step.last_use_of:
                 del values[name]
         outputs = tuple(values[name] for name in self.output_names)
         return outputs[0] if len(outputs) == 1 else outputs
 
+    def named_inputs(self, *inputs: Tensor, **named: Tensor) -> dict[str, Any]:
+        """The values that are there before the first step; half precision is computed in single."""
+        values: dict[str, Any] = {**self.given, **dict(zip(self.input_names, inputs, strict=False)), **named}
+        return {
+            name: value.float() if isinstance(value, Tensor) and value.dtype == torch.float16 else value
+            for name, value in values.items()
+        }
 
-def build(file: OnnxFile, examples: Mapping[str, Tensor], *, follow_sizes: bool = True) -> OnnxNetwork:
-    """The network of a file, in evaluation mode; `examples` are inputs that run through it meanwhile.
-
-    Unless `follow_sizes`, sizes that are written in the file stay as they are.
-    """
-    network = OnnxNetwork([one.name for one in file.inputs], [one.name for one in file.outputs])
-    building = _Building(file, network, dict(examples), follow_sizes=follow_sizes)
-    with torch.no_grad():
-        for node in file.nodes:
-            try:
-                building.add(node)
-            except InputError:
-                raise
-            except Exception as error:
-                reason = f"{type(error).__name__}: {error}".splitlines()[0]
-                raise InputError(
-                    f"{file.path}: the node {node.name!r} ({node.op}) cannot be rebuilt: {reason}"
-                ) from error
-    building.finish()
-    return network.eval()
-
-
-class _Building:
-    def __init__(
-        self, file: OnnxFile, network: OnnxNetwork, values: dict[str, Any], *, follow_sizes: bool
-    ) -> None:
-        self.file = file
-        self.builders = {op: build for op, build in BUILDERS.items() if follow_sizes or op not in SIZES}
-        self.network = network
-        self.values = values
-        self.constants: dict[str, NDArray[Any]] = dict(file.constants)
-        self.steps: list[RunStep] = []
-        self.users: dict[str, int] = {}
-        for node in file.nodes:
-            for name in node.inputs:
-                self.users[name] = self.users.get(name, 0) + 1
-        for one in file.outputs:
-            self.users[one.name] = self.users.get(one.name, 0) + 1
-
-    def add(self, node: OnnxNode) -> None:
-        """One node: folded if all it takes is constant, else a module that runs at once on the example."""
-        node = _modern(node, self.file.opset)
-        if self._fold(node):
-            return
-        constants = [self.constants.get(name) for name in node.inputs]
-        if node.inputs and all(name == "" or name in self.constants for name in node.inputs):
-            self._fold_by_running(node, constants)
-            return
-        if self._is_bias(node, constants):
-            return
-        given = [
-            None if name == "" else self.values.get(name, _host(constant))
-            for name, constant in zip(node.inputs, constants, strict=True)
-        ]
-        builder = self.builders.get(node.op)
-        module = None if builder is None else builder(node, given, constants)
-        computed = tuple(name for name in node.inputs if name and name not in self.constants)
-        if module is None:
-            if node.op not in OPERATIONS and node.op not in HOST:
-                raise InputError(
-                    f"the node {node.name!r} ({node.op}) has weights that are computed, not supported"
-                )
-            module = Operation(node.op, _attributes(node), _constant_inputs(node, constants))
+    def run_step(self, step: RunStep, values: dict[str, Any]) -> None:
+        """Run one module on values by name, and add its results to them."""
+        results = self._modules[step.module](*(values[name] for name in step.inputs))  # type: ignore[misc]
+        if len(step.outputs) == 1 and not isinstance(results, (tuple, list)):
+            values[step.outputs[0]] = results
         else:
-            computed = computed[:1]
-        module.eval()
-        results = module(*(self.values[name] for name in computed))
-        outputs = tuple(node.outputs)
-        if isinstance(results, (tuple, list)):
-            self.values.update(zip(outputs, results, strict=False))
-        else:
-            self.values[outputs[0]] = results
-            outputs = outputs[:1]
-        self.steps.append(RunStep(self._name(node, module), computed, outputs))
+            values.update(zip(step.outputs, results, strict=False))
 
-    def _fold(self, node: OnnxNode) -> bool:
-        if node.op == "Constant":
-            value = next(iter(node.attributes.values()))
-            self.constants[node.outputs[0]] = np.asarray(value)
-            return True
-        if node.op == "DequantizeLinear":
-            arrays = [self.constants.get(name) for name in node.inputs]
-            if arrays[0] is None:
-                raise InputError(
-                    f"{self.file.path} is quantised already (DequantizeLinear of data: {node.name!r})"
-                )
-            self.constants[node.outputs[0]] = _dequantised(node, arrays)
-            return True
-        return False
-
-    def _fold_by_running(self, node: OnnxNode, constants: Sequence[NDArray[Any] | None]) -> None:
-        inputs = [
-            None if one is None else _host(one) if _on_host(one) else torch.from_numpy(np.array(one))
-            for one in constants
-        ]
-        if node.op in BUILDERS and node.op not in OPERATIONS and node.op not in HOST:
-            tensors = [
-                one
-                if isinstance(one, torch.Tensor) or one is None
-                else torch.as_tensor(np.asarray(one).astype(np.int64))
-                for one in inputs
-            ]
-            module = BUILDERS[node.op](node, tensors, [None, *constants[1:]])
-            assert module is not None
-            results = module.eval()(tensors[0])
-        else:
-            results = run(node.op, inputs, _attributes(node))
-        for name, value in zip(
-            node.outputs, results if isinstance(results, (tuple, list)) else [results], strict=False
-        ):
-            array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-            self.constants[name] = (
-                array.astype(np.int64) if array.dtype == object and _whole(array) else array
-            )
-
-    def _is_bias(self, node: OnnxNode, constants: Sequence[NDArray[Any] | None]) -> bool:
-        """Whether a constant that is added to a layer's output became its bias."""
-        if node.op != "Add" or sum(one is not None for one in constants) != 1 or not self.steps:
-            return False
-        source = next(name for name in node.inputs if name not in self.constants)
-        array = next(one for one in constants if one is not None)
-        step = next((one for one in self.steps if source in one.outputs), None)
-        if step is None or self.users.get(source, 0) != 1:
-            return False
-        layer = self.network._modules[step.module]
-        layer = layer[-1] if isinstance(layer, nn.Sequential) else layer
-        if not isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd)) or layer.bias is not None:
-            return False
-        value, axis = self.values[source], -1 if isinstance(layer, nn.Linear) else 1
-        shape = [1] * value.dim()
-        shape[axis] = value.shape[axis]
-        width = value.shape[axis]
-        if array.size != width or tuple(array.shape) not in {
-            tuple(shape),
-            tuple(shape[1:]),
-            (width,) if axis == -1 else (),
-        }:
-            return False
-        layer.bias = nn.Parameter(torch.from_numpy(np.array(array).reshape(-1)))
-        place = self.steps.index(step)
-        self.steps[place] = RunStep(
-            step.module, step.inputs, tuple(node.outputs[0] if one == source else one for one in step.outputs)
-        )
-        self.values[node.outputs[0]] = value + layer.bias.reshape(shape)
-        return True
-
-    def _name(self, node: OnnxNode, module: nn.Module) -> str:
-        name = re.sub(r"\W+", "_", node.name).strip("_") or node.op
-        while hasattr(self.network, name):
-            name += "_"
-        self.network.add_module(name, module)
-        return name
-
-    def finish(self) -> None:
-        """Keep the steps that outputs depend on, and say after which of them a value is not needed."""
-        network = self.network
-        for name in network.output_names:
-            if name in self.constants:
-                network.given[name] = torch.from_numpy(np.array(self.constants[name]))
-            elif name not in self.values:
-                raise InputError(f"{self.file.path}: nothing gives its output {name!r}; is it whole?")
-        needed, kept = set(network.output_names), []
-        for step in reversed(self.steps):
-            if needed.isdisjoint(step.outputs):
-                del network._modules[step.module]
-                continue
-            last = tuple({*step.inputs, *step.outputs} - needed)
-            needed.update(step.inputs)
-            kept.append(RunStep(step.module, step.inputs, step.outputs, last))
-        network.steps = tuple(reversed(kept))
-
-
-def _modern(node: OnnxNode, opset: int) -> OnnxNode:
-    """A node as later opsets write it: some attributes are inputs there, and softmax has one axis."""
-    attributes = dict(node.attributes)
-    if node.op in ("Softmax", "LogSoftmax"):
-        attributes["logarithm"] = node.op == "LogSoftmax"
-        if opset < 13:
-            attributes.setdefault("axis", 1)
-            attributes["flat"] = True
-    if node.op == "ArgMin":
-        attributes["least"] = True
-    return OnnxNode(node.op, node.name, node.inputs, node.outputs, attributes)
-
-
-def _attributes(node: OnnxNode) -> dict[str, Any]:
-    return dict(node.attributes)
-
-
-def _on_host(array: NDArray[Any]) -> bool:
-    return bool(array.dtype.kind in "iub" and array.ndim <= 1 and array.size <= MOST_ON_HOST)
-
-
-def _host(array: NDArray[Any] | None) -> Any:
-    if array is None:
-        return None
-    return array.astype(object) if array.dtype.kind in "iu" else array
-
-
-def _whole(array: NDArray[Any]) -> bool:
-    return all(isinstance(one, (int, np.integer)) for one in array.reshape(-1))
-
-
-def _constant_inputs(node: OnnxNode, constants: Sequence[NDArray[Any] | None]) -> dict[int, Any]:
-    """The inputs of an operation that are constant: numbers, host values, or tensors to be kept with it."""
-    found: dict[int, Any] = {}
-    for place, (name, array) in enumerate(zip(node.inputs, constants, strict=True)):
-        if name == "":
-            found[place] = None
-        elif array is not None:
-            if _on_host(array):
-                found[place] = _host(array)
-            elif array.size == 1 and array.dtype.kind == "f":
-                found[place] = float(array.reshape(-1)[0])
-            elif node.op in ("Resize", "Upsample"):
-                found[place] = array
-            else:
-                found[place] = torch.from_numpy(np.array(array))
-    return found
-
-
-def _dequantised(node: OnnxNode, arrays: Sequence[NDArray[Any] | None]) -> NDArray[Any]:
-    value, scale = arrays[0], arrays[1]
-    assert value is not None
-    assert scale is not None
-    zero = arrays[2] if len(arrays) > 2 and arrays[2] is not None else np.zeros_like(scale)
-    axis = node.attributes.get("axis", 1)
-    shape = [1] * value.ndim
-    if scale.ndim == 1 and scale.size > 1:
-        shape[axis] = scale.size
-        scale, zero = scale.reshape(shape), np.asarray(zero).reshape(shape)
-    return np.asarray((value.astype(np.float32) - np.asarray(zero, np.float32)) * scale, scale.dtype)
+    def example_inputs(self) -> dict[str, Tensor]:
+        """Random inputs of the shapes that the network was built with."""
+        generator = torch.Generator().manual_seed(0)
+        made = {}
+        for name, (shape, kind) in zip(self.input_names, self.wiring.example, strict=True):
+            whole = torch.rand(shape, generator=generator)
+            made[name] = whole.to(kind) if kind.is_floating_point else whole.round().to(kind)
+        return made

@@ -1,37 +1,30 @@
-"""ONNX operations without weights, one line each: a function of values and attributes.
-
-A value is a tensor, or on the host: sizes read from tensors and what is computed of them are numpy arrays of
-Python integers, so that no size is ever taken from the contents of a tensor.
-"""
+"""ONNX operations without weights, one line each: a function of values and attributes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
-from deeppruning.errors import InputError
+from deeppruning.importing import moving
+from deeppruning.importing.host import HOST
+from deeppruning.importing.values import (
+    OPERATIONS,
+    OnnxFunction,
+    as_tensor,
+    dtype_of,
+    integers,
+    on_host,
+    operation,
+    scalar,
+)
 
-Host: TypeAlias = NDArray[Any]
-OnnxFunction: TypeAlias = Callable[..., Any]
-OPERATIONS: dict[str, OnnxFunction] = {}
-HOST: dict[str, OnnxFunction] = {}  # of values on the host alone
-
-
-def operation(*names: str) -> Callable[[OnnxFunction], OnnxFunction]:
-    """Enter a function under the names of ONNX."""
-
-    def enter(function: OnnxFunction) -> OnnxFunction:
-        OPERATIONS.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
+__all__ = ["HOST", "OPERATIONS", "moving", "run"]
 
 
 def run(op: str, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -42,51 +35,6 @@ def run(op: str, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
             return result
     first, *others = inputs
     return OPERATIONS[op](as_tensor(first) if isinstance(first, np.ndarray) else first, *others, **attributes)
-
-
-def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
-    """A value of either kind as a tensor, on the device of another one."""
-    if isinstance(value, Tensor):
-        return value
-    array = np.array(value)
-    if array.dtype == object:
-        array = array.astype(np.int64)
-    return torch.as_tensor(array, device=None if like is None else like.device)
-
-
-def on_host(sizes: Sequence[Any]) -> Host:
-    """Sizes as an array of objects: during an export they are symbols, which numpy must not convert."""
-    array = np.empty(len(sizes), dtype=object)
-    for place, size in enumerate(sizes):
-        array[place] = size
-    return array
-
-
-def integers(value: Any) -> list[int]:
-    """Sizes, axes and positions, wherever they are kept."""
-    if isinstance(value, Tensor):
-        return [int(one) for one in value.flatten().tolist()]
-    return list(np.asarray(value).reshape(-1))
-
-
-def scalar(value: Any) -> Any:
-    """A single number, out of whatever it is wrapped in."""
-    if isinstance(value, Tensor):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.reshape(-1)[0].item() if value.dtype != object else value.reshape(-1)[0]
-    return value
-
-
-def dtype_of(code: int) -> torch.dtype:
-    """The torch type of an ONNX type."""
-    types = {
-        1: torch.float32, 2: torch.uint8, 3: torch.int8, 5: torch.int16, 6: torch.int32, 7: torch.int64,
-        9: torch.bool, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16,
-    }  # fmt: skip
-    if code not in types:
-        raise InputError(f"tensors of ONNX type {code} are not supported")
-    return types[code]
 
 
 def _pair(function: Callable[[Any, Any], Any]) -> OnnxFunction:
@@ -299,52 +247,6 @@ def top_k(value: Tensor, k: Any, axis: int = -1, largest: int = 1, sorted: int =
     return found.values, found.indices
 
 
-@operation("Squeeze")
-def squeeze(value: Tensor, axes: Any = None) -> Tensor:
-    """Without axes of size one."""
-    return value.squeeze() if axes is None else value.squeeze(tuple(integers(axes)))
-
-
-@operation("Unsqueeze")
-def unsqueeze(value: Any, axes: Any) -> Tensor:
-    """With new axes of size one."""
-    tensor, places = as_tensor(value), integers(axes)
-    rank = tensor.dim() + len(places)
-    for axis in sorted(one % rank for one in places):
-        tensor = tensor.unsqueeze(axis)
-    return tensor
-
-
-@operation("Flatten")
-def flatten(value: Tensor, axis: int = 1) -> Tensor:
-    """A matrix: the axes before and from one on."""
-    axis = axis % value.dim() if axis < 0 else axis
-    return value.flatten(1) if axis == 1 else value.reshape(math.prod(value.shape[:axis]), -1)
-
-
-@operation("Reshape")
-def reshape(value: Tensor, shape: Any, allowzero: int = 0) -> Tensor:
-    """Other sizes, where 0 stands for the size that the input has there."""
-    sizes = integers(shape)
-    return value.reshape(
-        [value.shape[place] if size == 0 and not allowzero else size for place, size in enumerate(sizes)]
-    )
-
-
-@operation("Expand")
-def expand(value: Any, shape: Any) -> Tensor:
-    """Broadcast in both directions."""
-    tensor = as_tensor(value)
-    sizes = torch.broadcast_shapes(tensor.shape, tuple(integers(shape)))  # type: ignore[no-untyped-call]
-    return tensor.expand(sizes)
-
-
-@operation("Split")
-def split(value: Tensor, sizes: Any = None, axis: int = 0, **_: Any) -> tuple[Tensor, ...]:
-    """Pieces of computed sizes."""
-    return tuple(torch.split(value, integers(sizes), axis))
-
-
 @operation("Gemm")
 def gemm(
     left: Tensor,
@@ -364,83 +266,6 @@ def gemm(
 def mod(left: Any, right: Any, fmod: int = 0) -> Any:
     """The remainder, with the sign of the divisor unless it is that of floats."""
     return _pair(_tensors(torch.fmod if fmod else torch.remainder))(left, right)
-
-
-@operation("Slice")
-def slice_(value: Tensor, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Tensor:
-    """A part along some axes; backward steps are turned around."""
-    first, last = integers(starts), integers(ends)
-    dims = list(range(len(first))) if axes is None else integers(axes)
-    pace = [1] * len(first) if steps is None else integers(steps)
-    for dim, start, end, step in zip(dims, first, last, pace, strict=True):
-        if step < 0:
-            places = list(range(value.shape[dim]))[_bounded(start, end, step)]
-            value = value.index_select(dim, torch.tensor(places, device=value.device))
-        else:
-            before = (slice(None),) * (dim % value.dim())
-            part = (*before, slice(start, end if end < 1 << 31 else None, step))
-            value = value[part]
-    return value
-
-
-def _bounded(start: int, end: int, step: int) -> slice:
-    return slice(start, None if end < -(1 << 31) else end, step)
-
-
-@operation("Pad")
-def pad(
-    value: Tensor, pads: Any, constant: Any = None, axes: Any = None, mode: str = "constant", **old: Any
-) -> Tensor:
-    """Around some axes; torch counts them from the last."""
-    amounts = integers(pads)
-    dims = list(range(value.dim())) if axes is None else [one % value.dim() for one in integers(axes)]
-    around = {dim: (amounts[place], amounts[place + len(dims)]) for place, dim in enumerate(dims)}
-    flat = [amount for dim in reversed(range(value.dim())) for amount in around.get(dim, (0, 0))]
-    while len(flat) > 2 and flat[-2:] == [0, 0]:
-        flat = flat[:-2]
-    number = old.get("value", 0.0) if constant is None else scalar(constant)
-    if mode == "constant":
-        return F.pad(value, flat, value=float(number))
-    return F.pad(value, flat, mode={"edge": "replicate", "wrap": "circular"}.get(mode, mode))
-
-
-@operation("Tile")
-def tile(value: Tensor, repeats: Any) -> Tensor:
-    """Repeated along each axis."""
-    return value.repeat(integers(repeats))
-
-
-@operation("ConstantOfShape")
-def constant_of_shape(shape: Any, value: Any = None) -> Tensor:
-    """One number everywhere."""
-    number = torch.zeros(1) if value is None else torch.as_tensor(np.array(value))
-    return torch.full(integers(shape), number.reshape(-1)[0].item(), dtype=number.dtype)
-
-
-@operation("Range")
-def range_(start: Any, limit: Any, delta: Any) -> Tensor:
-    """Numbers at equal distances."""
-    return torch.arange(scalar(start), scalar(limit), scalar(delta))
-
-
-@operation("DepthToSpace")
-def depth_to_space(value: Tensor, blocksize: int, mode: str = "DCR") -> Tensor:
-    """Channels become pixels; torch has the order CRD."""
-    if mode == "CRD":
-        return F.pixel_shuffle(value, blocksize)
-    batch, channels, height, width = value.shape
-    depth = channels // blocksize**2
-    blocks = value.reshape(batch, blocksize, blocksize, depth, height, width)
-    return blocks.permute(0, 3, 4, 1, 5, 2).reshape(batch, depth, height * blocksize, width * blocksize)
-
-
-@operation("SpaceToDepth")
-def space_to_depth(value: Tensor, blocksize: int) -> Tensor:
-    """Pixels become channels, by blocks first."""
-    batch, channels, height, width = value.shape
-    blocks = value.reshape(batch, channels, height // blocksize, blocksize, width // blocksize, blocksize)
-    deep = blocks.permute(0, 3, 5, 1, 2, 4)
-    return deep.reshape(batch, channels * blocksize**2, height // blocksize, width // blocksize)
 
 
 @operation("LpNormalization")
@@ -463,94 +288,3 @@ def mean_variance(value: Tensor, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
     """Less its mean, divided by its deviation."""
     centred = value - value.mean(list(axes), keepdim=True)
     return centred / (centred.square().mean(list(axes), keepdim=True).sqrt() + 1e-9)
-
-
-@operation("GridSample")
-def grid_sample(value: Tensor, grid: Tensor, align_corners: int = 0, mode: str = "bilinear",
-                padding_mode: str = "zeros") -> Tensor:  # fmt: skip
-    """Sampled at given places."""
-    kind = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
-    return F.grid_sample(value, grid, kind, padding_mode, bool(align_corners))
-
-
-@operation("Resize", "Upsample")
-def resize(value: Tensor, *given: Any, **attributes: Any) -> Tensor:
-    """Another size of the spatial axes, by scales or sizes of all of them."""
-    # Inputs are scales alone in Upsample and in opset 10, then a region, scales and sizes.
-    scales, sizes = (given[0], None) if len(given) == 1 else (*given[1:], None)[:2]
-    mode = attributes.get("mode", "nearest")
-    place = attributes.get("coordinate_transformation_mode", "half_pixel")
-    spatial = value.dim() - 2
-    kind = {"linear": {1: "linear", 2: "bilinear", 3: "trilinear"}.get(spatial), "cubic": "bicubic"}.get(
-        mode, "nearest"
-    )
-    options: dict[str, Any] = {"mode": kind}
-    if kind != "nearest":
-        options["align_corners"] = place == "align_corners"
-    elif place != "asymmetric" or attributes.get("nearest_mode", "round_prefer_floor") != "floor":
-        options["mode"] = "nearest-exact" if place in ("half_pixel", "pytorch_half_pixel") else "nearest"
-    if sizes is not None:
-        return F.interpolate(value, size=[int(one) for one in integers(sizes)[-spatial:]], **options)
-    factors = [float(one) for one in np.asarray(as_tensor(scales)).reshape(-1)[-spatial:]]
-    target = [int(size * factor) for size, factor in zip(value.shape[2:], factors, strict=True)]
-    return F.interpolate(value, size=target, **options)
-
-
-def _host_cast(value: Host, to: int, **_: Any) -> Host:
-    """Sizes stay what they are; only a fraction becomes whole, and only a truth value is made one."""
-    kind = dtype_of(to)
-    if kind == torch.bool:
-        return np.asarray(value).astype(bool)
-    flat = np.asarray(value, dtype=object).reshape(-1)
-    whole = [int(one) if isinstance(one, float) and not kind.is_floating_point else one for one in flat]
-    return on_host(whole).reshape(np.shape(value))
-
-
-def _host_divide(left: Host, right: Host) -> Any:
-    fraction = any(isinstance(one, float) for one in (*np.ravel(left), *np.ravel(right)))
-    return left / right if fraction else left // right
-
-
-def _host_slice(value: Host, starts: Host, ends: Host, axes: Any = None, steps: Any = None) -> Host:
-    step = 1 if steps is None else integers(steps)[0]
-    return np.asarray(value)[_bounded(integers(starts)[0], integers(ends)[0], step)]
-
-
-def _host_full(shape: Host, value: Any) -> Host | None:
-    """A list of one whole number; anything else is data."""
-    number = np.zeros(1) if value is None else np.asarray(value)
-    if number.dtype.kind != "i" or np.size(shape) != 1 or integers(shape)[0] > 16:
-        return None
-    return np.full(integers(shape), int(number.reshape(-1)[0]), dtype=object)
-
-
-HOST.update(
-    Add=lambda a, b: np.asarray(a) + b,
-    Sub=lambda a, b: np.asarray(a) - b,
-    Mul=lambda a, b: np.asarray(a) * b,
-    Div=lambda a, b: _host_divide(np.asarray(a), np.asarray(b)),
-    Mod=lambda a, b, **_: np.asarray(a) % b,
-    Neg=lambda a: -np.asarray(a),
-    Min=lambda *values: np.minimum.reduce([np.asarray(one, dtype=object) for one in values]),
-    Max=lambda *values: np.maximum.reduce([np.asarray(one, dtype=object) for one in values]),
-    Equal=lambda a, b: np.asarray(a) == b,
-    Greater=lambda a, b: np.asarray(a) > b,
-    Less=lambda a, b: np.asarray(a) < b,
-    Where=lambda condition, yes, no: np.where(np.asarray(condition).astype(bool), yes, no),
-    Floor=lambda a: np.vectorize(math.floor, otypes=[object])(a),
-    Ceil=lambda a: np.vectorize(math.ceil, otypes=[object])(a),
-    Cast=_host_cast,
-    Identity=lambda value: value,
-    Concat=lambda *values, axis=0: np.concatenate([np.reshape(one, -1).astype(object) for one in values]),
-    Gather=lambda value, indices, axis=0: np.asarray(value)[np.asarray(indices).astype(int)],
-    Slice=_host_slice,
-    Squeeze=lambda value, axes=None: np.asarray(value).reshape(() if np.asarray(value).size == 1 else -1),
-    Unsqueeze=lambda value, axes: np.asarray(value).reshape(-1) if np.ndim(value) == 0 else None,
-    Reshape=lambda value, shape, **_: np.asarray(value).reshape(-1) if np.size(shape) == 1 else None,
-    ReduceProd=lambda value, axes=None, keepdims=1, **_: np.array(
-        [math.prod(integers(value))], dtype=object
-    ).reshape(-1 if keepdims else ()),
-    Shape=lambda value, start=0, end=None: np.array(list(np.asarray(value).shape)[start:end], dtype=object),
-    ConstantOfShape=lambda shape, value=None: _host_full(shape, value),
-    Expand=lambda value, shape: np.broadcast_to(value, integers(shape)) if np.size(shape) == 1 else None,
-)  # fmt: skip

@@ -1,0 +1,150 @@
+"""`deeppruning thin`: an ONNX file in, a thinner ONNX file out, by inputs alone."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deeppruning.cli.options.backend import BackendChoice, backend_options
+from deeppruning.cli.options.flags import (
+    NUMBERS,
+    SIZE,
+    GroupedCommand,
+    flag,
+    given_options,
+    option_flags,
+    output_options,
+    together,
+)
+from deeppruning.cli.running import resumable
+from deeppruning.config import SearchConfig
+from deeppruning.display.picture import make_progress
+from deeppruning.options import DATA, OUTPUT, SEARCH, described_options
+from deeppruning.system.allocator import keep_freed_memory
+from deeppruning.system.commands import command
+from deeppruning.system.files import plain_name
+from deeppruning.thinning import PictureOptions
+from deeppruning.thinning import thin as thin_file
+from deeppruning.thinning.pictures import LAYOUTS, ORDERS
+
+picture_options = together(
+    flag(
+        "--image-size", heading=DATA, common=True, type=SIZE, metavar="SIDE|HxW",
+        help="Size of the pictures, which keep their proportions and are cropped. [that of the file's input; "
+        "224 where it leaves it open]",
+    ),
+    flag(
+        "--scale", heading=DATA, common=True, type=float,
+        help="Number that pixels of 0..255 are multiplied by. [1/255; 1 if the input takes bytes]",
+    ),
+    flag(
+        "--mean", heading=DATA, common=True, type=NUMBERS, default=(0.0,), metavar="M,M,M",
+        help="Mean that is subtracted after --scale, one or one per channel. [0]",
+    ),
+    flag(
+        "--std", heading=DATA, common=True, type=NUMBERS, default=(1.0,), metavar="S,S,S",
+        help="Number that is divided by after --mean, likewise. [1]",
+    ),
+    flag(
+        "--colours", heading=DATA, common=True, type=click.Choice(ORDERS), default=ORDERS[0],
+        help="Order of the colours. [rgb]",
+    ),
+    flag(
+        "--layout", heading=DATA, common=True, type=click.Choice(LAYOUTS),
+        help="Channels before height and width, or behind. [by the shape of the file's input]",
+    ),
+)  # fmt: skip
+
+
+# What the paper's search or labels would need is left out.
+_WITHOUT = [
+    "sample", "strategy", "mutation", "selection", "parents", "evaluation", "objective", "encoding",
+    "latency_runtime",
+    *(name for name in described_options(SearchConfig) if name.startswith("eval_")),
+]  # fmt: skip
+thin_search_options = option_flags(
+    SearchConfig,
+    leave_out=_WITHOUT,
+)
+sample_option = flag(
+    "--sample", heading=DATA, common=True, type=click.IntRange(min=32),
+    help="Number of inputs that are searched with; up to a fourth as many more are held out. [1000, fewer if "
+    "they are large]",
+)  # fmt: skip
+
+
+@click.command(cls=GroupedCommand, brief=True)
+@click.argument("model", type=click.Path(path_type=Path))
+@flag(
+    "--inputs", heading=DATA, common=True, required=True, metavar="INPUTS",
+    help="What the network is run on: a folder of pictures (PNG, JPEG), an .npz file with an array for each "
+    "input or an .npy file, ready to be used, or file.py:function. No labels.",
+)  # fmt: skip
+@picture_options
+@flag(
+    "--target", heading=SEARCH, common=True, multiple=True, required=True, metavar="NAME=LIMIT",
+    help="Upper limits for the thin file: flops=70%, params=500k, size=1MB, latency=60% (of the file's own) "
+    "or latency=5ms; several with commas between, or repeated.",
+)  # fmt: skip
+@flag(
+    "--out", heading=OUTPUT, common=True, required=True, type=click.Path(path_type=Path),
+    help="The ONNX file to write.",
+)  # fmt: skip
+@flag(
+    "--run", "run_dir", heading=OUTPUT, common=True, type=click.Path(path_type=Path), metavar="FOLDER",
+    help="Folder of the search and its page. [runs/MODEL-thin]",
+)  # fmt: skip
+@sample_option
+@thin_search_options
+@backend_options()
+@output_options("auto")
+def thin(
+    model: Path, inputs: str, target: tuple[str, ...], out: Path, run_dir: Path | None,
+    image_size: tuple[int, int] | None, scale: float | None, mean: tuple[float, ...], std: tuple[float, ...],
+    colours: str, layout: str | None, device: str | None, quiet: bool, as_json: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Make the ONNX file MODEL smaller and faster by inputs alone: no labels, no training, no Python.
+
+    Searches for filters that can go, refits the others in closed form so that the outputs stay as they were,
+    and writes the best network within --target as an ONNX file. Names of inputs and outputs, free axes, opset
+    and metadata stay. Every fifth input is held out; on those the drift of the outputs is measured in
+    onnxruntime, with the latency of both files side by side.
+
+    The search is kept in a folder with a page. The same command continues one that was stopped; another
+    --target is then taken from the search that is there, without a new one.
+
+    \b
+    Example:
+      deeppruning thin detector.onnx --inputs photos/ --target flops=70% --out thin.onnx
+      deeppruning thin detector.onnx --inputs photos/ --target latency=60% --out thin.onnx
+      deeppruning thin resnet.onnx --inputs photos/ --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225 \\
+        --target size=10MB --out thin.onnx
+      deeppruning thin speech.onnx --inputs features.npz --target params=50% --out thin.onnx
+    """
+    keep_freed_memory()
+    search = SearchConfig(**given_options(SearchConfig, settings))
+    pictures = PictureOptions(
+        image_size=image_size, scale=scale, mean=mean, std=std, colours=colours, layout=layout
+    )
+    choice = BackendChoice.take(settings).or_as_in({})
+    progress = make_progress(quiet=quiet, as_json=as_json)
+    chosen_device = device or "auto"
+    backend = choice.make(search.threads, chosen_device, progress.say)
+    run_dir = run_dir or Path("runs") / f"{plain_name(model.stem)}-thin"
+    progress.say(f"reading {model} and {inputs}")
+    again = command(
+        "thin", model, "--inputs", inputs, "--target", ",".join(target), "--out", out, "--run", run_dir
+    )
+    with resumable(run_dir, again), backend, progress:
+        progress.state.workers = backend.room()
+        thinned = thin_file(
+            model, inputs, target=",".join(target), out=out, pictures=pictures,
+            search=search if search.changed() else None, run_dir=run_dir, device=chosen_device,
+            backend=backend, observer=progress, progress=False,
+        )  # fmt: skip
+    if as_json:
+        progress.tell("thinned", **thinned.to_json())
+        return
+    progress.say(f"{thinned.table()}\n")
+    click.echo(repr(thinned))
+    progress.say(f"run folder: {thinned.run_dir}\nreport: {thinned.page}")

@@ -1,0 +1,256 @@
+"""`dp.thin`: search, refit and export of an ONNX file in one call, without labels and without training."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deeppruning import api, api_runs
+from deeppruning.backends import Backend
+from deeppruning.config import USUAL_SAMPLE, SearchConfig
+from deeppruning.errors import InputError, RunError
+from deeppruning.exporting import export_network
+from deeppruning.importing.building import KNOWN
+from deeppruning.importing.file import OnnxFile, read_onnx
+from deeppruning.importing.network import OnnxNetwork
+from deeppruning.importing.onnx import from_file
+from deeppruning.jobs.solution import Solution
+from deeppruning.limits import Limits
+from deeppruning.refitting.reference import FEWEST
+from deeppruning.runs.facts import FINISHED
+from deeppruning.runs.folder import CONFIG, RunFolder
+from deeppruning.runs.records import Candidate
+from deeppruning.searching.evaluations import EVALUATIONS
+from deeppruning.searching.events import Observer, Remark, ignore
+from deeppruning.system.files import plain_name
+from deeppruning.targets.choice import pareto_front, thin_candidates
+from deeppruning.thinning.inputs import NamedInputs, PictureOptions, count_of, read_inputs, rows_of
+from deeppruning.thinning.measuring import Drift, SideBySide, measure_drift, measure_latency, seconds_of
+from deeppruning.thinning.outcome import Thinned, front_rows
+from deeppruning.thinning.pictures import form_of
+from deeppruning.thinning.task import Thinning
+
+HELD_OUT = 5  # every fifth input, at most:
+MOST_HELD_OUT = 256
+MOST_BYTES = 1 << 30  # of all inputs
+LATENCY_SHARE = re.compile(r"\s*([\d.]+)\s*%\s*")
+
+
+def thin(
+    path: str | Path,
+    inputs: Any,
+    *,
+    target: Limits | Mapping[str, Any] | str,
+    out: str | Path,
+    pictures: PictureOptions | None = None,
+    search: SearchConfig | None = None,
+    run_dir: str | Path | None = None,
+    workers: int | None = None,
+    device: str = "auto",
+    backend: Backend | None = None,
+    observer: Observer = ignore,
+    progress: bool | None = None,
+) -> Thinned:
+    """Thin an ONNX file by inputs alone, and write the result as an ONNX file of the same interface.
+
+    For example: `dp.thin("detector.onnx", "photos/", target="flops=70%", out="thin.onnx")`. No labels are
+    needed and nothing is trained: filters are removed by a search, the others refitted in closed form, so
+    that the outputs stay as they were. `inputs` is a folder of pictures (see `pictures`), an .npz or .npy
+    file, "file.py:function", or what `dp.search` takes. `target` limits the cost: flops, params, size or
+    latency, the latter as a time or as a share of the file's own, "latency=60%".
+
+    Every fifth input is held out: the drift of the outputs is measured on those, in onnxruntime, and the
+    latency of both files side by side. The file is written only after its outputs were compared with the thin
+    network's. The search is kept in `run_dir` (by default runs/NAME-thin), with a page: a call that was
+    stopped continues there, and another target is taken from the search that is there.
+    """
+    path, out = Path(path), Path(out)
+    asked = _share_of_latency(target)
+    limits = Limits.of(target) if asked is None else Limits()
+    _check(path, out, limits, asked, search)
+    options = replace(search or SearchConfig(), latency_runtime="onnxruntime")
+    file = read_onnx(path, KNOWN)
+    network, used, held = _prepared(file, inputs, pictures or PictureOptions(), options.sample, observer)
+    if asked is not None:
+        measured = seconds_of(path, used, batch=options.latency_batch, threads=options.latency_threads)
+        limits = Limits.of({**_others(target), "latency": f"{1000 * measured * asked:.6g}ms"})
+        observer(Remark("sample", f"{path.name} takes {1000 * measured:.2f} ms; the target is {limits}"))
+    folder = Path(run_dir) if run_dir is not None else Path("runs") / f"{plain_name(path.stem)}-thin"
+    job = _Job(path, network, _task(network, used, held), limits, folder)
+    where = {"device": device, "backend": backend, "observer": observer, "progress": progress}
+    solution, candidates = job.run(search, options, workers, where)
+    return _written(job, path, out, solution, candidates, held, options)
+
+
+def _check(path: Path, out: Path, limits: Limits, asked: float | None, search: SearchConfig | None) -> None:
+    """Refuse before any work what cannot end well."""
+    if search is not None and not EVALUATIONS.find(search.evaluation).refits:
+        raise InputError(
+            f"there are no labels to evaluate candidates by {search.evaluation!r}; leave out evaluation"
+        )
+    if limits.bounds_error:
+        raise InputError(
+            f"there are no labels to check {limits} by; limit a cost: flops, params, size or latency"
+        )
+    if not limits and asked is None:
+        raise InputError("say how much is left: for example target flops=70%")
+    if out.suffix.lower() != ".onnx":
+        raise InputError(f"{out} must be called something.onnx: that is what is written")
+    if out.is_dir():
+        raise InputError(f"{out} is a folder; name the file to write in it")
+    if path.exists() and out.exists() and path.samefile(out):
+        raise InputError(f"{out} is the file that is read; choose another name for the thin one")
+    parent = out.absolute().parent
+    there = next(one for one in (parent, *parent.parents) if one.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{there} cannot be written to, so {out} could not be made; choose another place")
+
+
+def _share_of_latency(target: Any) -> float | None:
+    """A latency that is asked for as a share of the original's; None where there is none."""
+    given = _as_mapping(target).get("latency")
+    found = LATENCY_SHARE.fullmatch(given) if isinstance(given, str) else None
+    if found is None:
+        return None
+    try:
+        share = float(found[1]) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise InputError(f"target 'latency={given}': a share lies above 0 % and at most at 100 %")
+    return share
+
+
+def _as_mapping(target: Any) -> dict[str, Any]:
+    if isinstance(target, str):
+        parts = [part.partition("=") for part in target.split(",")]
+        return {name.strip(): value.strip() for name, equals, value in parts if equals}
+    return dict(target) if isinstance(target, Mapping) else {}
+
+
+def _others(target: Any) -> dict[str, Any]:
+    return {name: limit for name, limit in _as_mapping(target).items() if name != "latency"}
+
+
+def _prepared(
+    file: OnnxFile, source: Any, pictures: PictureOptions, sample: int | None, observer: Observer
+) -> tuple[OnnxNetwork, NamedInputs, NamedInputs]:
+    """The network, the inputs to search with and those that are held out."""
+    used = sample or USUAL_SAMPLE
+    if isinstance(source, (str, Path)) and Path(source).is_dir() and len(file.inputs) == 1:
+        form = form_of(file.inputs[0], pictures)
+        observer(Remark("sample", f"pictures as {file.inputs[0].name!r}: {form}"))
+        if form.guessed_size:
+            observer(Remark("sample", "the file leaves the size of pictures open: say it with --image-size"))
+        one = form.size[0] * form.size[1] * form.channels * 4
+        used = min(used, max(2 * FEWEST, MOST_BYTES // one)) if sample is None else used
+    held = min(used // (HELD_OUT - 1), MOST_HELD_OUT)
+    inputs = read_inputs(source, file.inputs, pictures, used + held)
+    count = count_of(inputs)
+    if count < 2 * FEWEST + 1:
+        raise InputError(
+            f"{2 * FEWEST + 1} inputs are needed at least, to refit on, to judge by and to hold out; "
+            f"got {count}. A few hundred are better"
+        )
+    every = max(HELD_OUT, -(-count // MOST_HELD_OUT))
+    chosen = torch.arange(count) % every == every - 1
+    batch = next((one.shape[0] for one in file.inputs if one.shape and isinstance(one.shape[0], int)), 2)
+    network = from_file(file, rows_of(inputs, slice(batch)))
+    return network, rows_of(inputs, ~chosen), rows_of(inputs, chosen)
+
+
+def _task(network: OnnxNetwork, used: NamedInputs, held: NamedInputs) -> Thinning:
+    single = len(network.input_names) == 1
+    whole, others = (next(iter(each.values())) if single else each for each in (used, held))
+    return Thinning(network, whole, held_out=others)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A network to be thinned in a run folder."""
+
+    path: Path
+    network: OnnxNetwork
+    task: Thinning
+    limits: Limits
+    folder: Path
+
+    @property
+    def example(self) -> Any:
+        """One input."""
+        whole = self.task.inputs
+        return {name: one[:1] for name, one in whole.items()} if isinstance(whole, dict) else whole[:1]
+
+    def run(
+        self, given: SearchConfig | None, options: SearchConfig, workers: int | None, where: dict[str, Any]
+    ) -> tuple[Solution, list[Candidate]]:
+        """The network within the limits, out of a new search or one that is in the folder."""
+        same = {"task": self.task, "example_input": self.example}
+        if not (self.folder / CONFIG).exists():
+            result = api.prune(
+                self.network, run_dir=self.folder, search=options, target=self.limits, workers=workers,
+                tables={"model": {"spec": str(self.path.absolute())}}, **same, **where,
+            )  # fmt: skip
+            return result.target, list(result.candidates)
+        with RunFolder.open(self.folder, read_only=True) as run:
+            finished = bool(run.history.get_fact(FINISHED, False))
+            searched, target = (
+                SearchConfig.from_table(run.config["search"]),
+                Limits.of(run.config.get("target")),
+            )
+        self._refuse_other(searched, given)
+        observer: Observer = where["observer"]
+        if not finished:
+            observer(Remark("sample", f"continuing the search in {self.folder}"))
+            result = api_runs.resume(self.folder, self.network, workers=workers, **same, **where)
+            if target == self.limits:
+                return result.target, list(result.candidates)
+        observer(Remark("sample", f"the network is taken from the search in {self.folder}, near {target}"))
+        solution = api_runs.pick(self.folder, self.network, target=self.limits, **same, **where)
+        with RunFolder.open(self.folder, read_only=True) as run:
+            candidates = [one for one in run.history.candidates() if one.evaluation is not None]
+        return solution, candidates
+
+    def _refuse_other(self, searched: SearchConfig, given: SearchConfig | None) -> None:
+        """Refuse options that the search in the folder did not have."""
+        for name in given.changed() if given is not None else ():
+            if getattr(searched, name) != getattr(given, name):
+                raise RunError(
+                    f"{self.folder} holds a search with {name} {getattr(searched, name)!r}, not "
+                    f"{getattr(given, name)!r}; choose another folder (--run), or leave the option out"
+                )
+
+
+def _written(
+    job: _Job, path: Path, out: Path, solution: Solution, candidates: list[Candidate], held: NamedInputs,
+    options: SearchConfig,
+) -> Thinned:  # fmt: skip
+    """Write the file, compare and measure both."""
+    exported = export_network(solution, out=out)
+    drift: Drift = measure_drift(path, out, held)
+    latency: SideBySide = measure_latency(
+        (path, out), held, batch=options.latency_batch, threads=options.latency_threads
+    )
+    rows = front_rows(pareto_front(thin_candidates(candidates)), solution)
+    return Thinned(
+        path=out,
+        solution=solution,
+        format=exported.format,
+        difference=exported.difference,
+        drift=drift,
+        latency=latency,
+        bytes_before=path.stat().st_size,
+        bytes_after=out.stat().st_size,
+        front=rows,
+        run_dir=job.folder,
+        page=job.folder / "report.html",
+        limits=str(job.limits),
+        batch=options.latency_batch,
+        threads=options.latency_threads,
+    )

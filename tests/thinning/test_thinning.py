@@ -1,0 +1,182 @@
+"""An ONNX file in, a thinner one out: the call, the command, and what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+import deeppruning as dp
+from deeppruning.cli.main import cli
+from deeppruning.errors import DeepPruningError, InputError, RunError
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+from PIL import Image  # noqa: E402
+
+from importing.onnx_files import answers, exported, varied  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+FEW = {"offspring": 4, "generations": 1, "round_to": 1}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file, arrays and pictures for it."""
+    folder = tmp_path_factory.mktemp("thin")
+    exported(varied(), folder / "net.onnx")
+    draw = np.random.default_rng(0)
+    np.savez(folder / "ready.npz", images=draw.random((60, 3, 8, 8), np.float32))
+    (folder / "photos" / "more").mkdir(parents=True)
+    for place in range(45):
+        pixels = draw.integers(0, 256, (10, 12, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / "photos" / ("more" if place % 2 else ".") / f"{place}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def thinned(folder: Path) -> "dp.thinning.Thinned":
+    return dp.thin(
+        folder / "net.onnx", folder / "ready.npz", target="flops=80%", out=folder / "thin.onnx",
+        search=dp.SearchConfig(**FEW), run_dir=folder / "run", workers=1,
+    )  # fmt: skip
+
+
+def test_the_file_that_is_written_and_what_is_said_of_it(thinned, folder: Path) -> None:
+    images = np.load(folder / "ready.npz")["images"]
+    before, after = (answers(folder / name, images=images)[0] for name in ("net.onnx", "thin.onnx"))
+    held = np.arange(60) % 5 == 4
+    assert thinned.drift.inputs == held.sum()
+    assert thinned.drift.answers == pytest.approx((before.argmax(1) != after.argmax(1))[held].mean())
+    assert thinned.solution.flops_pruned >= 0.2
+    assert thinned.bytes_after == (folder / "thin.onnx").stat().st_size < thinned.bytes_before
+    assert thinned.latency.before > 0
+    assert thinned.latency.low <= thinned.latency.ratio <= thinned.latency.high
+    with torch.no_grad():
+        outputs = thinned.solution.model(torch.from_numpy(images)).numpy()
+    assert np.allclose(outputs, after, atol=1e-5)
+    assert sum(point.chosen for point in thinned.front) <= 1
+    assert thinned.page.is_file()
+    assert "80%" in repr(thinned)
+    assert json.loads(json.dumps(thinned.to_json()))["bytes"] == thinned.bytes_after
+
+
+def test_another_target_is_taken_from_the_search_that_is_there(thinned, folder: Path) -> None:
+    again = dp.thin(
+        folder / "net.onnx", folder / "ready.npz", target={"params": 0.95}, out=folder / "again.onnx",
+        run_dir=folder / "run", workers=1,
+    )  # fmt: skip
+    assert again.front == [
+        type(one)(**{**vars(one), "chosen": one.candidate == again.solution.id}) for one in thinned.front
+    ]
+    with pytest.raises(RunError, match="offspring"):
+        dp.thin(
+            folder / "net.onnx", folder / "ready.npz", target="flops=80%", out=folder / "again.onnx",
+            search=dp.SearchConfig(offspring=5), run_dir=folder / "run",
+        )  # fmt: skip
+
+
+def test_the_command_thins_by_a_folder_of_pictures(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "thin.onnx"
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in FEW.items()]
+    call = ["thin", str(folder / "net.onnx"), "--inputs", str(folder / "photos"), "--target", "flops=80%"]
+    call += ["--out", str(out), "--run", str(tmp_path / "run"), "--workers", "1", "--colours", "bgr", *flags]
+    result = CliRunner().invoke(cli, call)
+    assert result.exit_code == 0, result.output
+    assert "8x8, 3 channels, nchw" in result.output
+    assert "of the original" in result.output
+    assert (tmp_path / "run" / "report.html").is_file()
+    assert answers(out, images=np.zeros((2, 3, 8, 8), np.float32))[0].shape == (2, 5)
+    beside = CliRunner().invoke(
+        cli, ["bench", str(folder / "net.onnx"), "--beside", str(out), "--batch", "1"]
+    )
+    assert "batch 1:" in beside.output, beside.output
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"target": "error=+1%"}, "no labels"),
+        ({"target": "flops=0%"}, "above 0"),
+        ({"target": "latency=0%"}, "above 0"),
+        ({"target": ""}, "flops"),
+        ({"out": "thin.pt"}, "thin.pt"),
+        ({"out": "net.onnx"}, "is the file that is read"),
+        ({"path": "absent.onnx"}, "absent.onnx"),
+        ({"inputs": "absent"}, "does not exist"),
+        ({"inputs": "empty"}, "no pictures"),
+        ({"inputs": "names.npz"}, "takes 1 inputs"),
+        ({"inputs": "few.npy"}, "33 inputs"),
+        ({"inputs": "large.npy"}, "8x8"),
+        ({"inputs": "broken.npz"}, "broken.npz"),
+        ({"inputs": "nan.npy"}, "not finite"),
+        ({"search": dp.SearchConfig.paper()}, "labels"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(folder: Path, tmp_path: Path, change, said: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "net.onnx").write_bytes((folder / "net.onnx").read_bytes())
+    np.savez(tmp_path / "names.npz", first=np.zeros((40, 3, 8, 8)), second=np.zeros((40, 3, 8, 8)))
+    np.save(tmp_path / "few.npy", np.zeros((20, 3, 8, 8), np.float32))
+    np.save(tmp_path / "large.npy", np.zeros((40, 3, 9, 9), np.float32))
+    np.save(tmp_path / "nan.npy", np.full((40, 3, 8, 8), np.nan, np.float32))
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 not a file")
+    call = {"path": "net.onnx", "inputs": "few.npy", "target": "flops=80%", "out": "thin.onnx", **change}
+    path, inputs, out = (tmp_path / call.pop(name) for name in ("path", "inputs", "out"))
+    with pytest.raises(DeepPruningError, match=said):
+        dp.thin(path, str(inputs), out=out, run_dir=tmp_path / "run", **call)
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "thin.onnx").exists()
+
+
+def test_inputs_of_a_function_and_of_python(folder: Path, tmp_path: Path) -> None:
+    from deeppruning.importing.building import KNOWN
+    from deeppruning.importing.file import read_onnx
+    from deeppruning.thinning.inputs import PictureOptions, read_inputs
+
+    wanted = read_onnx(folder / "net.onnx", KNOWN).inputs
+    (tmp_path / "own.py").write_text("import numpy as np\ndef made(): return np.ones((40, 3, 8, 8))\n")
+    for source in (
+        f"{tmp_path / 'own.py'}:made",
+        torch.ones(40, 3, 8, 8),
+        {"images": np.ones((40, 3, 8, 8))},
+    ):
+        read = read_inputs(source, wanted, PictureOptions(), 30)
+        assert {name: (tuple(one.shape), one.dtype) for name, one in read.items()} == {
+            "images": ((30, 3, 8, 8), torch.float32)
+        }
+    with pytest.raises(InputError, match="pictures need 4"):
+        from deeppruning.importing.file import FileValue
+        from deeppruning.thinning.pictures import form_of
+
+        form_of(FileValue("x", np.dtype(np.float32), (1, 8)), PictureOptions())
+
+
+def test_pictures_become_the_numbers_that_are_asked_for(tmp_path: Path) -> None:
+    from deeppruning.importing.file import FileValue
+    from deeppruning.thinning.pictures import PictureOptions, read_pictures
+
+    pixels = np.zeros((4, 4, 3), np.uint8)
+    pixels[..., 0], pixels[..., 1], pixels[..., 2] = 10, 20, 30
+    Image.fromarray(pixels).save(tmp_path / "one.png")
+
+    def first(shape, kind=np.float32, **options):
+        value = FileValue("x", np.dtype(kind), shape)
+        return read_pictures(tmp_path, value, PictureOptions(**options), 5)
+
+    plain = first((None, 3, 4, 4))
+    assert plain.shape == (1, 3, 4, 4)
+    assert torch.allclose(plain[0, :, 0, 0], torch.tensor([10.0, 20.0, 30.0]) / 255)
+    last = first(("n", 4, 4, 3), scale=1.0, mean=(1.0, 2.0, 3.0), std=(2.0,), colours="bgr")
+    assert last.shape == (1, 4, 4, 3)
+    assert last[0, 0, 0].tolist() == [14.5, 9.0, 3.5]
+    bytes_ = first((1, 3, None, None), np.uint8, image_size=(2, 6))
+    assert bytes_.shape == (1, 3, 2, 6)
+    assert (bytes_.dtype, bytes_[0, :, 0, 0].tolist()) == (torch.uint8, [10, 20, 30])
+    assert first((1, 1, 4, 4)).shape == (1, 1, 4, 4)
+    with pytest.raises(InputError, match="4x4, not 8x8"):
+        first((1, 3, 4, 4), image_size=(8, 8))
+    with pytest.raises(InputError, match="7 channels"):
+        first((1, 7, 4, 4))
