@@ -55,10 +55,10 @@ def run(strategy: GuidedStrategy, tell: Callable[[np.ndarray], Told] | None = No
     return batches
 
 
-def test_a_run_asks_for_three_more_at_first_and_303_with_the_default_values():
+def test_a_run_asks_for_three_more_at_first_and_153_with_the_default_values():
     usual = SearchConfig()
-    whole = strategy_of(offspring=usual.offspring, generations=usual.generations)
-    assert whole.evaluations == usual.evaluations == 303
+    whole = strategy_of(offspring=usual.offspring, generations=usual.planned_generations)
+    assert whole.evaluations == usual.evaluations == 153
     strategy = strategy_of(offspring=5, generations=4)
     batches = run(strategy)
     assert [len(batch) for batch in batches] == [8, 5, 5, 5] and strategy.evaluations == 23

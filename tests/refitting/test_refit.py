@@ -17,7 +17,7 @@ from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.models import create_model
 from deeppruning.refitting import Reference, refit_in_place, refit_with
 from deeppruning.refitting.patches import Places, answers_at, patches_at
-from deeppruning.refitting.solve import Fit
+from deeppruning.refitting.solve import RIDGES, Fit
 from graph_checks import assert_untouched, call, snapshot
 from graph_networks import NETWORKS
 
@@ -285,3 +285,38 @@ def test_what_is_handed_back_is_never_further_from_the_original_than_the_cut():
             assert set(done.left.values()) == {"the plain cut is closer to the original"}
             assert all(map(torch.equal, cut.state_dict().values(), done.model.state_dict().values()))
     assert worse > 0  # norms that bring soft answers back to their strength, where no layer follows
+
+
+def test_a_ridge_is_chosen_by_rows_that_were_held_out():
+    """Few rows for many unknowns want a large ridge, many rows a small one."""
+    rng = torch.Generator().manual_seed(0)
+    wanted, chosen = torch.randn(20, 3, generator=rng), {}
+    for rows in (12, 4000):
+        halves = [Fit(inputs=20, outputs=3, intercept=True) for _ in range(2)]
+        for half in halves:
+            x = torch.randn(rows, 20, generator=rng)
+            half.add(x, x @ wanted + 2 * torch.randn(rows, 3, generator=rng))
+        chosen[rows] = halves[0].best_ridge(halves[1], wanted)
+        halves[0].join(halves[1])
+        assert halves[0].rows == 2 * rows
+    assert chosen[12] == max(RIDGES) and chosen[4000] >= min(RIDGES)
+    away = [Fit(inputs=20, outputs=3, intercept=False) for _ in range(2)]
+    for half in away:
+        x = torch.randn(4000, 20, generator=rng)
+        half.add(x, x @ wanted)
+    assert away[0].best_ridge(away[1], torch.zeros(20, 3)) == min(RIDGES)
+
+
+def test_joined_fits_solve_as_one():
+    rng = torch.Generator().manual_seed(1)
+    for rows in (3, 40):  # fewer and more than there are unknowns
+        x, y = torch.randn(2 * rows, 8, generator=rng), torch.randn(2 * rows, 2, generator=rng)
+        whole, first, second = (Fit(inputs=8, outputs=2, intercept=True) for _ in range(3))
+        whole.add(x, y)
+        first.add(x[:rows], y[:rows])
+        second.add(x[rows:], y[rows:])
+        first.join(second)
+        for one, other in zip(
+            whole.solve(torch.zeros(8, 2), 0.1), first.solve(torch.zeros(8, 2), 0.1), strict=True
+        ):
+            assert torch.allclose(one, other, atol=1e-5)

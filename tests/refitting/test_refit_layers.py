@@ -27,12 +27,17 @@ def gaps(reference, thin, cut, name, filters):
     layer = thin.get_submodule(name)
     handle = layer.register_forward_pre_hook(lambda m, i: read.append(i[0].clone()))
     with torch.no_grad():
-        thin(*reference.args, **reference.kwargs)
+        for args, kwargs in reference.parts:
+            thin(*args, **kwargs)
         handle.remove()
         wanted = known.answers[..., filters]
         linear = isinstance(layer, nn.Linear)
         return [
-            float((answers_at(each(read[0]), known.places, channels_last=linear) - wanted).square().sum())
+            float(
+                (answers_at(each(torch.cat(read)), known.places, channels_last=linear) - wanted)
+                .square()
+                .sum()
+            )
             for each in (layer, cut.get_submodule(name))
         ]
 

@@ -35,7 +35,9 @@ def test_the_best_at_every_cost_are_never_lost_and_events_tell_the_story(tmp_pat
     assert len(result.candidates) == 19 == sum(isinstance(event, CandidateDone) for event in events)
     first = result.candidates[0]
     assert (
-        first.genome.all() and first.known.score == 0.0 and first.train_error == result.original.train_error
+        first.genome.all()
+        and first.evaluated.score == 0.0
+        and first.train_error == result.original.train_error
     )
     picks = [event.picks for event in events if isinstance(event, GenerationDone)]
     light = [one["light"].cost for one in picks]
@@ -61,7 +63,7 @@ def test_history_keeps_scores_operators_and_real_parents(tmp_path: Path) -> None
     with RunFolder.open(tmp_path / "run", read_only=True) as run:
         candidates = list(run.history.candidates())
     assert candidates[0].operator == "original"
-    assert all(candidate.known.score is not None for candidate in candidates)
+    assert all(candidate.evaluated.score is not None for candidate in candidates)
     bred = [candidate for candidate in candidates if candidate.parents]
     assert bred and all(parent < candidate.id for candidate in bred for parent in candidate.parents)
     assert {"span", "l1"} <= {candidate.operator for candidate in candidates if not candidate.parents}
@@ -125,7 +127,9 @@ def test_a_task_of_the_users_own(tmp_path: Path, given: bool) -> None:
     )
     assert len(result.candidates) == 21
     assert result.candidates[0].train_error == 0.0
-    assert all(candidate.status == "ok" and candidate.known.score is None for candidate in result.candidates)
+    assert all(
+        candidate.status == "ok" and candidate.evaluated.score is None for candidate in result.candidates
+    )
     graph = dp.ChannelGraph(tiny_net(), EXAMPLE, depth=True)
     task = Halves(tiny_net(), None)
     as_cut = [task.candidate_error(graph.prune(one.genome), 0) for one in result.candidates[1:]]
@@ -158,7 +162,7 @@ def test_the_papers_evaluation_can_judge_a_guided_search(tmp_path: Path) -> None
     search = quick_guided(evaluation="finetune", eval_epochs=1, generations=2)
     result = run_guided(tmp_path / "run", search=search, finetune=quick_tuning(epochs=0))
     assert len(result.candidates) == 11
-    assert all(candidate.known.score is None for candidate in result.candidates)
+    assert all(candidate.evaluated.score is None for candidate in result.candidates)
 
 
 def test_by_default_wide_layers_keep_multiples_of_eight(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ import torch
 
 import deeppruning as dp
 from deeppruning.data.batches import normalize
+from deeppruning.data.images import ImageSet
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
 from deeppruning.jobs.prepare import prepare
 from deeppruning.searching.candidate import Context, evaluate_candidate, refit_if_asked
-from deeppruning.searching.task import REFITTED_ON, Classification
+from deeppruning.searching.task import MOST_REFITTED, Classification
 from deeppruning.training.distillation import distillation_loss
 from deeppruning.training.evaluate import evaluate, outputs_on
 from search_helpers import EXAMPLE, digits, quick_guided, quick_search, tiny_net
@@ -52,7 +53,16 @@ def test_a_refit_learns_from_no_more_than_so_many_images():
     train, test = digits(train=1300)
     task = prepare(tiny_net(), train, test, search=quick_guided(sample=1200), measure=False).task
     assert isinstance(task, Classification)
-    assert [len(part) for part in task.parts] == [REFITTED_ON, 1200 - REFITTED_ON]
+    assert [len(part) for part in task.parts] == [MOST_REFITTED, 1200 - MOST_REFITTED]
+
+
+def test_of_large_images_fewer_are_refitted_on_and_judged_by():
+    images = torch.randint(0, 256, (600, 1, 200, 200), dtype=torch.uint8)
+    data = ImageSet(images, torch.arange(600) % 10, tuple("abcdefghij"))
+    task = Classification(data, quick_guided())
+    assert [len(part) for part in task.parts] == [128, 128]
+    refitted, judged = ({image.numpy().tobytes() for image in part.images} for part in task.parts)
+    assert not refitted & judged
 
 
 def test_the_score_is_the_divergence_from_the_original_on_the_judged_images():

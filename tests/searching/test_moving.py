@@ -21,7 +21,7 @@ from deeppruning.reporting.page import render
 from deeppruning.runs import RunFolder, facts
 from deeppruning.searching.events import Remark
 from deeppruning.searching.moving import alike, sketch
-from deeppruning.system.versions import computed_by, told_versions
+from deeppruning.system.versions import computed_by, versions_line
 from processors import OTHER_PROCESSOR, PLAINEST, capability
 from search_helpers import digits, outcome, quick_finetune, quick_guided, tiny_net
 from signalled import start, wait_until_stopped
@@ -63,17 +63,17 @@ def stopped(begun: Path, tmp_path: Path) -> Path:
 
 def test_it_goes_on_with_weights_and_images_that_differ_by_rounding(stopped: Path) -> None:
     with RunFolder.open(stopped) as run:
-        before = [(one.genome.tolist(), one.known.score) for one in run.history.candidates()]
+        before = [(one.genome.tolist(), one.evaluated.score) for one in run.history.candidates()]
         run.history.set_fact(facts.TASK, "a-hash-of-images-resized-by-another-processor")
     heard: list[Any] = []
     result = dp.resume(stopped, scaled(1 + 2e-7), *digits(), workers=1, observer=heard.append)
-    after = [(one.genome.tolist(), one.known.score) for one in result.candidates]
+    after = [(one.genome.tolist(), one.evaluated.score) for one in result.candidates]
     assert after[: len(before)] == before and len(after) == 15 and len(before) == 11
     (told,) = [event for event in heard if isinstance(event, Remark) and event.about == "processor"]
-    assert "Example 9000, AVX512 (torch 2.6.0)" in told.text and told_versions(computed_by()) in told.text
+    assert "Example 9000, AVX512 (torch 2.6.0)" in told.text and versions_line(computed_by()) in told.text
     page = collect(stopped)
     assert page["versions"]["processor"] == ELSEWHERE["processor"]
-    assert page["versions"]["continued with"] == [told_versions(computed_by())]
+    assert page["versions"]["continued with"] == [versions_line(computed_by())]
     assert "continued with" in render(page)
 
 
@@ -94,7 +94,7 @@ def test_other_weights_and_other_images_are_refused_all_the_same(stopped: Path) 
         dp.resume(stopped, tiny_net(), train, test, workers=1)
     with RunFolder.open(stopped) as run:
         run.history.set_fact(facts.VERSIONS, computed_by())
-    with pytest.raises(RunError, match=r"other weights; give the same ones to go on, or start a new run$"):
+    with pytest.raises(RunError, match=r"other weights; give the same ones to continue, or start a new run$"):
         dp.resume(stopped, scaled(1 + 2e-7), *digits(), workers=1)
 
 
@@ -138,13 +138,14 @@ def test_a_run_begun_here_goes_on_with_other_instructions(tmp_path: Path) -> Non
         wait_until_stopped(process)
         process.kill()
     with RunFolder.open(out, read_only=True) as run:
-        before = {one.id: one.known for one in run.history.candidates() if one.evaluation is not None}
+        before = {one.id: one.evaluated for one in run.history.candidates() if one.evaluation is not None}
     command = [sys.executable, "-m", "deeppruning", "resume", str(out), "--workers", "1"]
     done = subprocess.run(command, env={**os.environ, **OTHER_PROCESSOR}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "note: this run was computed by" in done.stdout and f", {there} (torch" in done.stdout
+    told = there.replace("DEFAULT", "baseline instructions")
+    assert "note: this run was computed by" in done.stdout and f", {told} (torch" in done.stdout
     with RunFolder.open(out, read_only=True) as run:
-        kept = {one.id: one.known for one in run.history.candidates()}
+        kept = {one.id: one.evaluated for one in run.history.candidates()}
         assert len(kept) == 11 and run.history.get_fact(facts.FINISHED)
     assert len(before) >= 7
     for id_, known in before.items():
@@ -152,4 +153,4 @@ def test_a_run_begun_here_goes_on_with_other_instructions(tmp_path: Path) -> Non
             known.error, known.score, known.finished_at,
         )  # fmt: skip
     assert outcome(out)["facts"]["continued_by"][0]["processor"].endswith(there)
-    assert json.loads(json.dumps(collect(out)))["versions"]["continued with"][0].count(there) == 1
+    assert json.loads(json.dumps(collect(out)))["versions"]["continued with"][0].count(told) == 1

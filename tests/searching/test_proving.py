@@ -63,7 +63,7 @@ def front():
 def test_the_front_hands_out_the_next_best(front) -> None:
     graph = front.meter.context.graph
     within = [one for one in front.candidates if one.flops <= 0.5 * front.original.flops]
-    best = sorted(within, key=lambda one: (one.known.judged, one.known.cost, one.id))
+    best = sorted(within, key=lambda one: (one.evaluated.judged, one.evaluated.cost, one.id))
     wrong = widths(graph, best[0])
     graph._model.odd = {wrong}
     found = front.at(flops=0.5)
@@ -114,7 +114,7 @@ def test_a_run_refuses_the_knee_and_goes_on_to_the_same(search: dp.SearchConfig,
         assert kept[facts.REFUSED.key] == {str(id_): why for id_, why in refused.items()}
         assert run.history.picks()[search.generations] == {role: result.picks[role].id for role in SELECTED}
     line = f"candidate {last['knee'].id} was refused, and the next best taken: {REASON}"
-    assert any(note.startswith(line) for note in choice_notes(tmp_path / "run"))
+    assert any(note.startswith(line) for note in choice_notes(kept))
     assert any(note.startswith(line) for note in collect(tmp_path / "run")["refused"])
     with pytest.raises(RunError, match=f"candidate {last['knee'].id} .*mul in forward differs"):
         dp.finetune(tmp_path / "run", network, train, test, candidate=last["knee"].id)

@@ -21,16 +21,16 @@ from deeppruning.searching.events import LayersScanned, ignore
 from deeppruning.searching.guide import (
     Guide,
     find_orders,
+    gather_evidence,
     load_or_make_guide,
-    losses_by_workers,
-    scan,
-    scan_loss,
     scanned_guide,
 )
+from deeppruning.searching.importance import Evidence
 from deeppruning.searching.loop import work
+from deeppruning.searching.scan import ScanCut, losses_by_workers, scan, scan_loss
 from search_helpers import EXAMPLE, digits, quick_guided, tiny_net
 
-CUTS = 5  # six filters at three widths; eight, which are kept in fours, at one, and gone
+CUTS = 4  # six filters at two widths; eight, which are kept in fours, at one, and gone
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,9 @@ def context() -> Context:
 
 
 def guide_here(context: Context) -> Guide:
+    evidence = gather_evidence(context)
     return scanned_guide(
-        context, find_orders(context), lambda cuts: [scan_loss(context, cut) for cut in cuts]
+        evidence, find_orders(evidence), lambda cuts: [scan_loss(context, cut) for cut in cuts]
     )
 
 
@@ -57,7 +58,8 @@ def test_workers_find_what_this_process_finds(context, backend, tmp_path):
     history, heard = History(tmp_path / "history.sqlite"), []
     with backend, backend.open(work, context, kind=type) as session:
         look = partial(losses_by_workers, session, history, heard.append)
-        found = scanned_guide(context, find_orders(context), look)
+        evidence = gather_evidence(context)
+        found = scanned_guide(evidence, find_orders(evidence), look)
     assert found.losses == guide_here(context).losses
     assert heard == [LayersScanned(done, CUTS) for done in range(1, CUTS + 1)]
 
@@ -91,7 +93,7 @@ def test_a_scan_that_was_stopped_goes_on_with_the_orders_it_had(context, tmp_pat
 def test_a_loss_without_measure_is_kept(context, tmp_path):
     history = History(tmp_path / "history.sqlite")
     history.set_fact(facts.SCAN, {"of": 2, "losses": {"0": None}})
-    full = context.graph.full_genome()
+    full = ScanCut(context.graph.full_genome())
     session = InProcessBackend().open(work, context, kind=type)
     other = History(tmp_path / "other.sqlite")
     other.set_fact(facts.SCAN, {"of": 9, "losses": {"0": None}})  # of a version with other cuts
@@ -110,12 +112,12 @@ def test_widths_that_are_looked_at_are_those_that_a_group_may_have():
     graph = ChannelGraph(nn.Sequential(*layers, nn.Conv2d(64, 2, 1)), EXAMPLE, round_to=None)
     looked = []
 
-    def look(genomes):
-        looked.extend(genomes)
-        return [0.5] * len(genomes)
+    def look(cuts):
+        looked.extend(cut.genome for cut in cuts)
+        return [0.5] * len(cuts)
 
     scores = np.arange(float(graph.num_genes))
-    scan(graph, scores, look)
+    scan(Evidence(graph, graph.prune(graph.full_genome()), inputs=torch.randn(8, 1, 8, 8)), scores, look)
     kept = {layer: [] for layer in "012"}
     for genome in looked:
         for group in graph.groups:
@@ -124,7 +126,7 @@ def test_widths_that_are_looked_at_are_those_that_a_group_may_have():
                 count = int(genome[genes].sum())
                 kept[group.layers[0]].append(count)
                 assert genome[genes[-count:]].all()  # by their rank, none brought back for its place
-    assert kept == {"0": [8, 4], "1": [32, 16, 8], "2": [12, 8, 4]}  # the last of four filters each
+    assert kept == {"0": [8], "1": [32, 16], "2": [12, 8]}  # the last of four filters each
     multiples = {group.layers[0]: group.multiple for group in graph.groups if group.prunable}
     assert multiples == {"0": 4, "1": 8, "2": 2}
 

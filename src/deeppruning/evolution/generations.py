@@ -65,6 +65,7 @@ class Generations(ABC):
         self.offspring = offspring
         self.generations = generations
         self.seed = seed
+        self.improved = 0  # entries of an archive, by the last generation
         self._told = 0
         self._next_id = 0
         self._batch: Batch | None = None

@@ -122,6 +122,7 @@ class GuidedStrategy(Generations):
             raise InputError(f"scores must have shape {(len(values),)}, got {scores.shape}")
         if not len(self.archive):
             self._scale_archive(values[:, 1].tolist())
+        self.improved = 0
         self._learn(batch, values, scores)
         if not len(self.archive):
             raise InputError(
@@ -151,6 +152,7 @@ class GuidedStrategy(Generations):
             )
             if added is None:
                 continue
+            self.improved += added
             self._steering.learn(price=float(price), cost=float(cost) / self.archive.original_cost)
             if origin.parents:
                 self._operators.learn(origin.operator, success=added)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from deeppruning.evolution.space import Space
 from deeppruning.genome import Genome
 
-LEVELS = (0.75, 0.5, 0.25)  # shares of a group's filters that a scan measures, before the group is gone
 STEPS = 12  # in which a group is thinned
 FRESH = 8  # steps after which the prices of all moves are computed again
 DEPTHS = (0.0, 0.15, 0.3, 0.45, 0.6)  # shares of the units that are left out
@@ -37,8 +37,9 @@ class Seed:
 def seeds(space: Space, shares: Sequence[float], losses: Sequence[Sequence[float]] = ()) -> Iterator[Seed]:
     """All seeds for these shares of the original's price, the most promising first.
 
-    `losses` are the result of a scan, a row per group: at `LEVELS` and without the group. Duplicates, and
-    seeds that miss their price by far, are left out.
+    `losses` are the result of a scan, a row per group: of four values the first is the loss with three
+    quarters of the filters, the last that without the group. Duplicates, and seeds that miss their price by
+    far, are left out.
     """
     whole = float(space.price(space.full()[None])[0])
     yielded: set[bytes] = set()
@@ -55,9 +56,14 @@ def _balanced(
     if not losses:
         return
     order, falling = space.orders[0], sorted(shares, reverse=True)
-    balance = Balance(space, losses, order)
-    for share, genome in zip(falling, balance.genomes([share * whole for share in falling]), strict=False):
-        yield Seed(space.fit(genome, share * whole, order), "balanced"), share
+    prices = [share * whole for share in falling]
+    with_units = Balance(space, losses, order).genomes(prices)
+    # What several missing units cost together is far from the sum of their losses.
+    all_there = Balance(space, losses, order, depth=False).genomes(prices)
+    for share, *genomes in zip_longest(falling, with_units, all_there):
+        for genome, operator in zip(genomes, ("balanced", "balanced widths"), strict=True):
+            if genome is not None:
+                yield Seed(space.fit(genome, share * whole, order), operator), share
 
 
 def _all(space: Space, shares: Sequence[float], whole: float) -> Iterator[tuple[Seed, float]]:
@@ -76,10 +82,12 @@ def _all(space: Space, shares: Sequence[float], whole: float) -> Iterator[tuple[
 class Balance:
     """Thins groups step by step, always where the loss per unit of price is smallest."""
 
-    def __init__(self, space: Space, losses: Sequence[Sequence[float]], order: str) -> None:
+    def __init__(
+        self, space: Space, losses: Sequence[Sequence[float]], order: str, *, depth: bool = True
+    ) -> None:
         self.space = space
         self.order = order
-        self._shares = np.array([0.0, *reversed(LEVELS), 1.0])
+        self._units = space.units if depth else ()
         self._losses = [self._curve(row) for row in losses]
 
     def genomes(self, prices: Sequence[float]) -> Iterator[Genome]:
@@ -111,7 +119,7 @@ class Balance:
             next_width = (width - step) // multiple * multiple
             if next_width >= self.space.least[group]:
                 moves.append((group, next_width))
-            if width and group in self.space.units:
+            if width and group in self._units:
                 moves.append((group, 0))
         return moves
 
@@ -129,7 +137,8 @@ class Balance:
         }
 
     def _loss(self, group: int, count: int) -> float:
-        return float(np.interp(count / self.space.sizes[group], self._shares, self._losses[group]))
+        losses = self._losses[group]
+        return float(np.interp(count / self.space.sizes[group], np.linspace(0.0, 1.0, len(losses)), losses))
 
     def _curve(self, row: Sequence[float]) -> NDArray[np.float64]:
         """Losses from no filter to all; where that of none is infinite, the last two are extrapolated."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+
+GOLDEN = (math.sqrt(5) - 1) / 2  # multiples of it, modulo 1, are spread evenly however many there are
 
 
 @dataclass(frozen=True)
@@ -18,13 +21,13 @@ class Places:
 
     @classmethod
     def draw(cls, batch: int, extents: tuple[int, ...], count: int, generator: torch.Generator) -> Places:
-        """Distinct random places of each input: `count` of them, or all."""
-        total = int(torch.tensor(extents).prod()) if extents else 1
+        """Places spread over each input from a random start: `count` of them, or all."""
+        total = math.prod(extents)
         if count >= total:
-            numbers = torch.arange(total).expand(batch, total)
-        else:
-            numbers = torch.rand(batch, total, generator=generator).argsort(1)[:, :count]
-        return cls(numbers, extents)
+            return cls(torch.arange(total).expand(batch, total), extents)
+        start = torch.rand(batch, 1, generator=generator, dtype=torch.float64)
+        spread = (start + torch.arange(count) * GOLDEN) % 1.0
+        return cls((spread * total).long(), extents)
 
     def along(self, dimension: int) -> Tensor:
         """The coordinate of each place along one dimension of the output."""

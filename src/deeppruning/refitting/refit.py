@@ -15,14 +15,14 @@ from torch.utils.hooks import RemovableHandle
 
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.calls import batch_size
 from deeppruning.graph.cut.hollow import Answer, Hollow
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.refitting.patches import answers_at
-from deeppruning.refitting.reference import LayerRecord, Reference, statistics
+from deeppruning.refitting.patches import Places, answers_at
+from deeppruning.refitting.reference import LayerRecord, Moments, Reference
 from deeppruning.refitting.solve import Fit
+from deeppruning.refitting.turns import Turns
 
-RIDGE = 0.1  # smaller ones fit a little better and bear training much worse
+MIXING_RIDGE = 0.1
 ROUNDING = 1e-5  # of the distance between outputs
 
 
@@ -34,7 +34,7 @@ class Refitted:
     left: dict[str, str] = field(default_factory=dict)
 
 
-def refit(graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float = RIDGE) -> nn.Module:
+def refit(graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float | None = None) -> nn.Module:
     """Cut, then refit in closed form on a batch of inputs: no labels, no training, no randomness.
 
     The weights of every convolution and linear layer become the least-squares solution for the outputs of
@@ -44,7 +44,7 @@ def refit(graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float = RIDGE
     """
     check_ridge(ridge)
     reference = Reference.of(graph, inputs)
-    if batch_size((reference.args, dict(reference.kwargs))) < reference.needed:
+    if reference.count < reference.needed:
         warnings.warn(
             f"some layers have fewer equations than unknowns: give {reference.needed} inputs",
             stacklevel=2,
@@ -56,7 +56,9 @@ def refit(graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float = RIDGE
     return done.model
 
 
-def refit_with(reference: Reference, graph: ChannelGraph, genome: Any, *, ridge: float = RIDGE) -> Refitted:
+def refit_with(
+    reference: Reference, graph: ChannelGraph, genome: Any, *, ridge: float | None = None
+) -> Refitted:
     """The same with a reference that was recorded before, as a search does for all its candidates."""
     thin = graph.prune(genome).eval()
     return Refitted(thin, refit_in_place(reference, graph, genome, thin, ridge=ridge, compare=True))
@@ -68,7 +70,7 @@ def refit_in_place(
     genome: Any,
     thin: nn.Module,
     *,
-    ridge: float = RIDGE,
+    ridge: float | None = None,
     compare: bool = False,
 ) -> dict[str, str]:
     """Refit a network cut by `graph.prune(genome)`; returns the layers left as cut, with the reasons.
@@ -80,9 +82,9 @@ def refit_in_place(
     run = _Pass(reference, graph.recipe(genome), thin.eval().to(reference.device), ridge)
     before = [tensor.detach().clone() for tensor in _tensors(thin)] if compare else []
     gap = reference.gap(thin) if compare else float("inf")
-    outputs = run.go()
+    reached = run.go()
     left = {**{k: v for k, v in reference.left.items() if k in run.layers}, **run.left}
-    if compare and math.isfinite(gap) and not reference.gap_of(outputs) <= gap * (1 + ROUNDING):
+    if compare and math.isfinite(gap) and not reached <= gap * (1 + ROUNDING):
         with torch.no_grad():
             for tensor, value in zip(_tensors(thin), before, strict=True):
                 tensor.copy_(value)
@@ -95,16 +97,20 @@ def _tensors(model: nn.Module) -> list[Tensor]:
     return [*model.parameters(), *model.buffers()]
 
 
-def check_ridge(ridge: float) -> None:
+def check_ridge(ridge: float | None) -> None:
     """Refuse a negative or infinite ridge."""
-    if not 0 <= ridge < float("inf"):
+    if ridge is not None and not 0 <= ridge < float("inf"):
         raise InputError(f"ridge must be at least 0 and finite, got {ridge}")
 
 
 class _Pass:
-    """The pass: just before they run, layers are solved and norms are adapted."""
+    """The pass: just before they run, layers are solved and norms are adapted, on all inputs at once.
 
-    def __init__(self, reference: Reference, recipe: Recipe, thin: nn.Module, ridge: float) -> None:
+    The inputs run in parts. Each part adds what it knows to a layer's equations and waits; the last one
+    solves them.
+    """
+
+    def __init__(self, reference: Reference, recipe: Recipe, thin: nn.Module, ridge: float | None) -> None:
         self.reference = reference
         self.recipe = recipe
         self.thin = thin
@@ -113,12 +119,14 @@ class _Pass:
         self.modules = dict(thin.named_modules())
         self.originals = dict(reference.model.named_modules())
         self.layers = {n for n, m in self.modules.items() if not isinstance(m, (Answer, Hollow))}
-        self.held: dict[str, Tensor] = {}  # what a layer's answer will be added to
         self.moved: set[str] = set()  # norms that were adapted together with the layer before them
-        self.whole = True  # nothing that was cut has run yet: layers before it need no solution
+        self.turns = Turns(len(reference.parts))
+        self.held: dict[tuple[int, str], Tensor] = {}  # by part and layer: what its answer will be added to
+        self.begun: set[int] = set()  # parts that met something that was cut: before it nothing is solved
+        self.open: dict[str, Any] = {}  # equations of the layer that parts wait at
 
-    def go(self) -> Any:
-        """Run the thin network once, which changes its weights on the way, and return its outputs."""
+    def go(self) -> float:
+        """Run the thin network once, which changes its weights; returns the distance of its outputs."""
         handles: list[RemovableHandle] = []
         with torch.no_grad():
             handles += self._watch()
@@ -138,21 +146,31 @@ class _Pass:
                     handles.append(
                         module.register_forward_pre_hook(lambda m, i, name=name: self._norm(name, m, i[0]))
                     )
-            try:
-                return self.thin(*self.reference.args, **self.reference.kwargs)
-            finally:
-                for handle in handles:
-                    handle.remove()
+        try:
+            return float(sum(self.turns.run(self._part)))
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _part(self, part: int) -> float:
+        args, kwargs = self.reference.parts[part]
+        with torch.no_grad():  # holds for one thread only
+            return self.reference.gap_of(self.thin(*args, **kwargs), part)
+
+    @property
+    def _rows(self) -> slice:
+        """The inputs of the part that is running."""
+        return self.reference.rows[self.turns.current]
 
     def _watch(self) -> list[RemovableHandle]:
         """Notice when the first module runs that differs from the original's."""
-
-        def met(*_: Any) -> None:
-            self.whole = False
-
         cut = [name for name, module in self.modules.items() if self._is_cut(name, module)]
         if any(name not in self.reference.called for name in cut):
-            met()  # its weights are read elsewhere, at an unknown time
+            self.begun.update(range(self.turns.count))  # its weights are read elsewhere, at an unknown time
+
+        def met(*_: Any) -> None:
+            self.begun.add(self.turns.current)
+
         return [self.modules[name].register_forward_pre_hook(met) for name in cut]
 
     def _is_cut(self, name: str, module: nn.Module) -> bool:
@@ -164,7 +182,11 @@ class _Pass:
         assert record.partner is not None
         if isinstance(self.modules.get(record.norm or name), Hollow):
             return []
-        return record.partner.anchor.hold(self.modules, partial(self.held.__setitem__, name))
+
+        def keep(value: Tensor) -> None:
+            self.held[self.turns.current, name] = value
+
+        return record.partner.anchor.hold(self.modules, keep)
 
     def _kept(self, name: str, dimension: int, width: int) -> Tensor:
         """The original's positions that stay along a dimension of a parameter."""
@@ -176,16 +198,17 @@ class _Pass:
 
     def _missing(self, name: str, record: LayerRecord, filters: Tensor, *, linear: bool) -> Tensor | None:
         """(inputs, places, filters): what the other side of the sum has lost; None where that is unknown."""
-        held, partner = self.held.pop(name, None), record.partner
+        held, partner = self.held.pop((self.turns.current, name), None), record.partner
         if held is None or partner is None:
             return None
-        batch, extents = record.places.numbers.shape[0], record.places.extents
+        places = Places(record.places.numbers[self._rows], record.places.extents)
+        batch, extents = places.numbers.shape[0], places.extents
         shape = (batch, *extents, len(filters)) if linear else (batch, len(filters), *extents)
         try:
-            here = answers_at(held.broadcast_to(shape), record.places, channels_last=linear)
+            here = answers_at(held.broadcast_to(shape), places, channels_last=linear)
         except RuntimeError:  # it has other channels in the thin network
             return None
-        return partner.answers.index_select(-1, filters) - here
+        return partner.answers[self._rows].index_select(-1, filters) - here
 
     def _answer(self, name: str, module: Answer) -> list[RemovableHandle]:
         """A removed branch answers with its mean in the original, plus what the sum lacks."""
@@ -195,39 +218,54 @@ class _Pass:
         key = "bias" if f"{name}.bias" in self.recipe.parameters else "weight"
         kept = self._kept(f"{name}.{key}", 0, len(mean)).to(mean.device)
         module.bias.copy_(mean[kept])
-        return [module.register_forward_pre_hook(lambda m, i: self._make_up(name, module, kept))]
-
-    def _make_up(self, name: str, module: Answer, kept: Tensor) -> None:
         layers = self.reference.layers
         layer = next((each for each, record in layers.items() if name == (record.norm or each)), None)
         if layer is None:
-            return
+            return []
+        return [module.register_forward_pre_hook(lambda m, i: self._make_up(layer, module, kept))]
+
+    def _make_up(self, layer: str, module: Answer, kept: Tensor) -> None:
         linear = isinstance(self.reference.model.get_submodule(layer), nn.Linear)
-        missing = self._missing(layer, layers[layer], kept, linear=linear)
-        if missing is not None:
-            module.bias.add_(missing.flatten(0, 1).mean(0, dtype=torch.float64).to(module.bias))
+        missing = self._missing(layer, self.reference.layers[layer], kept, linear=linear)
+        if missing is None:
+            return
+        lacking: Moments = self.open.setdefault(layer, Moments())
+        lacking.add(missing.movedim(-1, 1))
+        self.turns.meet(layer, lambda: self._write_answer(layer, module))
+
+    def _write_answer(self, layer: str, module: Answer) -> None:
+        module.bias.add_(self.open.pop(layer).result()[0].to(module.bias))
 
     def _norm(self, name: str, norm: _BatchNorm, x: Tensor) -> None:
         """Change the statistics as much as those of the inputs changed: an uncut network stays as it is."""
-        if self.whole or norm.running_mean is None or norm.running_var is None or name in self.moved:
+        if self.turns.current not in self.begun or norm.running_mean is None or norm.running_var is None:
             return
+        if name in self.moved:
+            return
+        moments: Moments = self.open.setdefault(name, Moments())
+        moments.add(x)
+        self.turns.meet(name, lambda: self._move_norm(name, norm))
+
+    def _move_norm(self, name: str, norm: _BatchNorm) -> None:
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
         mean, variance = self.reference.norms[name]
         kept = self._kept(f"{name}.running_mean", 0, len(mean)).to(mean.device)
         mean, variance = mean[kept], variance[kept]
-        mean_now, variance_now = statistics(x)
+        mean_now, variance_now = self.open.pop(name).result()
         norm.running_mean += (mean_now - mean).to(norm.running_mean)
         ratio = torch.where(variance > 1e-12, variance_now / variance.clamp_min(1e-12), 1.0)
         norm.running_var *= ratio.to(norm.running_var)
 
     def _layer(self, name: str, layer: nn.Module, x: Tensor) -> None:
-        if self.whole:
-            self.held.pop(name, None)
+        if self.turns.current not in self.begun:
+            self.held.pop((self.turns.current, name), None)
             return
         record = self.reference.layers[name]
         filters = self._kept(f"{name}.weight", 0, record.answers.shape[-1]).to(x.device)
-        targets = record.answers.index_select(-1, filters)
+        targets = record.answers[self._rows].index_select(-1, filters)
         if record.reads is not None:
-            self.held.pop(name, None)
+            self.held.pop((self.turns.current, name), None)
             self._mix(name, layer, record, x, targets, filters)
             return
         norm = self.modules.get(record.norm) if record.norm else None
@@ -261,13 +299,26 @@ class _Pass:
             )
             return
         offset = layer.bias is not None or norm is not None
-        fit = Fit(inputs=unknowns, outputs=outputs, intercept=offset, leading=(groups,))
-        for rows, part in record.patches(layer, x):
-            # (inputs, places, channels, kernel) -> (groups, rows, unknowns)
-            grouped = part.reshape(-1, groups, unknowns).transpose(0, 1)
-            fit.add(grouped, targets[rows].reshape(-1, groups, outputs).transpose(0, 1))
+        make = partial(Fit, inputs=unknowns, outputs=outputs, intercept=offset, leading=(groups,))
+        halves: tuple[Fit, Fit] = self.open.setdefault(name, (make(), make()))
+        for chunk, part in record.patches(layer, x, self._rows):
+            for half, some in zip(halves, (slice(0, None, 2), slice(1, None, 2)), strict=True):
+                # (inputs, places, channels, kernel) -> (groups, rows, unknowns)
+                grouped = part[some].reshape(-1, groups, unknowns).transpose(0, 1)
+                half.add(grouped, targets[chunk][some].reshape(-1, groups, outputs).transpose(0, 1))
+        self.turns.meet(name, lambda: self._write_solution(name, layer, record, norm, corrected=corrected))
+
+    def _write_solution(
+        self, name: str, layer: Any, record: LayerRecord, norm: nn.Module | None, *, corrected: bool
+    ) -> None:
+        weight: Tensor = layer.weight
+        fit, held_out = self.open.pop(name)
+        groups = getattr(layer, "groups", 1)
+        start = weight.reshape(groups, weight.shape[0] // groups, -1).mT
+        ridge = fit.best_ridge(held_out, start) if self.ridge is None else self.ridge
+        fit.join(held_out)
         _check(name, fit)
-        solved, offsets = fit.solve(weight.reshape(groups, outputs, unknowns).mT, self.ridge)
+        solved, offsets = fit.solve(start, ridge)
         if not bool(solved.isfinite().all()) or not bool(offsets.isfinite().all()):
             self.left[name] = f"its solution does not fit into {weight.dtype}"
             return
@@ -296,25 +347,40 @@ class _Pass:
         original = self.reference.model.get_submodule(name).weight
         assert isinstance(original, Tensor)
         full, thin = original.shape[1], weight.shape[1]
-        fit = Fit(inputs=thin, outputs=full, intercept=False)
-        for rows, part in record.patches(layer, x):
-            fit.add(part[..., part.shape[-1] // 2].flatten(0, 1), record.reads[rows].flatten(0, 1))
-        _check(name, fit)
-        start = torch.zeros(thin, full).to(weight)
-        start[torch.arange(thin), self._kept(f"{name}.weight", 1, full).to(start.device)] = 1.0
-        mixture, _ = fit.solve(start, self.ridge)
-        chosen = original[filters].flatten(2)
-        mixed = torch.einsum("ofk,tf->otk", chosen, mixture).reshape(weight.shape)
-        if self._error(layer, mixed, record, x, targets) <= self._error(layer, weight, record, x, targets):
-            weight.copy_(mixed)
-        else:
-            self.left[name] = "mixing its channels would not bring it closer to the original"
+        fit: Fit | None = self.open.get(name)
+        if fit is None:
+            fit = self.open[name] = Fit(inputs=thin, outputs=full, intercept=False)
+        reads = record.reads[self._rows]
+        for chunk, part in record.patches(layer, x, self._rows):
+            fit.add(part[..., part.shape[-1] // 2].flatten(0, 1), reads[chunk].flatten(0, 1))
+
+        def mix() -> None:
+            _check(name, fit)
+            start = torch.zeros(thin, full).to(weight)
+            start[torch.arange(thin), self._kept(f"{name}.weight", 1, full).to(start.device)] = 1.0
+            mixture, _ = fit.solve(start, MIXING_RIDGE if self.ridge is None else self.ridge)
+            chosen = original[filters].flatten(2)
+            mixed = torch.einsum("ofk,tf->otk", chosen, mixture).reshape(weight.shape)
+            self.open[name] = [mixed, 0.0]
+
+        def choose() -> None:
+            mixed, gain = self.open.pop(name)
+            if gain >= 0:
+                weight.copy_(mixed)
+            else:
+                self.left[name] = "mixing its channels would not bring it closer to the original"
+
+        self.turns.meet(name, mix)
+        mixed = self.open[name][0]
+        gain = self._error(layer, weight, record, x, targets) - self._error(layer, mixed, record, x, targets)
+        self.open[name][1] += gain
+        self.turns.meet(f"{name}, mixed", choose)
 
     def _error(self, layer: Any, weight: Tensor, record: LayerRecord, x: Tensor, targets: Tensor) -> float:
-        """The squared distance of a layer with these weights from its targets."""
+        """The squared distance of a layer with these weights from its targets, for the running part."""
         total = 0.0
-        for rows, part in record.patches(layer, x):
-            gap = targets[rows] - part.flatten(2) @ weight.flatten(1).T
+        for chunk, part in record.patches(layer, x, self._rows):
+            gap = targets[chunk] - part.flatten(2) @ weight.flatten(1).T
             gap = gap if layer.bias is None else gap - layer.bias
             total += float(gap.square().sum())
         return total

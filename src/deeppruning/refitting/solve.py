@@ -15,6 +15,14 @@ from torch import Tensor
 TOUCH = 1e-7  # of the mean diagonal, so that inputs that are always zero do not make it unsolvable
 SMALLEST = 1e-12
 FIRM = 1e-3  # ridge from which single precision suffices for products of rows
+RIDGES = (
+    0.1,
+    0.3,
+    1.0,
+    3.0,
+    10.0,
+)  # to choose from; smaller ones fit a little better and bear training much worse
+TRIED = 64  # outputs by which a ridge is chosen
 
 
 class Fit:
@@ -91,6 +99,36 @@ class Fit:
         missed = (y - x @ first.to(x)).double().cpu()
         change = (x.mT @ torch.cholesky_solve(missed, factor).to(x)).double().cpu()
         return change, (failed == 0) & change.isfinite().flatten(-2).all(-1)
+
+    def join(self, other: Fit) -> None:
+        """Take over the rows of another fit of the same sizes."""
+        self.rows += other.rows
+        self._sum_x += other._sum_x
+        self._sum_y += other._sum_y
+        self._square_y += other._square_y
+        if self._gram is None and other._gram is None:
+            self._held += other._held
+        else:
+            self._gram = self._sum_up() + other._sum_up()
+            self._cross += other._cross
+        if self.rows >= self._inputs:
+            self._sum_up()
+
+    def best_ridge(self, held_out: Fit, start: Tensor) -> float:
+        """Of `RIDGES`, the one whose solution on these rows fits the rows of `held_out` best."""
+        some = slice(None, None, -(-self._outputs // TRIED))
+        first = start.double().cpu()[..., some]
+        gram, cross = self._centred()
+        other, wanted = held_out._centred()
+        missed, wanted = (cross[..., some] - gram @ first).float(), wanted[..., some] - other @ first
+        scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(SMALLEST)
+        single, errors = gram.float(), []
+        for ridge in RIDGES:
+            # Twice as many rows, as in the end, need half of the ridge in proportion to them.
+            factor, _ = _factor(single, (2 * ridge * scale).float())
+            change = torch.cholesky_solve(missed, factor).double()
+            errors.append(float((change * (other @ change - 2 * wanted)).sum()))
+        return RIDGES[min(range(len(RIDGES)), key=lambda place: (errors[place], place))]
 
     def spread(self, weights: Tensor) -> Tensor:
         """(..., outputs): the explained variance, as a share of the targets' variance."""

@@ -8,17 +8,21 @@ from typing import Any, TypeVar, cast
 from torch import nn
 
 from deeppruning.backends.base import Outcome
+from deeppruning.config import SearchConfig
 from deeppruning.errors import Diverged
 from deeppruning.genome import Genome, candidate_seed
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.calls import as_call
 from deeppruning.latency import LatencyPlan
 from deeppruning.objectives import Objective, as_objective
 from deeppruning.refitting import Reference, refit_in_place
+from deeppruning.refitting.reference import bytes_per_input
 from deeppruning.runs.records import Evaluation, Status, now
 from deeppruning.searching.task import Judgement, Task
 
 Value = TypeVar("Value")
 FINAL_REFERENCE = "final reference"
+ROOM_FOR_MANY = 5000  # inputs: more than most people give
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Context:
     seed: int
     device: str = "cpu"  # on which latency is measured
     plan: LatencyPlan | None = None  # if a latency is the objective or limited
+    memory: float = SearchConfig.memory  # in GB, of one refit
     _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # of this process
 
     def once(self, name: str, compute: Callable[[], Value]) -> Value:
@@ -39,6 +44,10 @@ class Context:
         if name not in self._cache:
             self._cache[name] = compute()
         return cast(Value, self._cache[name])
+
+    def forget(self, name: str) -> None:
+        """Drop the value under a name, if there is one."""
+        self._cache.pop(name, None)
 
     def reference(self, *, final: bool = False) -> Reference | None:
         """The original's answers to the inputs that networks are refitted on; None where nothing is refitted.
@@ -48,9 +57,26 @@ class Context:
 
         def compute() -> Reference | None:
             inputs = self.task.refit_inputs(final=final)
-            return None if inputs is None else Reference.of(self.graph, inputs, device=self.device)
+            if inputs is None:
+                return None
+            memory = int(self.memory * 1e9)
+            return Reference.of(self.graph, inputs, device=self.device, memory=memory)
 
         return self.once(FINAL_REFERENCE if final else "reference", compute)
+
+    def memory_line(self) -> str:
+        """How many inputs a refit has room for, if they are large enough for that to matter."""
+        if self.task.refit_inputs() is None:
+            return ""
+        network = self.graph.prune(self.graph.full_genome()).eval()
+        each = bytes_per_input(network, as_call(self.example_input))
+        room = int(self.memory * 1e9) // each
+        if room >= ROOM_FOR_MANY:
+            return ""
+        return (
+            f"a refit takes about {each / 1e6:.1f} MB of memory per input, so that the limit of "
+            f"{self.memory:g} GB (--memory) has room for {room:,} inputs; each worker has its own"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cache": {}}

@@ -10,6 +10,18 @@ from deeppruning.training.checkpoint import EpochReport
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A step of the preparations begins, or has come as far as `done` of `of`, where that is known.
+
+    Its name is "data", "graph", "widths", "original", "orders", "reference" or "scan".
+    """
+
+    name: str
+    done: int = 0
+    of: int = 0
+
+
+@dataclass(frozen=True)
 class Started:
     """The network is analysed and the original measured; the search begins or continues."""
 
@@ -26,7 +38,10 @@ class Started:
 
 @dataclass(frozen=True)
 class Remark:
-    """A note for people about the "sample", "original", "network", "augmentation" or "processor"."""
+    """A note for people.
+
+    It is about the "sample", "original", "network", "augmentation", "processor", "memory" or "budget".
+    """
 
     about: str
     text: str
@@ -116,7 +131,8 @@ class CandidateRefused:
 
 
 Event = (
-    Started
+    Stage
+    | Started
     | Remark
     | LayersScanned
     | CandidateDone

@@ -18,11 +18,12 @@ from deeppruning.evolution.selection import Picks
 from deeppruning.genome import Genome, Population
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Candidate, Evaluation, Status
+from deeppruning.searching.budget import TimeBudget
 from deeppruning.searching.candidate import Context, evaluate_candidate, settle
-from deeppruning.searching.events import CandidateDone, GenerationDone, Observer
-from deeppruning.searching.guide import FAILURE_SHOWN, ScanCut, losses_by_workers, scan_loss
+from deeppruning.searching.events import CandidateDone, GenerationDone, Observer, Remark
 from deeppruning.searching.moving import has_moved
 from deeppruning.searching.proving import Proofs
+from deeppruning.searching.scan import FAILURE_SHOWN, SCANNER, ScanCut, losses_by_workers, scan_loss
 from deeppruning.searching.strategies import Price, make_strategy
 
 Submit = Callable[[Iterable[tuple[int, Genome]]], Iterable[Outcome[int, Evaluation]]]
@@ -43,6 +44,8 @@ def search(
     """
     original_flops = context.graph.flops(context.graph.full_genome())
     candidates: dict[int, Candidate] = {}
+    if memory := context.memory_line():
+        observer(Remark("memory", memory))
     session: Session[Any, Any] = backend.open(work, context, kind=type)
     with session:
         look = partial(losses_by_workers, session, history, observer)
@@ -67,10 +70,16 @@ def search(
             )
 
         recorded = history.candidates() if has_moved(history) else []
+        planned = config.planned_generations
+        budget = TimeBudget(config.minutes if config.strategy == "guided" else None, history)
         for generation, _ in enumerate(ask_evaluate_tell(strategy, evaluate, recorded), start=1):
             picks = Picks(*(candidates[pick.id] for pick in strategy.picks))
             history.record_picks(generation, {role: pick.id for role, pick in picks.items()})
-            observer(GenerationDone(generation, config.generations, dict(picks.items()), original_flops))
+            observer(GenerationDone(generation, planned, dict(picks.items()), original_flops))
+            if generation < planned and budget.is_over(generation):
+                improved = strategy.improved, config.bins
+                observer(Remark("budget", budget.line(generation, planned, *improved)))
+                break
     while not all(proofs.hold(pick) for pick in picks):
         left = strategy.picks_without(proofs.refused)
         if left is None:
@@ -82,7 +91,10 @@ def search(
 
 def work(context: Context, item: Genome | ScanCut) -> Evaluation | float:
     """What the workers of a search do."""
-    return scan_loss(context, item.genome) if isinstance(item, ScanCut) else evaluate_candidate(context, item)
+    if isinstance(item, ScanCut):
+        return scan_loss(context, item)
+    context.forget(SCANNER)  # candidates come after the scan, and need the memory
+    return evaluate_candidate(context, item)
 
 
 def ask_evaluate_tell(

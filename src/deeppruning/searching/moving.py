@@ -19,7 +19,7 @@ from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.searching.events import Observer, Remark
-from deeppruning.system.versions import computed_by, told_versions
+from deeppruning.system.versions import computed_by, versions_line
 
 NEAR = 1e-5  # of a tensor's length: far above rounding, far below what one step of training changes
 DECIDING = ("torch", "processor")  # what the last bits of results depend on
@@ -75,7 +75,7 @@ def tell_of_move(run: RunFolder, observer: Observer) -> None:
     since = run.history.get_fact(facts.CONTINUED, [])
     if not _same([started, *since][-1], now):
         run.history.set_fact(facts.CONTINUED, [*since, now])
-        before, after = told_versions([started, *since][-1]), told_versions(now)
+        before, after = versions_line([started, *since][-1]), versions_line(now)
         text = (
             f"note: this run was computed by {before} so far and continues with {after}. All its results are "
             "kept. Further results may differ in their last digits, and so may the candidates and picks from "

@@ -15,7 +15,8 @@ from deeppruning.genome import Population
 from deeppruning.objectives import as_objective
 from deeppruning.runs.history import History
 from deeppruning.searching.candidate import Context
-from deeppruning.searching.guide import Guide, Look, load_or_make_guide
+from deeppruning.searching.guide import Guide, load_or_make_guide
+from deeppruning.searching.scan import Look
 
 Price = Callable[[Population], NDArray[np.float64]]
 
@@ -38,7 +39,7 @@ def paper_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
     return EvolutionStrategy(
         context.graph.num_genes,
         offspring=config.offspring,
-        generations=config.generations,
+        generations=config.planned_generations,
         mutation=config.mutation,
         selection=config.selection,
         parents=config.parents,
@@ -56,7 +57,7 @@ def guided_strategy(
     return GuidedStrategy(
         space,
         offspring=config.offspring,
-        generations=config.generations,
+        generations=config.planned_generations,
         low=config.low,
         high=config.high,
         bins=config.bins,

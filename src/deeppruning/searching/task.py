@@ -31,7 +31,19 @@ from deeppruning.training.evaluate import evaluate, guessing_note, outputs_on
 from deeppruning.training.loop import fit
 from deeppruning.training.tensors import hash_tensors
 
-REFITTED_ON = 500  # images at most; more make a refit slower and hardly better
+FEWEST_REFITTED, MOST_REFITTED = 128, 500  # inputs that candidates are refitted on, and judged by
+NUMBERS = (
+    2**21
+)  # in these inputs together, between the limits: large images have more positions to learn from
+
+
+def candidate_inputs(numbers: int) -> int:
+    """The number of inputs of this many numbers each that a candidate is refitted on, at most.
+
+    >>> candidate_inputs(3 * 32 * 32), candidate_inputs(3 * 224 * 224)
+    (500, 128)
+    """
+    return min(max(NUMBERS // max(numbers, 1), FEWEST_REFITTED), MOST_REFITTED)
 
 
 @dataclass(frozen=True)
@@ -170,7 +182,10 @@ class Classification(Task):
         """
         if not self._kind.refits:
             return self.sample, self.sample
-        return split_balanced(self.sample, min(REFITTED_ON, len(self.sample) // 2))
+        most = candidate_inputs(self.sample.images[0].numel())
+        refitted, rest = split_balanced(self.sample, min(most, len(self.sample) // 2))
+        # Small images are cheap to judge by: all that are left.
+        return refitted, rest if most == MOST_REFITTED else split_balanced(rest, most)[0]
 
     def candidate_error(self, model: nn.Module, seed: int) -> float:
         """The error after the evaluation that the options name."""

@@ -24,7 +24,7 @@ from deeppruning.errors import Diverged, InputError
 from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.refitting.reference import FEWEST
-from deeppruning.searching.task import REFITTED_ON, Judgement, Task
+from deeppruning.searching.task import MOST_REFITTED, Judgement, Task, candidate_inputs
 from deeppruning.training.distillation import distillation_loss
 from deeppruning.training.evaluate import mode
 from deeppruning.training.tensors import hash_tensors
@@ -87,11 +87,16 @@ class Unlabelled(Task):
         )
 
     def _part(self, *, refitted: bool) -> Call:
+        """Inputs spread evenly over all: some to refit candidates on, others to judge them by."""
         call = as_call(self.inputs)
         count = batch_size(call)
-        step = max(2, -(-count // REFITTED_ON))
+        most = candidate_inputs(sum(leaf.numel() for leaf in tensors_in(call)) // count)
+        step = max(2, -(-count // most))
         chosen = torch.arange(count) % step == 0
-        rows: Any = chosen if refitted else ~chosen
+        if not refitted:
+            # Small inputs are cheap to judge by: all that are left.
+            chosen = ~chosen if most == MOST_REFITTED else torch.arange(count) % step == step // 2
+        rows: Any = chosen
         return part_of(call, rows)
 
     def _original_outputs(self, call: Call) -> list[Any]:

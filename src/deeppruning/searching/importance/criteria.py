@@ -4,22 +4,15 @@ Random, l1-norm, mean activation, APoZ and entropy are those that the paper list
 """
 
 from abc import ABC, abstractmethod
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch import Tensor
 
 from deeppruning.registry import Registry
 from deeppruning.searching.importance.evidence import Evidence, Scores
-from deeppruning.training.evaluate import mode
-
-SPAN_IMAGES = 256
-SPAN_ROWS = 4096  # positions of all images at which the inputs of a layer are sampled
-Matrix = NDArray[np.float64]
 
 
 class Criterion(ABC):
@@ -129,43 +122,12 @@ class Span(Criterion):
     def scores(self, evidence: Evidence) -> Scores:
         """The variance that each gene adds, in the order of choice within its group."""
         graph = evidence.graph
-        groups = [np.array(group.genes) for group in graph.groups if group.prunable]
-        place = np.zeros(graph.num_genes, dtype=np.int64)
-        member = np.full(graph.num_genes, -1, dtype=np.int64)
-        for number, genes in enumerate(groups):
-            place[genes], member[genes] = np.arange(len(genes)), number
-        covariances = [np.zeros((len(genes), len(genes))) for genes in groups]
-        read = np.zeros(graph.num_genes, dtype=np.bool_)
-        network = graph.prune(graph.full_genome()).to(evidence.device)
-        readers = _readers(evidence, network)
-
-        def record(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-            if not inputs or not isinstance(inputs[0], Tensor):
-                return
-            genes, rows = readers[name], _rows(module, inputs[0])
-            if rows is None or rows.shape[1] != len(genes):
-                return
-            weight = module.weight
-            assert isinstance(weight, Tensor)
-            read[genes[genes >= 0]] = True
-            norms = weight.detach().double().cpu().transpose(0, 1).flatten(1).norm(dim=1).numpy()
-            for number in np.unique(member[genes[genes >= 0]]):
-                positions = np.flatnonzero((genes >= 0) & (member[np.maximum(genes, 0)] == number))
-                _add(covariances[number], rows[:, positions], norms[positions], place[genes[positions]])
-
-        hooks = [
-            network.get_submodule(name).register_forward_pre_hook(partial(record, name)) for name in readers
-        ]
-        try:
-            with mode(network, training=False), torch.inference_mode():
-                args, kwargs = evidence.call(SPAN_IMAGES)
-                network(*args, **kwargs)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        scores = np.zeros(graph.num_genes)
-        for genes, covariance in zip(groups, covariances, strict=True):
-            scores[genes] = unexplained_variance(covariance)
+        scores, read = np.zeros(graph.num_genes), np.zeros(graph.num_genes, dtype=np.bool_)
+        for genes in (list(group.genes) for group in graph.groups if group.prunable):
+            pairs = [pair for reader in evidence.readers.values() for pair in reader.matrices(genes)]
+            if pairs:
+                weighted = sum(covariance * _norms(product) for covariance, product in pairs)
+                scores[genes], read[genes] = unexplained_variance(np.asarray(weighted)), True
         if not read.all():
             norms = L1Norm().scores(evidence)
             least = scores[scores > 0].min(initial=1.0)
@@ -195,7 +157,7 @@ def histogram_entropy(values: Scores, bins: int) -> float:
     return float(abs(-(shares * np.log(shares)).sum()))
 
 
-def unexplained_variance(covariance: Matrix) -> Scores:
+def unexplained_variance(covariance: NDArray[np.float64]) -> Scores:
     """For each variable, its variance given those chosen before it; the largest is always chosen next.
 
     >>> unexplained_variance(np.array([[4.0, 4.0, 0.0], [4.0, 4.0, 0.0], [0.0, 0.0, 1.0]])).tolist()
@@ -217,40 +179,7 @@ def unexplained_variance(covariance: Matrix) -> Scores:
     return scores
 
 
-def _readers(evidence: Evidence, network: nn.Module) -> dict[str, NDArray[np.int64]]:
-    """Layers with their own weights for prunable channels -> the gene of each channel they read."""
-    by_parameter = evidence.graph.parameter_genes()
-    readers = {}
-    for name, module in network.named_modules():
-        genes = by_parameter.get(f"{name}.weight", {}).get(1)
-        plain = isinstance(module, nn.Linear) or (
-            isinstance(module, _ConvNd) and not isinstance(module, _ConvTransposeNd) and module.groups == 1
-        )
-        if plain and genes is not None and (genes >= 0).any():
-            readers[name] = genes
-    return readers
-
-
-def _rows(module: nn.Module, x: Tensor) -> Tensor | None:
-    """(rows, channels): some positions of the input of a layer, evenly spread."""
-    if isinstance(module, nn.Linear):
-        flat = x.flatten(0, -2)
-    elif x.dim() > 2:
-        flat = x.transpose(0, 1).flatten(1).T
-    else:
-        return None
-    step = max(1, len(flat) // SPAN_ROWS)
-    return flat[::step].double().cpu()
-
-
-def _add(total: Matrix, rows: Tensor, norms: Matrix, places: NDArray[np.int64]) -> None:
-    """Add the weighted covariance of some channels; several channels of one gene are added one by one."""
-    centred = (rows - rows.mean(0)).numpy() * norms
-    times = np.zeros(len(places), dtype=np.int64)
-    seen: dict[int, int] = {}
-    for number, place in enumerate(places.tolist()):
-        times[number] = seen[place] = seen.get(place, -1) + 1
-    for turn in range(int(times.max(initial=0)) + 1):
-        part = np.flatnonzero(times == turn)
-        covariance = centred[:, part].T @ centred[:, part] / max(len(centred), 1)
-        total[np.ix_(places[part], places[part])] += covariance
+def _norms(product: Tensor) -> Tensor:
+    """For each pair of channels, the product of the norms of the weights that read them."""
+    norms = product.diagonal().clamp_min(0.0).sqrt()
+    return torch.outer(norms, norms)

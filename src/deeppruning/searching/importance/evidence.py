@@ -1,5 +1,6 @@
 """What a criterion may look at: the network, inputs, and the activations of its filters on images."""
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -15,11 +16,13 @@ from deeppruning.data.images import ImageSet
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
+from deeppruning.searching.importance.elimination import Reader, gather_readers
 from deeppruning.system.device import precision_of
 from deeppruning.training.evaluate import mode
 
 Scores = NDArray[np.float64]  # one per gene; the lowest is removed first
 Values = NDArray[np.float64]
+READ_INPUTS = 256  # by which what layers read is known
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +59,14 @@ class Evidence:
             )
         return gather_activations(self.graph, self.images, self.device)
 
+    @cached_property
+    def readers(self) -> dict[str, Reader]:
+        """Statistics of what the layers read, on some of the inputs."""
+        network = self.graph.prune(self.graph.full_genome())
+        read = split_inputs(self.call(sys.maxsize))[0]
+        few = part_of(read, slice(None, None, max(1, batch_size(read) // READ_INPUTS)))
+        return gather_readers(self.graph, network, few, self.device)
+
     def call(self, most: int) -> Call:
         """At most about `most` inputs as the network is called with them, evenly spread."""
         if self.images is not None:
@@ -67,6 +78,13 @@ class Evidence:
         call = as_call(self.inputs)
         step = max(1, batch_size(call) // most)
         return onto(part_of(call, slice(None, None, step)), self.device)
+
+
+def split_inputs(call: Call) -> tuple[Call, Call]:
+    """Three quarters of the inputs, by which what layers read is known, and the others, to check it by."""
+    others = torch.arange(batch_size(call)) % 4 == 2
+    rows: list[Any] = [~others, others]
+    return part_of(call, rows[0]), part_of(call, rows[1])
 
 
 def gather_activations(graph: ChannelGraph, images: ImageSet, device: str = "cpu") -> Activations:

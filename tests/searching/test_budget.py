@@ -1,0 +1,73 @@
+"""A search that ends when its minutes are over, and there again when it is resumed."""
+
+import pytest
+import torch
+
+from deeppruning.api import search as run_search
+from deeppruning.config import SearchConfig
+from deeppruning.errors import InputError
+from deeppruning.jobs.prepare import prepare
+from deeppruning.runs import facts
+from deeppruning.runs.history import History
+from deeppruning.searching.budget import TimeBudget
+from deeppruning.searching.events import GenerationDone, Remark
+from deeppruning.searching.unlabelled import Unlabelled
+from search_helpers import EXAMPLE, digits, tiny_net
+
+
+def test_without_minutes_it_never_ends(tmp_path):
+    assert not any(TimeBudget(None, History(tmp_path / "a.sqlite")).is_over(number) for number in range(9))
+
+
+def test_it_ends_where_another_generation_would_end_too_late_and_there_again(tmp_path):
+    history = History(tmp_path / "a.sqlite")
+    assert not TimeBudget(1.0, history).is_over(1)
+    history.set_fact(facts.SPENT, 61.0)  # of an earlier sitting
+    assert TimeBudget(1.0, history).is_over(2)
+    assert history.get_fact(facts.ENDED) == 2
+    resumed = TimeBudget(1.0, history)
+    assert [resumed.is_over(generation) for generation in (1, 2)] == [False, True]
+    assert "1 minutes" in resumed.line(2, 9, 3, 20) and "3 of 20" in resumed.line(2, 9, 3, 20)
+
+
+def test_a_search_keeps_to_its_minutes():
+    images = digits()[0].images.float() / 255
+    events = []
+    options = SearchConfig(offspring=3, generations=50, minutes=0.01, round_to=1)
+    front = run_search(tiny_net(), images[:64], search=options, workers=1, observer=events.append)
+    done = [event.generation for event in events if isinstance(event, GenerationDone)]
+    assert done[-1] < 50 and front.best(flops=0.8).flops > 0
+    assert [event.about for event in events if isinstance(event, Remark)].count("budget") == 1
+
+
+def test_minutes_that_cannot_be_meant_are_refused():
+    with pytest.raises(InputError, match="minutes"):
+        SearchConfig(minutes=0.0)
+
+
+class Wide(torch.nn.Module):
+    """Its activations of 64 channels of 400 by 400 numbers take 41 MB."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Conv2d(1, 64, 3, padding=1), torch.nn.Conv2d(64, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x)).mean((2, 3))
+
+
+def test_what_a_refit_may_take_is_said_before_it_starts():
+    large = torch.randn(40, 1, 400, 400)
+    options = SearchConfig(memory=2.0)
+    context = prepare(
+        Wide(), task=Unlabelled(Wide(), large), example_input=(large[:1],), search=options, measure=False
+    ).context
+    assert "81.9 MB" in context.memory_line() and "room for 24 inputs" in context.memory_line()
+    small = prepare(
+        tiny_net(),
+        task=Unlabelled(tiny_net(), torch.randn(40, 1, 8, 8)),
+        example_input=EXAMPLE,
+        search=options,
+        measure=False,
+    )
+    assert small.context.memory_line() == ""
