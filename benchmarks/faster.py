@@ -76,10 +76,10 @@ class Kept:
         able = [one for one in self.candidates.values() if one.cost is not None]
         members: dict[int, Candidate] = {self.knee.id: self.knee}
         best = float("inf")
-        for one in sorted(able, key=lambda one: one.known.cost):
-            if one.known.judged < best:
+        for one in sorted(able, key=lambda one: one.evaluated.cost):
+            if one.evaluated.judged < best:
                 members[one.id] = one
-                best = one.known.judged
+                best = one.evaluated.judged
         return list(members.values())
 
 
@@ -111,7 +111,9 @@ def networks(graph: ChannelGraph, flops: Kept, latency: Kept) -> dict[str, Genom
     thin = [graph.prune(genome) for genome in (full, *(one.genome for one in ours), *rivals)]
     whole, *times = measure_networks(thin, EXAMPLE, latency.plan.conditions)
     measured = dict(zip((one.id for one in ours), times, strict=False))
-    half = min((one for one in ours if measured[one.id] <= HALF * whole), key=lambda one: one.known.judged)
+    half = min(
+        (one for one in ours if measured[one.id] <= HALF * whole), key=lambda one: one.evaluated.judged
+    )
     chosen = {"original": full, "knee by FLOPs": flops.knee.genome}
     for name, one in (("knee by latency", latency.knee), ("half the latency", half)):
         within = [

@@ -42,10 +42,12 @@ SHOWN = (0.8, 0.7, 0.6, 0.5, 0.4)  # shares of the original's latency
 
 def some_of(front: Front) -> list[Solution]:
     """Members of the front (nothing cheaper is judged better), evenly along it."""
-    usable = sorted((one for one in front.candidates if one.cost is not None), key=lambda one: one.known.cost)
+    usable = sorted(
+        (one for one in front.candidates if one.cost is not None), key=lambda one: one.evaluated.cost
+    )
     members = []
     for one in usable:
-        if not members or one.known.judged < members[-1].known.judged:
+        if not members or one.evaluated.judged < members[-1].evaluated.judged:
             members.append(one)
     places = np.unique(np.linspace(0, len(members) - 1, TAKEN).round().astype(int))
     return [Solution.of_candidate(members[place], front.meter.context) for place in places]

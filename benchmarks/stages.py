@@ -91,7 +91,7 @@ class Bench:
 def two_steps(bench: Bench, front: Front, flops: float) -> tuple[Solution, Solution]:
     """The best by score, and the best of the best few after 32 steps."""
     within = [one for one in front.candidates if one.cost is not None and NEAR * flops <= one.flops <= flops]
-    best = sorted(within, key=lambda one: one.known.judged)[:FEW]
+    best = sorted(within, key=lambda one: one.evaluated.judged)[:FEW]
     few = [Solution.of_candidate(one, front.meter.context) for one in best]
     steps, judged = split_balanced(balanced_sample(bench.train, STEPS_ON + JUDGED_ON, 1), STEPS_ON)
     errors = [

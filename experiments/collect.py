@@ -67,7 +67,7 @@ def run_record(path: Path, row: str) -> dict[str, Any]:
         "target": kept.get(facts.TARGET.key),
         "networks": networks,
         # Added up over all workers; what a search does before its first candidate is not recorded.
-        "search_seconds": sum(row.known.seconds for row in evaluated),
+        "search_seconds": sum(row.evaluated.seconds for row in evaluated),
         "finetune_seconds": sum(row.seconds for row in epochs),
         "columns": list(COLUMNS),
         "candidates": [[row.id, row.generation, row.flops, row.train_error] for row in evaluated],

@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from export_runs import own_class_run
 from width_helpers import keep_times
+
+# How long an example takes to draw or to run says something about the machine, nothing about the code.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def pytest_configure() -> None:

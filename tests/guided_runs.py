@@ -53,7 +53,7 @@ def make_guided_run(path: Path, generations: int = GENERATIONS) -> tuple[Path, G
             run.history.record_generation(generation, list(zip(ids, genomes, strict=True)), origins)
             for id_, genome in zip(ids, genomes, strict=True):
                 run.history.record_evaluation(evaluate(id_, genome))
-            rows = [row.known for row in run.history.candidates() if row.generation == generation]
+            rows = [row.evaluated for row in run.history.candidates() if row.generation == generation]
             search.tell(np.array([row.objectives for row in rows]), np.array([row.judged for row in rows]))
             run.history.record_picks(generation, {role: pick.id for role, pick in search.picks.items()})
     return path, search

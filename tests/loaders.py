@@ -22,14 +22,14 @@ from safetensors.torch import save, save_file
 
 import deeppruning as dp
 from deeppruning.cli.commands.prune import prune
-from deeppruning.cli.commands.resume import is_finished
+from deeppruning.cli.commands.resume import lost_solutions
 from deeppruning.cli.options.config_file import read_options
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.run import Vouched
+from deeppruning.comparison.prepare import Match, open_comparison
 from deeppruning.comparison.problem import Network
 from deeppruning.comparison.results import read_comparison
-from deeppruning.comparison.rivalry import Proposal, read_proposal, write_proposal
-from deeppruning.comparison.setup import Match, open_comparison
+from deeppruning.comparison.run import Proposal, read_proposal, write_proposal
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.cifar_layouts import read_python, read_sheets
 from deeppruning.data.folders import load_folder
@@ -101,8 +101,11 @@ def _report(folder: Path) -> None:
 
 
 def _read_history(folder: Path) -> None:
-    for read in (_report, read_rows, is_finished, lambda run: Match.read(run, stored_net())):
-        read(folder)
+    _report(folder)
+    with RunFolder.open(folder, read_only=True) as run:
+        read_rows(run)
+        lost_solutions(run)
+    Match.read(folder, stored_net())
     with RunFolder.open(folder) as run:
         for epoch in run.history.epochs()[:1]:
             run.history.record_epoch(epoch)

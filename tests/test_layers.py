@@ -33,6 +33,7 @@ LAYERS = [
     {"display"},
     {"api"},
     {"api_runs"},
+    {"thinning"},
     {"cli"},
     {"__main__"},
 ]

@@ -1,4 +1,4 @@
-"""Examples in docstrings (`>>> 1 + 1`) as blocks of code: to Markdown they are quotations of quotations."""
+"""Examples in docstrings (`>>> 1 + 1`) as code blocks; Markdown would read them as nested quotations."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Told by mkdocs while it builds the site: brings the pages that are not in docs/ and turns links to them."""
+"""Hooks that mkdocs calls while it builds the site: they add pages from outside docs/ and adapt links."""
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel

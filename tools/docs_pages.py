@@ -1,4 +1,4 @@
-"""What the documentation site shows beside docs/: pages brought from elsewhere, and links made to fit."""
+"""Pages of the documentation site that are not in docs/, and links adapted to them."""
 
 import json
 import posixpath
@@ -38,7 +38,7 @@ def source_page(origin: str) -> str:
 
 
 def notebook_markdown(notebook: str) -> str:
-    """The cells of a notebook one after the other; what they put out is left to whoever runs them."""
+    """The cells of a notebook one after the other, without their outputs."""
     shown = []
     for cell in json.loads(notebook)["cells"]:
         text = "".join(cell["source"])

@@ -83,7 +83,7 @@ def _choices(parameter: click.Parameter) -> list[str]:
 
 
 def options_page(text: str) -> str:
-    """The page with its tables, one in each section on a command, written anew."""
+    """The page with new tables, one in each section about a command."""
 
     def section(match: re.Match[str]) -> str:
         return f"{match[1]}{_HEAD}{_rows(match[2])}"
@@ -114,7 +114,7 @@ def _row(option: click.Option) -> str:
 
 
 def main() -> None:
-    """Write both, or print them if told to, so that a test can compare."""
+    """Write both, or print them with the option to do so, so that a test can compare."""
     table, page = completion_table(), options_page(PAGE.read_text(encoding="utf-8"))
     if "--print" in sys.argv:
         print(json.dumps([table, page]))

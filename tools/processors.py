@@ -1,7 +1,7 @@
 """Runs the tests as other processors would: fewer instructions, more threads, alone and under load.
 
-`python tools/processors.py` runs all of them, which takes as many times as long as `make test`;
-`python tools/processors.py --only plain tests/jobs` one kind, on some of the tests.
+`python tools/processors.py` runs all 18 rows, each as long as `make suite`, or longer under load;
+`python tools/processors.py --only plain --threads 4 --load none tests/jobs` one row, on some of the tests.
 """
 
 import argparse
@@ -28,7 +28,7 @@ THREADS = (1, 2, 4)
 
 @contextmanager
 def load(processes: int) -> Iterator[None]:
-    """So many processes that do nothing but keep the cores busy."""
+    """Keep this many cores busy."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
     try:
         yield
@@ -39,26 +39,33 @@ def load(processes: int) -> Iterator[None]:
 
 
 def run(kind: str, threads: int, busy: int, tests: list[str]) -> bool:
-    """One row: whether all tests held, told with the time they took."""
-    environment = {**os.environ, **KINDS[kind], "OMP_NUM_THREADS": str(threads)}
+    """Run one row, print its outcome and time, and return whether all tests passed."""
+    # Threads that wait must not keep the cores from those they wait for: there are more threads than cores.
+    several = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}
+    environment = {**os.environ, **KINDS[kind], **several}
     command = [sys.executable, "-m", "pytest", "-n", "3", "--dist", "worksteal", "-q", *tests]
     started = time.monotonic()
     with load(busy):
         code = subprocess.run(command, env=environment, check=False).returncode
-    told = "passed" if code == 0 else f"FAILED ({code})"
-    print(f"{kind:8} {threads} threads  {busy} busy  {told}  {time.monotonic() - started:.0f} s", flush=True)
+    outcome = "passed" if code == 0 else f"FAILED ({code})"
+    seconds = time.monotonic() - started
+    print(f"{kind:8} {threads} threads  {busy} busy  {outcome}  {seconds:.0f} s", flush=True)
     return code == 0
 
 
 def main() -> int:
-    """All rows, or those of one kind; fails where one of them does."""
+    """All rows, or those that were asked for; fails where one of them does."""
+    loads = {"none": 0, "all": os.cpu_count() or 1}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=KINDS, help="one kind of processor, with one thread and no load")
-    parser.add_argument("tests", nargs="*", help="files or folders of tests, all where none are given")
+    parser.add_argument("--only", choices=KINDS, help="one kind of processor")
+    parser.add_argument("--threads", type=int, help="one number of threads")
+    parser.add_argument("--load", choices=loads, help="only with no core, or with all cores, kept busy")
+    parser.add_argument("tests", nargs="*", help="files or folders of tests; all by default")
     given = parser.parse_args()
-    rows = list(itertools.product(KINDS, THREADS, (0, os.cpu_count() or 1)))
-    rows = [(given.only, 1, 0)] if given.only else rows
-    held = [run(kind, threads, busy, given.tests) for kind, threads, busy in rows]
+    kinds = [given.only] if given.only else list(KINDS)
+    threads = [given.threads] if given.threads else list(THREADS)
+    busy = [loads[given.load]] if given.load else list(loads.values())
+    held = [run(*row, given.tests) for row in itertools.product(kinds, threads, busy)]
     return 0 if all(held) else 1
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from deeppruning.models import create_model as create_model
     from deeppruning.refitting import refit as refit
     from deeppruning.searching.task import Task as Task
+    from deeppruning.thinning import thin as thin
 
 # Imported when first used: `deeppruning --help` must not wait for torch.
 _HOMES = {
@@ -51,6 +52,7 @@ _HOMES = {
     "models": ("create_model",),
     "refitting": ("refit",),
     "searching.task": ("Task",),
+    "thinning": ("thin",),
 }
 _HOME_OF = {name: f"deeppruning.{home}" for home, names in _HOMES.items() for name in names}
 

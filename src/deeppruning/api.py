@@ -13,16 +13,15 @@ from torch import nn
 from deeppruning.backends import Backend
 from deeppruning.backends.limits import Timeout
 from deeppruning.comparison import USUAL, Comparison, compare_methods
-from deeppruning.comparison.results import RivalObserver
-from deeppruning.comparison.setup import Match, comparable, make_rivalry, open_comparison
+from deeppruning.comparison.prepare import Match, comparable, open_comparison, prepare_comparison
+from deeppruning.comparison.results import ComparisonObserver
 from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
-from deeppruning.display.watching import Watch, rivals_watched
+from deeppruning.display.watching import Watch, watch_comparison
 from deeppruning.errors import InputError, RunError
+from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import as_call, part_of
-from deeppruning.jobs.identity import hash_network
-from deeppruning.jobs.job import Compute, Job
-from deeppruning.jobs.prepare import checked, prepare
+from deeppruning.jobs.prepare import Compute, Job, checked, prepare
 from deeppruning.jobs.result import Front, Result
 from deeppruning.jobs.run import run
 from deeppruning.latency import Conditions
@@ -31,19 +30,18 @@ from deeppruning.objectives import Objective
 from deeppruning.refitting import refit
 from deeppruning.reporting.plots import candidates_markup
 from deeppruning.reporting.recommendation import recommend
-from deeppruning.runs import RunFolder
-from deeppruning.runs.history import History
+from deeppruning.runs import History, RunFolder
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.searching.evaluations import EVALUATIONS
-from deeppruning.searching.events import Observer, Remark, Started, ignore
-from deeppruning.searching.importance import CRITERIA, Evidence
-from deeppruning.searching.importance.orders import order_by
+from deeppruning.searching.events import Observer, Remark, Stage, Started, ignore
+from deeppruning.searching.importance import CRITERIA, Evidence, order_by
 from deeppruning.searching.loop import search as run_search
 from deeppruning.searching.proving import Proofs
 from deeppruning.searching.task import Task
 from deeppruning.searching.unlabelled import Unlabelled, gather_inputs
 from deeppruning.targets.aiming import refuse_unreachable, widths_line, within
 from deeppruning.targets.choice import CostMeter
+from deeppruning.training.tensors import hash_tensors
 
 
 def prune(
@@ -84,28 +82,30 @@ def prune(
     are further tables for the run's config.toml.
     """
     watch = Watch(observer, progress, report=report)
-    job = prepare(
-        model,
-        train,
-        test,
-        search=search,
-        finetune=finetune,
-        target=Limits.of(target),
-        task=task,
-        objective=objective,
-        example_input=example_input,
-        compute=Compute(workers, device, backend, candidate_timeout),
-        observer=watch,
-    )
-    if tables is None and job.search.idle():  # the command line reports this itself
-        warnings.warn(
-            f"no effect with strategy {job.search.strategy} and evaluation {job.search.evaluation}: "
-            f"{', '.join(job.search.idle())}; SearchConfig.paper(...) is the search that uses them",
-            stacklevel=2,
+    with watch.shown():
+        job = prepare(
+            model,
+            train,
+            test,
+            search=search,
+            finetune=finetune,
+            target=Limits.of(target),
+            task=task,
+            objective=objective,
+            example_input=example_input,
+            compute=Compute(workers, device, backend, candidate_timeout),
+            observer=watch,
         )
-    config = _config(job, tables or {})
-    with job.backend, RunFolder.create(run_dir, config) as folder, watch.shown(job.backend):
-        result = run(job, folder)
+        if tables is None and job.search.idle():  # the command line reports this itself
+            warnings.warn(
+                f"no effect with strategy {job.search.strategy} and evaluation {job.search.evaluation}: "
+                f"{', '.join(job.search.idle())}; SearchConfig.paper(...) is the search that uses them",
+                stacklevel=2,
+            )
+        config = _config(job, tables or {})
+        with job.backend, RunFolder.create(run_dir, config) as folder:
+            watch.work_on(job.backend)
+            result = run(job, folder)
     watch.write_report(run_dir)
     return advised(result)
 
@@ -131,7 +131,7 @@ def _config(job: Job, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict
         "run": {"workers": workers, "device": compute.device, **timeout},
         **{name: dict(table) for name, table in tables.items()},
     }
-    config["model"] = {**config.get("model", {}), "fingerprint": hash_network(job.model)}
+    config["model"] = {**config.get("model", {}), "fingerprint": hash_tensors(job.model.state_dict())}
     return config
 
 
@@ -166,29 +166,30 @@ def search(
         )
     if limits.bounds_error:
         raise InputError(f"a search by inputs alone has no labels to check {limits} by; limit a cost instead")
-    batch = gather_inputs(inputs, options.sample or USUAL_SAMPLE)
-    args, kwargs = part_of(as_call(batch), slice(1))
     watch = Watch(observer, progress)
-    job = prepare(
-        model,
-        search=options,
-        target=limits,
-        task=Unlabelled(model, batch),
-        objective=objective,
-        example_input=kwargs or args,
-        compute=Compute(workers, device, backend, candidate_timeout),
-        observer=watch,
-    )
-    context, graph = job.context, job.context.graph
-    full = graph.full_genome()
-    costs = graph.flops(full), graph.params(full)
     with ExitStack() as stack:
-        stack.enter_context(job.backend)
+        stack.enter_context(watch.shown())
+        watch(Stage("data"))
+        batch = gather_inputs(inputs, options.sample or USUAL_SAMPLE)
+        args, kwargs = part_of(as_call(batch), slice(1))
+        job = prepare(
+            model,
+            search=options,
+            target=limits,
+            task=Unlabelled(model, batch),
+            objective=objective,
+            example_input=kwargs or args,
+            compute=Compute(workers, device, backend, candidate_timeout),
+            observer=watch,
+        )
+        context, graph = job.context, job.context.graph
+        full = graph.full_genome()
+        costs = graph.flops(full), graph.params(full)
+        watch.work_on(stack.enter_context(job.backend))
         folder = stack.enter_context(scratch_folder())
         history = stack.enter_context(History(folder / "history.sqlite"))
-        stack.enter_context(watch.shown(job.backend))
         widths = widths_line(job.search.round_to, job.multiples)
-        counts = graph.num_genes, job.search.generations, job.search.evaluations
+        counts = graph.num_genes, job.search.planned_generations, job.search.evaluations
         watch(Started(str(folder), *counts, 0, None, *costs, widths))
         proofs = Proofs.of_run(context, history, watch)
         near = within(graph, limits, context.plan)
@@ -230,15 +231,20 @@ def cut(
     full = graph.full_genome()
     batch = None if inputs is None else gather_inputs(inputs, USUAL_SAMPLE)
     order = order_by(CRITERIA.find(by), Evidence(graph, graph.prune(full), inputs=batch))
-    low, high = 0, len(order)  # filters that go: too few, and enough
-    while high - low > 1:
-        middle = (low + high) // 2
+
+    def without(filters: int) -> Genome:
         genome = full.copy()
-        genome[order[:middle]] = False
-        low, high = (low, middle) if used(graph.repair(genome)[None])[0] <= 1.0 else (middle, high)
-    genome = full.copy()
-    genome[order[:high]] = False
-    genome = np.asarray(graph.repair(genome))
+        genome[order[:filters]] = False
+        return np.asarray(graph.repair(genome))
+
+    too_few, enough = 0, len(order)
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if used(without(middle)[None])[0] <= 1.0:
+            enough = middle
+        else:
+            too_few = middle
+    genome = without(enough)
     fault = graph.fault(genome)
     if fault:
         raise RunError(f"the cut is not proven: {fault}; leave out the layers before it (exclude=...)")
@@ -265,7 +271,7 @@ def compare(
     device: str = "auto",
     backend: Backend | None = None,
     candidate_timeout: Timeout | None = None,
-    observer: RivalObserver = ignore,
+    observer: ComparisonObserver = ignore,
     progress: bool | None = None,
 ) -> Comparison:
     """Ask other methods for networks of the same FLOPs and fine-tune all of them alike.
@@ -286,7 +292,7 @@ def compare(
         raise InputError("a comparison needs a folder: give run_dir, or a run to match")
     if device == "auto" and matched is not None:
         device = matched.device
-    watch = rivals_watched(observer, progress)
+    watch = watch_comparison(observer, progress)
     job = prepare(
         model,
         train,
@@ -297,27 +303,18 @@ def compare(
         compute=Compute(workers, device, backend, candidate_timeout),
         measure=False,
     )
-    rivalry = make_rivalry(
+    plan = prepare_comparison(
         job,
+        matched,
+        watch,
         methods=methods,
         shares=shares,
-        match=matched,
         seeds=seeds,
         images=images,
         test_images=test_images,
-        observer=watch,
     )
     if job.sample_note:
         watch(Remark("sample", job.sample_note))
-    config = {
-        "targets": [target.name for target in rivalry.targets],
-        "flops": [target.flops for target in rivalry.targets],
-        "images": images,
-        "test_images": test_images,
-        "search": job.search.to_table(),
-        "finetune": job.finetune.to_table(),
-        "model": hash_network(model),
-        "data": rivalry.data_fingerprint(),
-    }
-    with rivalry.backend, open_comparison(path, config) as folder:
-        return compare_methods(rivalry, folder)
+    config = {**plan.config(), "images": images, "test_images": test_images}
+    with job.backend, open_comparison(path, config) as folder:
+        return compare_methods(plan, folder)

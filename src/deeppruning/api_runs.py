@@ -7,7 +7,8 @@ run holds them, and a network of the zoo needs none. `example_input` is needed f
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,7 @@ from deeppruning.exporting.bench import keep_figures
 from deeppruning.exporting.networks import run_of
 from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.jobs.identity import check_same_network, is_same_network
-from deeppruning.jobs.job import Compute, Job
-from deeppruning.jobs.prepare import checked, prepare
+from deeppruning.jobs.prepare import Compute, Job, checked, prepare
 from deeppruning.jobs.result import Result
 from deeppruning.jobs.run import finetune_one, pick_one, run
 from deeppruning.jobs.solution import Solution
@@ -71,13 +71,13 @@ def resume(
     given again. The other parameters are those of `prune`.
     """
     watch = Watch(observer, progress, report=report)
-    with RunFolder.open(run_dir) as folder:
+    compute = Compute(workers, device, backend, candidate_timeout)
+    with RunFolder.open(run_dir) as folder, watch.shown():
         if model is not None:
             check_same_network(folder, model)
-        compute = Compute(workers, device, backend, candidate_timeout).resumed(folder.config["run"])
+        compute = compute.resumed(folder.config["run"])
         code = {"task": task, "objective": objective, "example_input": example_input}
-        job = _job(folder, _original(folder, model), train, test, compute=compute, observer=watch, **code)
-        with job.backend, watch.shown(job.backend):
+        with _prepared(folder, model, train, test, watch, compute, **code) as job:
             result = run(job, folder)
     watch.write_report(run_dir)
     return advised(result)
@@ -108,24 +108,17 @@ def pick(
     replaces the last target of the run. The other parameters are those of `prune`.
     """
     watch, limits = Watch(observer, progress, report=report), Limits.of(target)
-    with RunFolder.open(run_dir) as folder:
+    with RunFolder.open(run_dir) as folder, watch.shown():
         own, search = Limits.of(folder.config.get("target")), SearchConfig.from_table(folder.config["search"])
         # With fewer images the sample of the run's own size may not be possible.
         variant = "set-aside" if limits.bounds_error and not own.bounds_error else ""
         compute = Compute(None, device, backend, candidate_timeout).alone(folder.config["run"])
+        changes: dict[str, Any] = {
+            "search": changed(search, sample=None) if variant else search,
+            "target": limits if limits.bounds_error else own,  # images that the run has set aside stay so
+        }
         code = {"task": task, "objective": objective, "example_input": example_input}
-        job = _job(
-            folder,
-            _original(folder, model),
-            train,
-            test,
-            search=changed(search, sample=None) if variant else search,
-            target=limits if limits.bounds_error else own,  # images that the run has set aside stay so
-            compute=compute,
-            observer=watch,
-            **code,
-        )
-        with job.backend, watch.shown(job.backend):
+        with _prepared(folder, model, train, test, watch, compute, **changes, **code) as job:
             solution = pick_one(job, folder, limits, variant=variant, instead=replace)
     watch.write_report(run_dir)
     return solution
@@ -157,29 +150,22 @@ def finetune(
     parameters are those of `prune`.
     """
     watch = Watch(observer, progress, report=report)
-    with RunFolder.open(run_dir) as folder:
+    with RunFolder.open(run_dir) as folder, watch.shown():
         search = SearchConfig.from_table(folder.config["search"])
         recorded = FinetuneConfig.from_table(folder.config["finetune"])
         options = recorded if finetune is None else checked(FinetuneConfig, finetune)
         cores = threads or search.threads
         compute = Compute(None, device, backend, candidate_timeout).alone(folder.config["run"])
+        changes: dict[str, Any] = {
+            "search": changed(search, threads=cores),
+            "finetune": finetune if task else options,
+        }
         code = {"task": task, "objective": objective, "example_input": example_input}
-        job = _job(
-            folder,
-            _original(folder, model),
-            train,
-            test,
-            search=changed(search, threads=cores),
-            finetune=finetune if task else options,
-            compute=compute,
-            observer=watch,
-            **code,
-        )
         table = options.to_table()
         described = json.dumps([table, cores], sort_keys=True)
         digest = hashlib.sha256(described.encode()).hexdigest()[:8]
         variant = "" if (options, cores) == (recorded, search.threads) else digest
-        with job.backend, watch.shown(job.backend):
+        with _prepared(folder, model, train, test, watch, compute, **changes, **code) as job:
             solution = finetune_one(job, folder, candidate, variant=variant)
         if variant and task is None:
             name = f"{solution.role}/{digest}"
@@ -188,24 +174,27 @@ def finetune(
     return solution
 
 
-def _job(
+@contextmanager
+def _prepared(
     folder: RunFolder,
-    model: nn.Module,
+    model: nn.Module | None,
     train: Any,
     test: Any,
+    watch: Watch,
+    compute: Compute,
     *,
     search: SearchConfig | None = None,
     finetune: FinetuneConfig | None = None,
     target: Limits | None = None,
     task: Any,
     **code: Any,
-) -> Job:
-    """The job of a run, prepared again by the options it recorded, except for those given."""
+) -> Iterator[Job]:
+    """The job of a run, prepared again by the options it recorded, except for those given; and shown."""
     config = folder.config
     if finetune is None and task is None:
         finetune = FinetuneConfig.from_table(config["finetune"])
-    return prepare(
-        model,
+    job = prepare(
+        _original(folder, model),
         train,
         test,
         search=search or SearchConfig.from_table(config["search"]),
@@ -213,8 +202,13 @@ def _job(
         target=Limits.of(config.get("target")) if target is None else target,
         task=task,
         history=folder.history,
+        compute=compute,
+        observer=watch,
         **code,
     )
+    with job.backend:
+        watch.work_on(job.backend)
+        yield job
 
 
 def _original(folder: RunFolder, model: nn.Module | None) -> nn.Module:
@@ -299,7 +293,7 @@ def bench(
     For example: `print(dp.bench("runs/mine", MyNet(), batches=(1, 64)))`. They are kept in the run, and its
     page is written again. `int8`, `calibration` and `test` as in `export`; int8 files that were exported into
     the run are always measured. Instead of a run folder, a result, a front or a network can be given as in
-    `export`; it is measured beside the original: that of its search, or `model`.
+    `export`; it is compared with the original: that of its search, or `model`.
     """
     figures = bench_networks(
         run_dir,

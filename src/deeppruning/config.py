@@ -11,7 +11,7 @@ deeppruning.errors.InputError: mutation must lie in [0.0, 1.0], got 2.0
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 from deeppruning.errors import InputError
 from deeppruning.options import EVALUATION, FINETUNING, MACHINE, PRUNED, TRAINING, Options, option
@@ -20,12 +20,15 @@ SCHEDULES = ("constant", "cosine", "onecycle")
 RUNTIMES = ("torch", "onnxruntime")  # in which a latency can be measured
 STRATEGIES = ("guided", "paper")
 USUAL_SAMPLE = 1000  # the paper's
+USUAL_GENERATIONS, FEW_GENERATIONS = 15, 5  # of the guided search
 _MOST_THREADS = 512  # of one process; thousands exhaust its memory before they start
 _LARGEST_SEED = 2**63 - 1
 
 
-def _train(default: Any, help: str, **settings: Any) -> Any:
-    return option(default, help, heading=TRAINING, **settings)
+_train = partial(option, heading=TRAINING)
+_evaluation = partial(option, heading=EVALUATION)
+_pruned = partial(option, heading=PRUNED)
+_finetune = partial(option, heading=FINETUNING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,16 +92,26 @@ class SearchConfig(Options):
 
     strategy: str = option("guided", "Search strategy; --preset sets it.", choices=STRATEGIES, paper="paper")
     offspring: int = option(  # all candidates of a generation are in memory at once
-        20, "Number of new candidates per generation (lambda).", low=1, high=100_000, paper=20, common=True
+        10, "Number of new candidates per generation (lambda).", low=1, high=100_000, paper=20, common=True
     )
-    generations: int = option(15, "Number of generations.", low=1, high=1_000_000, paper=10, common=True)
+    generations: int | None = option(
+        None, "Number of generations.", low=1, high=1_000_000, paper=10, common=True,
+        default_text=f"{USUAL_GENERATIONS}, {FEW_GENERATIONS} for large inputs, such as images of 224 "
+        "pixels; paper: 10",
+    )  # fmt: skip
+    minutes: float | None = option(
+        None, "Guided search: stop after the generation that ends near this time, even if more are planned.",
+        low=0.01, common=True, default_text="no limit",
+    )  # fmt: skip
     low: float = option(
         0.15, "Guided search: lowest cost to search, as a fraction of the original network's cost.",
         low=0.001, high=1.0,
     )  # fmt: skip
-    high: float = option(0.85, "Guided search: highest cost to search, likewise.", low=0.001, high=1.0)
+    high: float = option(
+        0.85, "Guided search: highest cost to search, also as a fraction.", low=0.001, high=1.0
+    )
     bins: int = option(
-        16, "Guided search: number of cost ranges; the best candidate of each is kept.", low=1, high=10_000
+        20, "Guided search: number of cost ranges; the best candidate of each is kept.", low=1, high=10_000
     )
     focus: float | None = option(
         None, "Guided search: fraction of the cost near which half of the candidates lie; --target sets it.",
@@ -113,24 +126,24 @@ class SearchConfig(Options):
         1, "Paper's search: number of parents, of three, recombined for each offspring (rho).",
         low=1, high=3, paper=1,
     )  # fmt: skip
-    sample: int | None = option(
-        None, "Number of training images for the evaluation of candidates, equally many per class.",
-        heading=EVALUATION, low=1, common=True,
+    sample: int | None = _evaluation(
+        None, "Number of training images for the evaluation of candidates, the same number per class.",
+        low=1, common=True,
         default_text=f"{USUAL_SAMPLE}, the paper's value, or as many as the classes allow",
     )  # fmt: skip
-    evaluation: str = option(
-        "refit", "How a candidate is evaluated.", heading=EVALUATION, paper="finetune"
+    evaluation: str = _evaluation(
+        "refit", "How a candidate is evaluated.", paper="finetune"
     )  # names are checked by the registry, in a package above this one
-    eval_epochs: int = option(5, "Evaluation finetune: number of epochs.", heading=EVALUATION, paper=5)
-    eval_lr: float = option(0.1, "Evaluation finetune: learning rate.", heading=EVALUATION, paper=0.1)
-    eval_schedule: str = option(
-        "constant", "Evaluation finetune: learning rate schedule.", heading=EVALUATION, choices=SCHEDULES
+    eval_epochs: int = _evaluation(5, "Evaluation finetune: number of epochs.", paper=5)
+    eval_lr: float = _evaluation(0.1, "Evaluation finetune: learning rate.", paper=0.1)
+    eval_schedule: str = _evaluation(
+        "constant", "Evaluation finetune: learning rate schedule.", choices=SCHEDULES
     )
-    eval_batch_size: int = option(100, "Evaluation finetune: batch size.", heading=EVALUATION, low=1)
-    eval_momentum: float = option(0.9, "Evaluation finetune: momentum of SGD.", heading=EVALUATION, high=1.0)
-    eval_weight_decay: float = option(0.0, "Evaluation finetune: weight decay.", heading=EVALUATION)
-    eval_augment: bool = option(
-        True, "Evaluation finetune: crop images at random, and flip colour images.", heading=EVALUATION
+    eval_batch_size: int = _evaluation(100, "Evaluation finetune: batch size.", low=1)
+    eval_momentum: float = _evaluation(0.9, "Evaluation finetune: momentum of SGD.", high=1.0)
+    eval_weight_decay: float = _evaluation(0.0, "Evaluation finetune: weight decay.")
+    eval_augment: bool = _evaluation(
+        True, "Evaluation finetune: crop images at random, and flip colour images."
     )
     objective: str = option(
         "flops", "Cost to minimise besides the error. FUNCTION is your own function of the pruned network: "
@@ -141,38 +154,36 @@ class SearchConfig(Options):
     latency_threads: int = option(
         1, "Number of CPU threads with which latency is measured.", low=1, high=_MOST_THREADS
     )
-    encoding: str = option(
+    encoding: str = _pruned(
         "full", "Layers that are pruned: all that can be (full), or those of the paper (paper).",
-        heading=PRUNED, choices=("paper", "full"), paper="paper",
+        choices=("paper", "full"), paper="paper",
     )  # fmt: skip
-    min_channels: int = option(1, "Number of filters that each layer keeps at least.", heading=PRUNED, low=1)
-    round_to: int | None = option(
+    min_channels: int = _pruned(1, "Number of filters that each layer keeps at least.", low=1)
+    round_to: int | None = _pruned(
         None, "Keep a multiple of this number of filters in each layer, for example 16 for AVX-512; 1 allows "
-        "any number.", heading=PRUNED, low=1, common=True,
+        "any number.", low=1, common=True,
         default_text="what is measured to be fast on this machine, such as 8 or 16; 1 with --preset paper",
     )  # fmt: skip
-    prune_linear: bool = option(
+    prune_linear: bool = _pruned(
         False, "Also prune hidden units of linear layers, such as those in a transformer's MLPs.",
-        heading=PRUNED,
     )  # fmt: skip
-    depth: bool = option(
+    depth: bool = _pruned(
         True, "Allow removing whole branches, such as residual blocks; otherwise each layer keeps a filter.",
-        heading=PRUNED, paper=False,
+        paper=False,
     )  # fmt: skip
-    exclude: tuple[str, ...] = option(
+    exclude: tuple[str, ...] = _pruned(
         (), "Name of layers that are not pruned, with wildcards * and ?; may be repeated.",
-        heading=PRUNED, common=True, metavar="PATTERN", default_text="none",
+        common=True, metavar="PATTERN", default_text="none",
     )  # fmt: skip
     threads: int = option(  # changes the last bits of results, hence an option of the search
         1, "Number of CPU threads per candidate; results are reproducible only with the same number.",
         heading=MACHINE, low=1, high=_MOST_THREADS,
     )  # fmt: skip
+    memory: float = option(
+        8.0, "Memory in GB that one refit may take; with less, fewer of the inputs are used.",
+        heading=MACHINE, low=0.1, common=True,
+    )  # fmt: skip
     seed: int = option(0, "Random seed.", high=_LARGEST_SEED, common=True)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "SearchConfig":
-        """The paper's search, with these changes."""
-        return cls(**{**cls._paper_values(), **changes})
 
     @property
     def multiples(self) -> int | None:
@@ -194,7 +205,7 @@ class SearchConfig(Options):
         >>> SearchConfig(mutation=0.2).idle(), SearchConfig.paper(mutation=0.2).idle()
         (['mutation'], [])
         """
-        guided, paper = ("low", "high", "bins", "focus"), ("mutation", "selection", "parents")
+        guided, paper = ("minutes", "low", "high", "bins", "focus"), ("mutation", "selection", "parents")
         unused = guided if self.strategy == "paper" else paper
         trains = self.evaluation not in ("refit", "recalibrate")
         return [
@@ -202,9 +213,14 @@ class SearchConfig(Options):
         ]
 
     @property
+    def planned_generations(self) -> int:
+        """The number of generations; as for small inputs where none is given."""
+        return USUAL_GENERATIONS if self.generations is None else self.generations
+
+    @property
     def evaluations(self) -> int:
         """Number of candidates that a run evaluates: 3 + offspring first, offspring per later generation."""
-        return 3 + self.offspring + (self.generations - 1) * self.offspring
+        return 3 + self.offspring * self.planned_generations
 
     def training(self, seed: int) -> TrainConfig:
         """The brief fine-tuning of one candidate as a training job."""
@@ -220,10 +236,6 @@ class SearchConfig(Options):
             flip=None if self.eval_augment else False,
             seed=seed,
         )
-
-
-def _finetune(default: Any, help: str, **settings: Any) -> Any:
-    return option(default, help, heading=FINETUNING, **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,14 +274,11 @@ class FinetuneConfig(TrainConfig):
     )  # fmt: skip
     temperature: float = _finetune(4.0, "Distillation temperature.", low=0.1, unprefixed=True)
     from_scratch: bool = _finetune(
-        False, "Reinitialise the weights before, as in the paper's last experiment.", unprefixed=True
+        False,
+        "Reinitialise the weights before fine-tuning, as in the paper's last experiment.",
+        unprefixed=True,
     )
     keep_best: bool = _finetune(
         True, "Set some training images aside; a network with a lower error on them before fine-tuning than "
         "after it keeps its former weights.", paper=False, stated=False, unprefixed=True,
     )  # fmt: skip
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "FinetuneConfig":
-        """The paper's fine-tuning, with these changes."""
-        return cls(**{**cls._paper_values(), **changes})

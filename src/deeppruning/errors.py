@@ -73,15 +73,15 @@ def users_line(error: BaseException) -> str:
     return ""
 
 
-def unknown(kind: str, given: str, known: Iterable[str]) -> InputError:
+def unknown(kind: str, given: str, names: Iterable[str]) -> InputError:
     """The error for an unknown name, with the most similar known ones.
 
     >>> str(unknown("model", "resnet57", ["resnet56", "vgg16"]))
     "unknown model 'resnet57'; did you mean resnet56? Known: resnet56, vgg16"
     """
-    names = sorted(known)
+    allowed = sorted(names)
     if len(given) > _LONGEST_NAME:  # the time of matching is quadratic
         given = f"{given[:_LONGEST_NAME]}..."
-    near = get_close_matches(given, names, n=3, cutoff=0.6)
+    near = get_close_matches(given, allowed, n=3, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
-    return InputError(f"unknown {kind} {given!r}{hint} Known: {', '.join(names)}")
+    return InputError(f"unknown {kind} {given!r}{hint} Known: {', '.join(allowed)}")

@@ -19,37 +19,30 @@ deeppruning.errors.InputError: target 'flops=40' has no unit: 40% or 40M? Write 
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from deeppruning.errors import InputError, unknown
 
 COUNTED = ("flops", "params", "size")  # follow from a genome alone
-_EXAMPLES = {
-    "flops": "flops=40%",
-    "params": "params=30% or params=100k",
-    "size": "size=1MB",
-    "latency": "latency=5ms",
-    "error": "error=+1% (above the original's) or error=8%",
-}
 _FEW = 100  # a number without a unit from 1 to here is a share or an amount whose unit was forgotten
 _THOUSANDS = {"k": 1e3, "m": 1e6, "g": 1e9}
 _BYTES = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
-_UNITS: dict[str, dict[str, float]] = {
-    "flops": _THOUSANDS,
-    "params": _THOUSANDS,
-    "size": _BYTES,
-    "latency": {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0},
-    "error": {},
-}
-_USUAL_UNITS = {
-    "flops": ("%", "M"),
-    "params": ("%", "k"),
-    "size": ("%", "MB"),
-    "latency": ("ms",),
-    "error": ("%",),
-}
+_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 _NUMBER = re.compile(r"(\+?)((?:\d[\d_]*)?\.?\d*(?:e[+-]?\d+)?) ?([a-zµ]*|%)")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How one limit is written; metadata of the fields of `Limits`."""
+
+    example: str
+    units: Mapping[str, float]  # besides %
+    usual: tuple[str, ...]  # the units to ask for where one is missing
+
+
+def _limit(example: str, units: Mapping[str, float], *usual: str) -> Any:
+    return field(default=None, metadata={"limit": Limit(example, units, usual)})
 
 
 @dataclass(frozen=True)
@@ -57,15 +50,15 @@ class Limits:
     """Upper limits of a network's figures; None where there is none.
 
     What is counted (multiply-adds, parameters, bytes of the saved weights) is limited by a share of the
-    original's up to 1, or by a number above 1. What is written as a plain number from 1 to 100 could be
-    either, and is refused with the question which of them is meant.
+    original's up to 1, or by a number above 1. A plain number from 1 to 100 could be either, and is
+    refused with the question which of the two is meant.
     """
 
-    flops: float | None = None
-    params: float | None = None
-    size: float | None = None
-    latency: float | None = None  # seconds
-    error: float | None = None  # share of wrong answers
+    flops: float | None = _limit("flops=40%", _THOUSANDS, "%", "M")
+    params: float | None = _limit("params=30% or params=100k", _THOUSANDS, "%", "k")
+    size: float | None = _limit("size=1MB", _BYTES, "%", "MB")
+    latency: float | None = _limit("latency=5ms", _SECONDS, "ms")  # seconds
+    error: float | None = _limit("error=+1% (above the original's) or error=8%", {}, "%")  # share of answers
     worse: float | None = None  # the same, above the original's
 
     @classmethod
@@ -77,37 +70,35 @@ class Limits:
             return cls.parse([given])
         if not isinstance(given, Mapping):
             raise InputError(f'target must be a dict such as {{"flops": 0.4}}, got {type(given).__name__}')
-        found = cls()
+        limits = cls()
         for name, value in given.items():
-            found = found._with(str(name), _text(str(name), value))
-        return found
+            limits = limits._with(str(name), _text(str(name), value))
+        return limits
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> "Limits":
         """Limits from texts that each hold one or, between commas, several."""
-        found = cls()
+        limits = cls()
         for part in (part.strip() for text in texts for part in text.split(",")):
             name, equals, value = (piece.strip() for piece in part.partition("="))
             if not equals:
-                raise InputError(f"target {part!r} is not name=limit; write for example {_EXAMPLES['flops']}")
-            found = found._with(name, value)
-        return found
+                raise InputError(f"target {part!r} is not name=limit; write for example {_example(name)}")
+            limits = limits._with(name, value)
+        return limits
 
     def _with(self, name: str, text: str) -> "Limits":
-        if name not in _UNITS:
-            raise InputError(
-                f"{unknown('target', name, _UNITS)}; write for example {', '.join(_EXAMPLES.values())}"
-            )
-        field, value = _read(name, text)
+        if name not in LIMITS:
+            raise InputError(f"{unknown('target', name, LIMITS)}; write for example {EXAMPLES}")
+        attribute, value = _read(name, text)
         if any(getattr(self, each) is not None for each in ((name, "worse") if name == "error" else (name,))):
             raise InputError(f"target {name} is given twice; give one limit for it")
-        return replace(self, **{field: value})
+        return replace(self, **{attribute: value})
 
     def to_table(self) -> dict[str, str]:
         """Texts by name that `of` reads back."""
-        shown = {name: _shown(name, getattr(self, name)) for name in (*_UNITS, "worse")}
-        worse = shown.pop("worse")
-        return {name: text for name, text in ({**shown, "error": shown["error"] or worse}).items() if text}
+        shown = {name: _shown(name, getattr(self, name)) for name in LIMITS}
+        shown["error"] = shown["error"] or _shown("worse", self.worse)
+        return {name: text for name, text in shown.items() if text}
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={text}" for name, text in self.to_table().items())
@@ -141,6 +132,12 @@ class Limits:
         return math.inf if self.error is None else self.error
 
 
+LIMITS: dict[str, Limit] = {
+    each.name: each.metadata["limit"] for each in fields(Limits) if "limit" in each.metadata
+}
+EXAMPLES = ", ".join(limit.example for limit in LIMITS.values())
+
+
 def _text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value.strip()
@@ -157,14 +154,14 @@ def _text(name: str, value: Any) -> str:
 
 def _read(name: str, text: str) -> tuple[str, float]:
     """The field of `Limits` that a text is about, and its value."""
-    found = _NUMBER.fullmatch(text.lower())
+    match = _NUMBER.fullmatch(text.lower())
     try:
-        value = float(found[2]) if found else math.nan
+        value = float(match[2]) if match else math.nan
     except ValueError:
         value = math.nan
-    if found is None or not math.isfinite(value):
-        raise _wrong(name, text, "that is no number, or has no unit that is known here")
-    plus, unit = bool(found[1]), found[3]
+    if match is None or not math.isfinite(value):
+        raise _wrong(name, text, "it is not a number, or its unit is unknown")
+    plus, unit = bool(match[1]), match[3]
     if not unit and (1 <= value <= _FEW if name != "latency" else value > 0):
         raise _no_unit(name, text)
     if plus and name != "error":
@@ -172,13 +169,13 @@ def _read(name: str, text: str) -> tuple[str, float]:
     if name == "error":
         share = _share(name, text, value, unit, low=0.0)
         return ("worse" if plus else "error"), share
-    if unit in _UNITS[name]:
-        value *= _UNITS[name][unit]
-        value = round(value, 6) if _UNITS[name] is _THOUSANDS else value  # 0.057k are 57
+    if unit in LIMITS[name].units:
+        value *= LIMITS[name].units[unit]
+        value = round(value, 6) if LIMITS[name].units is _THOUSANDS else value  # 0.057k are 57
     elif unit == "%" or (not unit and value <= 1):
         return name, _share(name, text, value, unit)
     elif unit:
-        raise _wrong(name, text, f"{unit} is no unit of it")
+        raise _wrong(name, text, f"{unit} is not a unit of {name}")
     if name == "latency":
         if value <= 0:
             raise _wrong(name, text, "a time lies above 0")
@@ -201,12 +198,12 @@ def _wrong(name: str, text: str, why: str) -> InputError:
 
 
 def _no_unit(name: str, text: str) -> InputError:
-    asked = " or ".join(f"{text}{unit}" for unit in _USUAL_UNITS[name])
+    asked = " or ".join(f"{text}{unit}" for unit in LIMITS[name].usual)
     return InputError(f"target {f'{name}={text}'!r} has no unit: {asked}? Write for example {_example(name)}")
 
 
 def _example(name: str) -> str:
-    return _EXAMPLES.get(name, _EXAMPLES["flops"])
+    return LIMITS.get(name, LIMITS["flops"]).example
 
 
 def _shown(name: str, value: float | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,9 +41,12 @@ class Objective(ABC):
 class Counted(Objective):
     """An objective that is computed from the genome alone."""
 
-    @abstractmethod
     def count(self, graph: ChannelGraph, genomes: Any) -> Any:
-        """The cost of a genome as a number, or of a population (one genome per row) as an array."""
+        """The cost of a genome as a number, or of a population (one genome per row) as an array.
+
+        By default what the channel graph counts under the objective's name.
+        """
+        return getattr(graph, self.name)(genomes)
 
     def cost(
         self, graph: ChannelGraph, genome: Any, network: nn.Module, example_input: Any, device: str
@@ -81,6 +84,7 @@ class Function(Measured):
 
 
 OBJECTIVES: Registry[Objective] = Registry("objective", "deeppruning.objectives")
+register_objective = OBJECTIVES.register
 
 
 def as_objective(objective: Objective | str | Callable[[nn.Module], float]) -> Objective:
@@ -97,39 +101,20 @@ def as_objective(objective: Objective | str | Callable[[nn.Module], float]) -> O
     )
 
 
-Class = TypeVar("Class", bound=type[Objective])
-
-
-def register_objective(objective: Class) -> Class:
-    """Register an objective under its name."""
-    OBJECTIVES.add(objective())
-    return objective
-
-
 @register_objective
 class Flops(Counted):
     """Multiply-adds of convolutions and linear layers for one input; the paper's objective."""
 
-    name = "flops"
+    name = column = "flops"
     label = "FLOPs"
-    column = "flops"
-
-    def count(self, graph: ChannelGraph, genomes: Any) -> Any:
-        """As the channel graph counts them."""
-        return graph.flops(genomes)
 
 
 @register_objective
 class Params(Counted):
     """Parameters of the thin network."""
 
-    name = "params"
+    name = column = "params"
     label = "Parameters"
-    column = "params"
-
-    def count(self, graph: ChannelGraph, genomes: Any) -> Any:
-        """As the channel graph counts them."""
-        return graph.params(genomes)
 
 
 @register_objective
@@ -139,10 +124,6 @@ class Size(Counted):
     name = "size"
     label = "Size of the weights"
     unit = "bytes"
-
-    def count(self, graph: ChannelGraph, genomes: Any) -> Any:
-        """As the channel graph counts them."""
-        return graph.size(genomes)
 
 
 @register_objective

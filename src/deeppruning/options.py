@@ -74,7 +74,8 @@ class Option:
         elif self.choices and value not in self.choices:
             raise unknown(name, str(value), self.choices)
         else:
-            fits, expected = isinstance(value, kind), "a text" if kind is str else kind.__name__
+            fits = isinstance(value, kind)
+            expected = "a text" if kind is str else getattr(kind, "__name__", kind)
         if not fits:
             raise InputError(f"{name} must be {expected}, got {value!r}")
 
@@ -120,7 +121,7 @@ def _kinds(config: Any) -> dict[str, Any]:
 
 def _without_none(hint: Any) -> Any:
     if get_origin(hint) in (Union, types.UnionType):
-        (hint,) = (part for part in get_args(hint) if part is not type(None))
+        hint = Union[tuple(part for part in get_args(hint) if part is not type(None))]  # noqa: UP007
     return hint
 
 
@@ -165,5 +166,7 @@ class Options:
         ]
 
     @classmethod
-    def _paper_values(cls) -> dict[str, Any]:
-        return {name: described.paper for name, (described, _) in described_options(cls).items()}
+    def paper(cls: type[Config], **changes: Any) -> Config:
+        """The paper's options, with these changes."""
+        values = {name: described.paper for name, (described, _) in described_options(cls).items()}
+        return cls(**{**values, **changes})

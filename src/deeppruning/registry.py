@@ -10,7 +10,7 @@ import pkgutil
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from deeppruning.errors import InputError, unknown
 
@@ -24,6 +24,7 @@ class Named(Protocol):
 
 
 Entry = TypeVar("Entry", bound=Named)
+Class = TypeVar("Class", bound=type[Any])
 _NAME = re.compile(r"[a-z0-9][a-z0-9_+-]*")  # it becomes part of file names, options and lists with commas
 
 
@@ -49,6 +50,11 @@ class Registry(Mapping[str, Entry]):
         for follower in self._followers:
             follower(entry)
         return entry
+
+    def register(self, kind: Class) -> Class:
+        """A decorator of classes: register an instance."""
+        self.add(kind())
+        return kind
 
     def remove(self, name: str) -> None:
         """Remove an entry."""
@@ -93,7 +99,8 @@ class Registry(Mapping[str, Entry]):
         old = self._entries.get(name)
         # Entries that share a class differ by name only.
         shared = any(type(other) is type(entry) for other in self._entries.values() if other is not old)
-        if old is not None and (shared or _origin(old) != _origin(entry)):
+        origins = {(type(each).__module__, type(each).__qualname__) for each in (old, entry)}
+        if old is not None and (shared or len(origins) > 1):
             raise InputError(f"{kind} named {name!r} is already registered; choose another name")
 
     def _load(self) -> list[str]:
@@ -111,7 +118,3 @@ class Registry(Mapping[str, Entry]):
                     self._modules = None  # the next lookup raises the same error, not a half-filled registry
                     raise
             return self._modules
-
-
-def _origin(entry: object) -> tuple[str, str]:
-    return type(entry).__module__, type(entry).__qualname__

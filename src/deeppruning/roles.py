@@ -22,7 +22,7 @@ COLORS = {ORIGINAL: "#59636f", HEAVY: "#0067a3", KNEE: "#c24e00", LIGHT: "#007a5
 
 
 def candidate_name(id_: int) -> str:
-    """How a candidate that is fine-tuned by itself is called, in the place of a role.
+    """The name of a candidate that is fine-tuned by itself, in place of a role.
 
     >>> candidate_name(17)
     'candidate-17'
@@ -31,17 +31,17 @@ def candidate_name(id_: int) -> str:
 
 
 def candidate_number(name: str) -> int | None:
-    """The candidate that such a name speaks of, be it of a second training: "candidate-17/slower".
+    """The id in the name of a candidate, also of a second training: "candidate-17/slower".
 
     >>> candidate_number("candidate-17"), candidate_number("knee")
     (17, None)
     """
-    found = re.fullmatch(r"candidate-(\d+)(/.*)?", name)
-    return int(found[1]) if found else None
+    match = re.fullmatch(r"candidate-(\d+)(/.*)?", name)
+    return int(match[1]) if match else None
 
 
 def target_name(number: int) -> str:
-    """How the target of this number is called; the first one is plainly the target.
+    """The name of a target by its number; the first is just "target".
 
     >>> target_name(1), target_name(2)
     ('target', 'target-2')
@@ -50,22 +50,22 @@ def target_name(number: int) -> str:
 
 
 def target_number(name: str) -> int | None:
-    """Which of a run's targets such a name speaks of.
+    """The number of a target by its name; None for any other name.
 
     >>> target_number("target"), target_number("target-2"), target_number("target-1"), target_number("knee")
     (1, 2, None, None)
     """
-    found = re.fullmatch(r"target(?:-([2-9]|[1-9][0-9]{1,8}))?", name)
-    return int(found[1] or 1) if found else None
+    match = re.fullmatch(r"target(?:-([2-9]|[1-9][0-9]{1,8}))?", name)
+    return int(match[1] or 1) if match else None
 
 
 def kind_of(role: str) -> str:
-    """What decides the look of a role: all targets are shown alike."""
+    """The role that decides how a network is shown: all targets look alike."""
     return role if target_number(role) is None else TARGET
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """The picks and targets among these names, as people are shown them.
+    """The picks and targets among these names, in the order in which they are shown.
 
     >>> in_order(["target-2", "light", "candidate-7", "target", "heavy"])
     ['heavy', 'light', 'target', 'target-2']

@@ -87,7 +87,7 @@ def test_result_equals_the_local_one_though_a_node_is_lost_in_mid_run(cluster, t
             counts.append(progress.state.by_node())
         if not isinstance(event, CandidateDone):
             return
-        node = event.candidate.known.worker.split(":")[0]
+        node = event.candidate.evaluated.worker.split(":")[0]
         if event.fresh and len(progress.state.nodes) > 1:  # until then there is nothing to tell apart
             places.append(node)
         if event.fresh and node == "three" and not removed:
@@ -291,7 +291,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         "options, message",
         [
-            ({"cpus": 0}, "cpus.*more than 0"),
+            ({"cpus": 0}, "cpus.*above 0"),
             ({"gpus": 1.5}, "0..1 or a whole number"),
             ({"threads": 0}, "threads must be at least 1"),
             ({"workers": 0}, "workers must be at least 1"),
@@ -320,8 +320,8 @@ class TestBadInput:
         model, weights = trained(tmp_path)
         given = arguments(model, weights, tmp_path / "run")
         messages = {
-            "127.0.0.1:1": "nobody answers.*refused.*ray status",
-            "ray://127.0.0.1:1": "nobody answers.*refused.*client port",
+            "127.0.0.1:1": "no program answers.*refused.*ray status",
+            "ray://127.0.0.1:1": "no program answers.*refused.*client port",
             "cluster": "unknown Ray address 'cluster'",
             f"127.0.0.1:{silent_port}": f"no Ray cluster .* '127.0.0.1:{silent_port}'.*ray status",
         }
@@ -339,9 +339,9 @@ class TestBadInput:
         assert not (tmp_path / "run").exists()
 
     def test_more_than_any_node_has(self, cluster, tmp_path):
-        with pytest.raises(InputError, match="a GPU is asked for and no node has one"):
+        with pytest.raises(InputError, match="needs a GPU and no node has one"):
             prune(tmp_path / "run", backend=dp.RayBackend(gpus=1))
-        with pytest.raises(InputError, match=r"asks for 2 CPUs and no node has that much \(nodes: 1 CPU"):
+        with pytest.raises(InputError, match=r"needs 2 CPUs and no node has that much \(nodes: 1 CPU"):
             prune(tmp_path / "run", backend=dp.RayBackend(cpus=2))
         assert not (tmp_path / "run").exists()
 
@@ -410,7 +410,6 @@ def test_a_choice_of_backend_is_kept_unless_another_is_made():
     for stored in ({"backend": "ray", "candidate_timeout": 9.5}, {"candidate_timeout": 9.5}):
         choice = BackendChoice().or_as_in(stored)
         assert choice.table(threads=1)["candidate_timeout"] == 9.5
-        assert choice.local_timeout() == (None if choice.backend == "ray" else 9.5)
     assert dp.RayBackend().timeout == "auto"
     assert BackendChoice("ray", candidate_timeout=9.5).make(1, "auto", print).timeout == 9.5
     with pytest.raises(InputError, match="auto, off or a number"):

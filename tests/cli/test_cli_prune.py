@@ -42,7 +42,8 @@ def test_prune_prints_lines_and_a_table_of_four(done):
     out, said = done
     lines = said.splitlines()
     assert lines[0].startswith("normalisation: recorded with the weights: mean 0.3060")
-    assert "searching: 36 filter groups, 11 candidates, 25.50 k FLOPs, 2,942 parameters" in lines[1]
+    assert "searching: 36 filter groups, 11 candidates, 25.50 k FLOPs, 2,942 parameters" in lines[4]
+    assert lines[1:4] == ["reading the data", "analysing the network", "measuring the original"]
     assert sum(line.startswith("candidate ") for line in lines) == 11
     assert sum(line.startswith("generation ") for line in lines) == 2
     rows = table_of(said)
@@ -101,7 +102,9 @@ def test_json_tells_every_event_and_nothing_else(tmp_path):
     given = arguments(model, None, tmp_path / "run", "--train-epochs", 1, "--objective", objective)
     events = [json.loads(line) for line in run(prune, *given, "--json").stdout.splitlines()]
     kinds = [event["event"] for event in events]
-    assert kinds[:3] == ["training", "trained", "started"] and kinds[-1] == "finished"
+    assert kinds[:2] == ["training", "trained"] and kinds[-1] == "finished"
+    stages = [event["name"] for event in events[2 : kinds.index("started")]]
+    assert stages == ["data", "graph", "original"]
     assert (kinds.count("candidate"), kinds.count("generation"), kinds.count("solution")) == (11, 2, 3)
     candidates = [event for event in events if event["event"] == "candidate"]
     # The user's function counts the weights of the thin network, which the graph does by arithmetic.
@@ -166,8 +169,8 @@ def test_weights_that_moved(done, tmp_path):
 def test_every_option_tells_its_default_and_the_papers_values():
     said = " ".join(CliRunner().invoke(cli, ["prune", "--help-all"]).stdout.split())
     for text in (
-        "[20, the paper's value]",
-        "[15; paper: 10]",
+        "[10; paper: 20]",
+        "such as images of 224 pixels; paper: 10]",
         "[guided; paper: paper]",
         "[refit; paper: finetune]",
         "[true; paper: false]",

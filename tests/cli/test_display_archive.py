@@ -10,9 +10,9 @@ from deeppruning.display import state
 from deeppruning.display.lines import as_record
 from deeppruning.display.picture import LiveProgress
 from deeppruning.display.progress import PlainProgress
-from deeppruning.display.state import growth_line, range_of, sources_line
+from deeppruning.display.state import growth_line, origins_line, range_of
 from deeppruning.runs import Candidate, RunFolder
-from deeppruning.runs.archive_replay import CostRange, Told, cost_range, replay, sources
+from deeppruning.runs.archive_replay import CostRange, cost_range, replay, sources
 from deeppruning.searching.events import CandidateDone, GenerationDone, Started
 from guided_runs import GENERATIONS, PRICE, RANGE, SEARCH, make_guided_run
 from report_runs import make_run
@@ -45,11 +45,11 @@ def heard(progress: PlainProgress, candidates: list[Candidate], within: CostRang
 
 
 def test_the_line_tells_bins_and_three_places(candidates: list[Candidate]) -> None:
-    found = replay(WITHIN, map(Told.of, candidates))
+    found = replay(WITHIN, candidates)
     new = len(set(found.fronts[GENERATIONS]) - set(found.fronts[GENERATIONS - 1]))
     shown = [candidates[found.front[place]] for place in (2, 4, 6)]  # of eight bins, all of them filled
     spots = ", ".join(
-        f"{100 * one.known.error:.1f} % at -{100 - 100 * one.flops / FLOPS:.0f} % FLOPs" for one in shown
+        f"{100 * one.evaluated.error:.1f} % at -{100 - 100 * one.flops / FLOPS:.0f} % FLOPs" for one in shown
     )
     assert growth_line(WITHIN, candidates, FLOPS) == f"archive 8/8 cost ranges (+{new}): {spots}"
 
@@ -63,7 +63,7 @@ def test_lines_and_picture_show_it(candidates: list[Candidate], capsys: pytest.C
     heard(plain, candidates, WITHIN)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("generation")]
     assert len(lines) == GENERATIONS
-    first = len(replay(WITHIN, map(Told.of, candidates)).fronts[1])
+    first = len(replay(WITHIN, candidates).fronts[1])
     assert first > 3 and f"| archive {first}/8 cost ranges (+{first}): " in lines[0]
     assert plain.state.archive in lines[-1]
 
@@ -82,7 +82,8 @@ def test_a_run_of_the_paper_says_nothing_of_it(
     path = make_run(tmp_path / "run")
     assert range_of(str(path)) is None
     assert range_of(str(tmp_path / "none")) is None
-    assert sources_line(path) == ""
+    with RunFolder.open(path, read_only=True) as opened:
+        assert origins_line(opened) == ""
     heard(PlainProgress(), candidates, None)
     assert "archive" not in capsys.readouterr().out
 
@@ -91,14 +92,15 @@ def test_the_last_line_counts_who_entered(
     run: Path, candidates: list[Candidate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state, "cost_range", lambda search: cost_range(SEARCH))
-    told = [Told.of(one) for one in candidates]
-    rows = sources(told, replay(WITHIN, told))
-    assert sources_line(run) == ", ".join(f"{row.name} {row.entered} of {row.tried}" for row in rows)
+    rows = sources(candidates, replay(WITHIN, candidates))
+    with RunFolder.open(run, read_only=True) as opened:
+        line = origins_line(opened)
+    assert line == ", ".join(f"{row.name} {row.entered} of {row.tried}" for row in rows)
     assert range_of(str(run)) == WITHIN
 
 
 def test_machines_are_told_origin_and_score(candidates: list[Candidate]) -> None:
-    child = next(one for one in candidates if len(one.parents) == 2 and one.known.score is not None)
+    child = next(one for one in candidates if len(one.parents) == 2 and one.evaluated.score is not None)
     kind, facts = as_record(CandidateDone(child, fresh=True))
     assert (kind, facts["operator"], facts["parents"]) == ("candidate", "cross", list(child.parents))
-    assert facts["score"] == child.known.score
+    assert facts["score"] == child.evaluated.score

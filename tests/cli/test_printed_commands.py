@@ -13,6 +13,7 @@ from cli_calls import call
 from deeppruning.display.outcome import next_lines
 from deeppruning.errors import DeepPruningError
 from deeppruning.exporting import FORMATS
+from deeppruning.runs import RunFolder
 from deeppruning.system import commands as system_commands
 from deeppruning.system.commands import command, command_for_page, has_extra, how_to_install, program
 
@@ -63,8 +64,13 @@ def test_the_program_is_found_from_a_bare_shell(place):
     assert asked.returncode == 0
 
 
+def next_steps() -> list[str]:
+    with RunFolder.open("my run", read_only=True) as run:
+        return next_lines(run, "knee")
+
+
 def test_what_is_said_after_a_run_can_be_done(said, place):
-    lines = next_lines(Path("my run"), "knee")
+    lines = next_steps()
     commands = printed("\n".join(lines))
     assert [words[len(program())] for words in commands] == ["export", "bench", "pick", "finetune"]
     assert len(lines) == 4 and "'my run'" in lines[0]
@@ -95,7 +101,7 @@ def test_what_an_error_advises_can_be_done(said, place):
 def test_without_onnx_what_works_is_said(said, place, monkeypatch):
     monkeypatch.setattr(system_commands, "find_spec", lambda name: None if name == "onnx" else name)
     assert not has_extra("onnx")
-    told = "\n".join(next_lines(Path("my run"), "knee"))
+    told = "\n".join(next_steps())
     assert f": {how_to_install('onnx')}\n" in told
     first = printed(told)[0]
     assert first[-1] in FORMATS and first[-1] != "onnx"

@@ -13,7 +13,7 @@ import deeppruning as dp
 from deeppruning.comparison import METHODS, Comparison, Method, Network, register_method
 from deeppruning.comparison.methods.ranking import WithRefit
 from deeppruning.comparison.problem import Problem, Target, Work, kind_of_call, refit_network
-from deeppruning.comparison.rivalry import error_as_proposed, read_proposal
+from deeppruning.comparison.run import error_as_proposed, read_proposal
 from deeppruning.data.batches import normalize
 from deeppruning.errors import InputError
 from deeppruning.refitting import refit
@@ -84,7 +84,7 @@ def test_weights_that_give_nothing_finite_are_a_failure(tmp_path: Path) -> None:
     context = problem.contexts.refitting
     reference = context.reference(final=True)
     assert reference is not None
-    broken = replace(reference, args=(reference.args[0] * torch.nan,))
+    broken = replace(reference, parts=[((args[0] * torch.nan,), kwargs) for args, kwargs in reference.parts])
     context._cache[FINAL_REFERENCE] = broken
     network = refit_network(context, genome)
     assert "not finite" in network.failure

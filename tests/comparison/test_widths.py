@@ -17,7 +17,7 @@ from deeppruning.backends import InProcessBackend
 from deeppruning.comparison import METHODS, Comparison, Network
 from deeppruning.comparison.methods.searching import Field, RandomWidths
 from deeppruning.comparison.problem import Clock, Problem, Target, call
-from deeppruning.comparison.rivalry import read_proposal
+from deeppruning.comparison.run import read_proposal
 from deeppruning.runs import RunFolder
 from deeppruning.runs.history import History
 from deeppruning.searching.importance.orders import TOLERANCE

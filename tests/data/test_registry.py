@@ -73,7 +73,10 @@ def test_names_are_found_in_the_documented_order(tmp_path, monkeypatch):
         write_idx(tmp_path / place / "mnist", packed=True)
         if place == "env":
             monkeypatch.setenv("DEEPPRUNING_DATA", str(tmp_path / "env"))
-        found = {one.name: one.found for one in list_data(tmp_path / "given" if place == "given" else None)}
+        found = {
+            status.data.name: status.path
+            for status in list_data(tmp_path / "given" if place == "given" else None)
+        }
         assert found["mnist"] is not None and found["mnist"].resolve() == tmp_path / place / "mnist"
         assert len(load_data("mnist", data_dir=tmp_path / place).train) == 20
         for file in (tmp_path / place / "mnist").iterdir():

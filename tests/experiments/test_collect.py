@@ -56,7 +56,7 @@ def test_figures_are_those_of_the_history(run: Path, record: dict[str, Any]) -> 
     (found,) = record["runs"]
     assert found["candidates"] == [[row.id, row.generation, row.flops, row.train_error] for row in candidates]
     assert {name: found["original"][name] for name in facts["original"]} == facts["original"]
-    assert found["search_seconds"] == sum(row.known.seconds for row in candidates)
+    assert found["search_seconds"] == sum(row.evaluated.seconds for row in candidates)
     assert found["finetune_seconds"] == sum(row.seconds for row in epochs)
     assert (found["seed"], found["versions"], found["test_images"]) == (0, facts["versions"], 360)
     for role in ("heavy", "knee", "light", "target"):

@@ -108,6 +108,7 @@ EXPECTED_TIES = {
     "weight_merged_of_two_kernels": {("stem.0",): 8, ("wide",): 6, ("tail.0",): 6},
     "weight_merged_the_other_way_round": {("stem.0",): 8, ("wide",): 6, ("tail.0",): 6},
     "blur_by_one_kernel_for_all": {("stem.0",): 8, ("tail.0",): 6},
+    "blur_by_a_repeated_kernel": {("stem.0",): 8, ("tail.0",): 6},
     "position_embedding_resampled": {("stem.0",): 8, ("tail.0",): 6},
     "circular_padding_inside": {("0.0",): 8, ("1",): 6, ("3",): 4},
     "forward_in_inference_mode": {("body.0.0",): 8, ("body.1.0",): 6, ("body.2",): 4},

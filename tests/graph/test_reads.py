@@ -64,6 +64,18 @@ def filled(net: Net, x: Tensor) -> Tensor:
     return memory
 
 
+def seeded(x: Tensor, k: int) -> Tensor:
+    """One number per channel, drawn anew from the same seed in every run."""
+    with torch.random.fork_rng():
+        torch.manual_seed(k)
+        return torch.rand(1, x.shape[1], 1, 1, dtype=x.dtype)
+
+
+def drawn_alike(x: Tensor, k: int) -> Tensor:
+    """The same from a generator that is made in the forward code."""
+    return torch.rand(x.shape[1], generator=torch.Generator().manual_seed(k))[None, :, None, None]
+
+
 def middles(k: int) -> dict[str, Middle]:
     """What may be done between two blocks, with a number to choose; zeros stay zeros."""
     return {
@@ -86,6 +98,9 @@ def middles(k: int) -> dict[str, Middle]:
         "mask some": masked(lambda width: slice(k % 2, None, 2)),
         "uniform": lambda net, x: x * torch.full((1, x.shape[1], 1, 1), 0.5 + k, dtype=x.dtype),
         "counted": lambda net, x: x * torch.ones(1, x.shape[1], 1, 1).cumsum(1),
+        "seed set": lambda net, x: x * seeded(x, k),
+        "own generator": lambda net, x: x * drawn_alike(x, k),
+        "count of ones": lambda net, x: x * torch.ones_like(x).sum(1, keepdim=True),
         "zeros": lambda net, x: x + torch.zeros_like(x),
         "roll by width": lambda net, x: F.pad(x.roll(x.shape[1] // 2, 2), (0, 0, 0, 2)),
         "roll": lambda net, x: F.pad(x.roll(k, 3), (0, 2)),
@@ -152,6 +167,24 @@ def test_thousands_of_random_networks_do_what_zeroed_filters_do(start):
         check(seed, 12)
 
 
+@pytest.mark.parametrize("name", ("seed set", "own generator", "count of ones", "roll channels", "counted"))
+@pytest.mark.parametrize("width", (4, 6))
+def test_constants_and_rolls_that_depend_on_the_width_are_settled(name, width):
+    torch.manual_seed(0)
+    middle = middles(width)[name]  # a roll by the full width, which does nothing until some channel is gone
+    model = around(middle, width).double().eval()
+    graph = ChannelGraph(model, IMAGES)
+    assert graph.layer_genes()["stem.0"] == [-1] * width
+    assert graph.num_genes == 6
+
+
+def test_an_own_seed_that_no_channel_depends_on_freezes_nothing():
+    def run(net: Net, x: Tensor) -> Tensor:
+        return x * torch.rand(x.shape[2:], generator=torch.Generator().manual_seed(3))
+
+    assert ChannelGraph(around(run, 8), IMAGES).num_genes == 14
+
+
 def frozen_by(name: str) -> tuple[int, str]:
     """How many filters of the stem always stay, and the first reason."""
     torch.manual_seed(0)
@@ -213,6 +246,29 @@ def test_the_way_taken_is_that_of_the_network_s_own_weights(bias, way):
     graph = ChannelGraph(model, IMAGES)
     assert {name.split(".")[0] for name in graph.layer_genes()} == {"stem", "gate", way}
     assert graph.verify(np.arange(graph.num_genes) % 2 == 0).holds
+
+
+@pytest.mark.parametrize("read", (lambda x: x, Tensor.item), ids=("tensor", "number"))
+def test_a_cut_that_turns_a_branch_is_compared_on_the_way_that_was_traced(read):
+    def run(net: Net, x: Tensor) -> Tensor:
+        alive = (x.abs().sum((0, 2, 3)) > 0).sum()
+        return x * 2 if read(alive) > 7 else net.other(x)
+
+    torch.manual_seed(0)
+    graph = ChannelGraph(around(run, 8, other=block(8, 8)), IMAGES)
+    assert graph.num_genes == 14
+    genomes = np.random.default_rng(0).random((6, 14)) < 0.5
+    assert all(graph.verify(genome).holds for genome in genomes)
+
+
+def test_layers_that_other_values_would_lead_to_are_named():
+    def run(net: Net, x: Tensor) -> Tensor:
+        return net.seldom(x) if x.abs().sum() < 0 else x
+
+    graph = ChannelGraph(around(run, 8, seldom=block(8, 8)), IMAGES)
+    assert graph.notes[1:] == [
+        "seldom.0, seldom.1: not run on the example input, so a thin network may fail there"
+    ]
 
 
 def test_numbers_that_do_not_depend_on_the_input_are_not_noted():

@@ -420,3 +420,14 @@ def blur_by_one_kernel_for_all():
         return F.conv2d(x, kernel, stride=2, padding=1, groups=x.shape[1])
 
     return around(run, 8, kernel=nn.Parameter(torch.rand(1, 1, 3, 3), requires_grad=False))
+
+
+@network
+def blur_by_a_repeated_kernel():
+    """The same with a copy of the kernel for every channel."""
+
+    def run(net: Net, x: Tensor) -> Tensor:
+        kernel = net.kernel.repeat(x.shape[1], 1, 1, 1)
+        return F.conv2d(x, kernel, stride=2, padding=1, groups=x.shape[1])
+
+    return around(run, 8, kernel=nn.Parameter(torch.rand(1, 1, 3, 3), requires_grad=False))

@@ -125,7 +125,8 @@ def test_a_pick_that_always_diverges_has_failed_and_the_others_are_saved(tmp_pat
     assert again.failed == result.failed
     assert outcome_without_light(tmp_path / "run") == before
     assert task.calls.read_text() == called, "nothing is trained again"
-    rows = {row.network: row for row in read_rows(tmp_path / "run")}
+    with RunFolder.open(tmp_path / "run", read_only=True) as run:
+        rows = {row.network: row for row in read_rows(run)}
     assert rows["light"].failure == result.failed["light"]
     lines = NetworkTable(list(rows.values())).text().splitlines()
     assert [line.split()[1] for line in lines if line.startswith("light")] == ["failed"]

@@ -54,7 +54,7 @@ def front(net: Net, inputs: tuple[Tensor, Tensor]):
 
 
 def judged(front, id_: int) -> float:
-    return next(one.known.judged for one in front.candidates if one.id == id_)
+    return next(one.evaluated.judged for one in front.candidates if one.id == id_)
 
 
 def test_the_best_within_a_limit_is_a_refitted_network(
@@ -65,7 +65,7 @@ def test_the_best_within_a_limit_is_a_refitted_network(
     graph = dp.ChannelGraph(net, tuple(part[:1] for part in inputs), depth=True)
     assert graph.flops(found.genome) == found.flops and graph.params(found.genome) == found.params
     affordable = [one for one in front.candidates if one.flops <= 0.5 * front.original.flops]
-    assert judged(front, found.id) == min(one.known.judged for one in affordable)
+    assert judged(front, found.id) == min(one.evaluated.judged for one in affordable)
     with torch.no_grad():
         wanted, refitted, cut = (model(*inputs) for model in (net, found.model, graph.prune(found.genome)))
     assert drift(wanted, refitted).score < drift(wanted, cut).score
@@ -147,7 +147,9 @@ def test_outputs_in_objects_are_judged_as_those_in_a_dict(front, net: Net, input
     dressed = Dressed().eval()
     dressed.load_state_dict(net.state_dict())
     found = dp.search(dressed, inputs, search=QUICK, workers=1)
-    assert [one.known.judged for one in found.candidates] == [one.known.judged for one in front.candidates]
+    assert [one.evaluated.judged for one in found.candidates] == [
+        one.evaluated.judged for one in front.candidates
+    ]
     assert found.at(flops=0.5).model(*inputs).rest.scores.shape == (80, 5)
 
 
@@ -156,14 +158,14 @@ def test_two_workers_find_what_one_does(front, net: Net, inputs: tuple[Tensor, T
     again = dp.search(net, inputs, search=QUICK, workers=2)
     for one, other in zip(front.candidates, again.candidates, strict=True):
         assert np.array_equal(one.genome, other.genome)
-        assert one.known.judged == other.known.judged
+        assert one.evaluated.judged == other.evaluated.judged
 
 
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
         ({}, "say what the network may cost"),
-        ({"flops": -1}, "target 'flops=-1': that is no number"),
+        ({"flops": -1}, "target 'flops=-1': it is not a number"),
         ({"flops": 40}, r"40% or 40M\?"),
         ({"params": True}, "target params must be a number"),
     ],

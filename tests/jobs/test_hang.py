@@ -11,8 +11,7 @@ import deeppruning as dp
 from deeppruning.backends import InProcessBackend, PoolBackend
 from deeppruning.comparison.problem import Work, kind_of_call
 from deeppruning.errors import InputError
-from deeppruning.jobs.job import Compute
-from deeppruning.jobs.prepare import prepare
+from deeppruning.jobs.prepare import Compute, prepare
 from deeppruning.jobs.rounds import Round, kind_of_round, run_round
 from deeppruning.searching.events import CandidateDone
 from search_helpers import EXAMPLE, SignalsItsWorkerOnce, digits, quick_search, tiny_net

@@ -15,8 +15,7 @@ from deeppruning.cli.options.backend import BackendChoice
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import DataError, DeepPruningError, InputError, RunError
 from deeppruning.jobs.identity import describe_example
-from deeppruning.jobs.job import Compute
-from deeppruning.jobs.prepare import check_patterns, prepare
+from deeppruning.jobs.prepare import Compute, check_patterns, prepare
 from deeppruning.latency import Conditions
 from deeppruning.latency.plan import measure_networks
 from deeppruning.runs import RunFolder
@@ -143,7 +142,7 @@ def test_edited_options_are_refused(tmp_path: Path, old: str, new: str, told: st
     given = start(run)
     before = f"\n{old}"
     edit(run, before, f"\n{new}")
-    with pytest.raises(RunError, match=f"{told}. Put them back"):
+    with pytest.raises(RunError, match=f"{told}. Restore them"):
         dp.resume(run, tiny_net(), **given)
     with pytest.raises(RunError, match=told):
         dp.finetune(run, tiny_net(), candidate=0, task=Judged(), example_input=EXAMPLE)
@@ -191,7 +190,7 @@ def test_workers_are_counted_in_one_way(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     assert available_threads() == 5
     for threads, expected in ((1, 5), (2, 2), (9, 1)):
-        assert Compute().worker_count(threads) == BackendChoice().local_workers(threads) == expected
+        assert Compute().worker_count(threads) == BackendChoice().table(threads)["workers"] == expected
     train, _ = digits()
     for wrong in (0, -1):
         with pytest.raises(InputError, match=f"workers must be a whole number of at least 1, .*got {wrong}"):

@@ -17,7 +17,7 @@ from deeppruning.jobs.result import Result
 from deeppruning.reporting.recommendation import recommend
 from deeppruning.roles import ROLES
 from deeppruning.runs import RunFolder
-from deeppruning.searching.events import CandidateDone, Event, Started
+from deeppruning.searching.events import CandidateDone, Event, Stage, Started
 from search_helpers import digits, quick_finetune, quick_guided, tiny_net
 
 
@@ -148,9 +148,13 @@ def test_a_search_by_inputs_alone_says_where_it_stands(
     assert [row[0] for row in table] == ["original", *ROLES]
     assert table[2][-1] == f"{front.knee.params:,}"
     assert front._repr_html_().count("<tr>") == 5
-    assert isinstance(heard[0], Started)
+    assert heard[:3] == [Stage("data"), Stage("graph"), Stage("widths")]
+    started = heard[3]
+    assert isinstance(started, Started)
     candidates = [event for event in heard if isinstance(event, CandidateDone)]
-    assert len(candidates) == heard[0].evaluations == options.evaluations
+    assert len(candidates) == started.evaluations == options.evaluations
     lines = capsys.readouterr().out.splitlines()
+    first = ["reading the data", "analysing the network", "measuring which widths are fast here"]
+    assert lines[:3] == (first if progress else [])
     fresh = sum(event.fresh for event in candidates)
     assert [line.split()[0] for line in lines].count("candidate") == (fresh if progress else 0)

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from deeppruning.errors import RunError
-from deeppruning.genome import pack_genome
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render
 from deeppruning.reporting.plots import finetuning, layers, population, svg
 from deeppruning.reporting.sections.candidates import _candidate
 from deeppruning.reporting.standing import in_use
-from deeppruning.runs import EpochRow, Evaluation, RunFolder, facts
+from deeppruning.runs import Candidate, EpochRow, Evaluation, RunFolder, facts
 from deeppruning.system.commands import command_for_page
 from report_runs import GENES, LAYERS, ORIGINAL, add_generation, config, genome, make_run
 
@@ -182,11 +181,8 @@ def test_candidates_without_objectives_are_listed_with_the_reason_and_not_plotte
 
 
 def test_layers_of_a_lost_branch_have_no_width():
-    row = dict.fromkeys(
-        ("id", "generation", "error", "cost", "flops", "params", "seconds", "status", "reason")
-    )
-    row |= dict.fromkeys(("operator", "parents", "score"))
-    row |= {"kept": 2, "genome": pack_genome(np.array([1, 1, 0, 0])).hex(), "num_genes": 4}
+    genome = np.array([1, 1, 0, 0], dtype=bool)
+    row = Candidate(0, 1, genome, Evaluation(genome=genome, error=0.1, cost=2.0, flops=2, params=2))
     layers = {"stem": np.array([0, 1]), "first": np.array([2, 3]), "second": np.array([0, 1])}
     assert _candidate(row, layers, {"first": [[2, 3]], "second": [[2, 3]]})["widths"] == [2, 0, 0]
     assert _candidate(row, layers, {})["widths"] == [2, 0, 2]

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from deeppruning.comparison import METHODS
-from deeppruning.comparison import rivalry as writer
+from deeppruning.comparison import run as writer
 from deeppruning.reporting import write_plots, write_rivals_plot
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render

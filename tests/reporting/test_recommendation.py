@@ -160,8 +160,25 @@ LATENCIES = {"original": 0.02, "heavy": 0.0205, "knee": 0.01, "light": 0.03}
             facts(heavy=0.0111, knee=0.0111, light=0.3)
             | {"bench": {"networks": {name: {"latency_ms": {"PyTorch, batch 1": {"median": 1000 * value}}}
                                       for name, value in LATENCIES.items()}}}, "knee",
-            "knee 70.0 1.11 1.11 4 4 360 2 50 light 85.0 28.89",
+            "knee 70.0 1.11 1.11 4 4 360 2 50 light 85.0 28.89 slower",
             id="faster",
+        ),
+        pytest.param(
+            facts(heavy=0.0111, knee=0.0111, light=0.0111) | {"latency_batch_1": LATENCIES}, "knee",
+            "knee 70.0 1.11 1.11 4 4 360 2 50 light 85.0 slower",
+            id="fewer FLOPs, but slower than one that errs no more",
+        ),
+        pytest.param(
+            facts(heavy=0.0111, knee=0.0111, light=0.0056)
+            | {"latency_batch_1": {**LATENCIES, "light": 0.019}}, "light",
+            "light 85.0 noise 0.56 1.11 2 4 360 no faster 19 20",
+            id="slower, but errs less than those that are faster",
+        ),
+        pytest.param(
+            facts(heavy=0.0111, knee=0.0111, target=0.0167) | target("flops=40%")
+            | {"latency_batch_1": {"original": 0.02, "heavy": 0.005, "knee": 0.01, "target": 0.009}}, "knee",
+            "knee target 40 70.0 1.11 1.11 4 4 360 2 50",
+            id="heavy is faster, but breaks the limit",
         ),
         pytest.param(
             facts(knee=0.0111) | {"latency_batch_1": LATENCIES,

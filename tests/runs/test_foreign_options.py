@@ -13,7 +13,7 @@ from deeppruning.cli.options.backend import BackendChoice
 from deeppruning.cli.options.config_file import read_options
 from deeppruning.data.folders import PictureForm
 from deeppruning.errors import DeepPruningError, InputError, RunError
-from deeppruning.jobs.job import Compute
+from deeppruning.jobs.prepare import Compute
 from deeppruning.runs import RunFolder
 from deeppruning.runs.database import FORMAT
 from deeppruning.system.device import available_threads, most_workers

@@ -54,13 +54,12 @@ class TestHistory:
             history.record_evaluation(evaluation(ONE, score=np.float32(0.125)))
             history.record_evaluation(evaluation(TWO, error=None, cost=None, score=None, status="diverged"))
         with History(path, read_only=True) as history:
-            rows, plain = history.candidates(), history.snapshot()["candidates"]
+            rows, snapshot = history.candidates(), history.snapshot()["candidates"]
             found = history.evaluation(ONE)
         assert [(row.operator, row.parents) for row in rows] == ORIGINS
         assert [row.evaluation.score if row.evaluation else "none" for row in rows] == [0.125, None, "none"]
         assert found is not None and found.score == 0.125
-        assert [(row["operator"], tuple(row["parents"])) for row in plain] == ORIGINS
-        assert [row.get("score", "none") for row in plain] == [0.125, None, "none"]
+        assert [(row.operator, row.parents) for row in snapshot] == ORIGINS
 
     def test_resuming_repeats_them_and_may_not_change_them(self, path: Path) -> None:
         genomes = list(enumerate((ONE, TWO, THREE)))

@@ -129,7 +129,7 @@ class TestHistory:
             1: {"heavy": 0, "knee": 4, "light": 9},
             2: {"heavy": 11, "knee": 4, "light": 9},
         }
-        assert history.snapshot()["picks"][0] == {"generation": 1, "role": "heavy", "candidate_id": 0}
+        assert history.snapshot()["picks"] == history.picks()
         light = EpochRow("light", 0, 2.5, 0.7, 0.8, 0.01, 1.0)
         rows = [EpochRow("knee", 0, 1.5, 0.5, None, 0.01, 2.0), light]
         for row in [EpochRow("knee", 0, 9.0, 0.9, 0.9, 0.9, 9.0), *rows]:
@@ -142,25 +142,17 @@ class TestHistory:
         assert history.get_fact("missing", 5) == 5
         assert history.facts() == {"shared": {"flops": 13, "error": None}}
 
-    def test_a_snapshot_holds_everything_as_json(self, history):
+    def test_a_snapshot_holds_everything(self, history):
         genome = np.array([True, False, True])
         history.record_generation(1, [(0, genome), (1, ~genome)])
         history.record_evaluation(evaluation(genome))
         history.record_picks(1, {"knee": 0})
         snapshot = history.snapshot()
         done, waiting = snapshot["candidates"]
-        assert (done["genome"], done["num_genes"], done["kept"], done["error"]) == ("a0", 3, 2, 0.25)
-        assert waiting == {
-            "id": 1,
-            "generation": 1,
-            "num_genes": 3,
-            "kept": 1,
-            "genome": "40",
-            "operator": "",
-            "parents": [],
-            "status": "waiting",
-        }
-        assert snapshot["picks"] == [{"generation": 1, "role": "knee", "candidate_id": 0}]
+        assert (done.genome.tolist(), done.train_error) == ([True, False, True], 0.25)
+        assert (waiting.id, waiting.generation, waiting.operator, waiting.parents) == (1, 1, "", ())
+        assert (waiting.genome.tolist(), waiting.evaluation) == ([False, True, False], None)
+        assert snapshot["picks"] == {1: {"knee": 0}}
         assert (snapshot["epochs"], snapshot["facts"]) == ([], {})
         history.set_fact("still", "writable")
 

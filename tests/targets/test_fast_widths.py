@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import deeppruning as dp
-from deeppruning.jobs.job import Job
-from deeppruning.jobs.prepare import prepare
+from deeppruning.jobs.prepare import Job, prepare
 from deeppruning.limits import Limits
 from deeppruning.runs import RunFolder, facts
+from deeppruning.searching.events import Started
 from deeppruning.targets import aiming
 from search_helpers import digits, quick_finetune, quick_guided, tiny_net
 from width_helpers import keep_times
@@ -104,7 +104,8 @@ def test_a_counted_target_is_met_from_below_in_multiples_and_a_run_goes_on_with_
     assert any(0.36 < one.flops / result.original.flops <= 0.4 for one in result.candidates)
     for one in result.candidates:
         assert all(kept % block == 0 for kept, _ in graph.widths(one.genome).values())
-    assert "widths in multiples of 16, measured to be fast (torch" in told[0].widths
+    (started,) = [event for event in told if isinstance(event, Started)]
+    assert "widths in multiples of 16, measured to be fast (torch" in started.widths
     keep_times(block=8)  # as on another machine
     with RunFolder.open(tmp_path / "run", read_only=True) as run:
         assert run.config["search"]["round_to"] == block

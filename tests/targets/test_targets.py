@@ -68,7 +68,7 @@ def test_the_target_is_a_fourth_solution_within_its_limit_and_near_it(run):
 
 def best_by_score(run):
     within = [one for one in run.candidates if one.flops <= 0.4 * run.original.flops]
-    return min(within, key=lambda one: (one.known.judged, one.known.cost, one.id))
+    return min(within, key=lambda one: (one.evaluated.judged, one.evaluated.cost, one.id))
 
 
 def test_it_is_the_best_by_score_of_all_candidates_within_unless_a_pick_errs_less(run):

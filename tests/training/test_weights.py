@@ -67,7 +67,7 @@ def assert_same(loaded: nn.Module, stored: nn.Module) -> None:
 WRAPPERS = ["model", "backbone", "module", "net", "_orig_mod", "ema_model", "lit"]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(names=st.lists(st.sampled_from(WRAPPERS), max_size=4), extra=st.booleans())
 def test_names_under_any_prefix_load(tmp_path, names, extra):
     prefix = "".join(f"{name}." for name in names)
@@ -164,7 +164,7 @@ def test_a_whole_module_is_refused_with_the_way_out(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(share=st.floats(0.001, 0.99))
 def test_a_file_cut_short_is_told(tmp_path, suffix, share):
     path = tmp_path / f"cut{suffix}"

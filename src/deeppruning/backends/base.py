@@ -7,8 +7,8 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -20,7 +20,6 @@ Shared = TypeVar("Shared")
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 Key = TypeVar("Key", bound=Hashable)
-Opened = TypeVar("Opened", bound="Session[Any, Any]")
 Entered = TypeVar("Entered", bound="Backend")
 
 CLOSED = "this session is closed; open another one from the backend"
@@ -38,7 +37,7 @@ class Outcome(Generic[Key, Value]):
     attempts: int  # 1 unless a worker died or hung, or a machine was lost
 
 
-class Session(ABC, Generic[Item, Value]):
+class Session(AbstractContextManager["Session[Item, Value]"], ABC, Generic[Item, Value]):
     """A function and its context, ready to be mapped over items; closed by leaving its `with` block."""
 
     @abstractmethod
@@ -54,12 +53,7 @@ class Session(ABC, Generic[Item, Value]):
     def close(self) -> None:
         """Stop everything at once, including what is still running; further calls do nothing."""
 
-    def __enter__(self: Opened) -> Opened:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -104,9 +98,7 @@ class Backend(ABC):
         """Check that the place can be used; sessions opened inside share what this starts."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
 

@@ -4,7 +4,6 @@ import bisect
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable
-from time import monotonic
 from typing import Any
 
 from deeppruning.errors import InputError
@@ -60,22 +59,3 @@ class TimeLimit:
             return _BEFORE_ANY_IS_DONE * _GROWTH ** (attempt - 1)
         median = done[len(done) // 2]
         return float(max(_AT_LEAST, _TIMES_THE_MEDIAN * median) * _GROWTH ** (attempt - 1))
-
-
-class Waiting:
-    """Measures the seconds spent waiting in a `with` block, at most `longest`.
-
-    While the machine sleeps or this process is stopped, time passes that says nothing about the workers. It
-    shows as one long wait, so long waits are cut off.
-    """
-
-    def __init__(self, longest: float) -> None:
-        self._longest = longest
-        self._began = math.nan
-
-    def __enter__(self) -> "Waiting":
-        self._began = monotonic()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = min(monotonic() - self._began, self._longest)

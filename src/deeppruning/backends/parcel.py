@@ -18,8 +18,7 @@ import sys
 import sysconfig
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, BinaryIO
@@ -39,10 +38,13 @@ _SHARED_FROM = 2**20  # bytes; tensors of an array that are smaller are copied o
 
 def pack(value: object) -> int:
     """The descriptor of a new nameless file that holds `value`; the caller closes it."""
-    pickled, pickler = _pickle(value, _found_by_new_process)
     descriptor = _nameless_file()
-    with open(descriptor, "wb", closefd=False) as file:
-        _write(file, pickled, pickler)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            _write(file, value, _found_by_new_process)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -58,9 +60,8 @@ def pack_array(value: object) -> NDArray[np.uint8]:
 
     The code of all other modules is included: a user's own files are on the user's machine only.
     """
-    pickled, pickler = _pickle(value, _installed)
     file = io.BytesIO()
-    _write(file, pickled, pickler)
+    _write(file, value, _installed)
     return np.frombuffer(file.getbuffer(), dtype=np.uint8)
 
 
@@ -75,18 +76,17 @@ def unpack_array(array: NDArray[np.uint8]) -> Any:
     return _Unpickler(array, pickled, copied_below=_SHARED_FROM).load()
 
 
-def _pickle(value: object, importable: Importable) -> tuple[io.BytesIO, "_Pickler"]:
+def _write(file: BinaryIO, value: object, importable: Importable) -> None:
     pickled = io.BytesIO()
     pickler = _Pickler(pickled, importable)
-    with pickler.carrying_modules():
+    try:
         pickler.dump(value)
-    return pickled, pickler
-
-
-def _write(file: BinaryIO, pickled: io.BytesIO, pickler: "_Pickler") -> None:
+    finally:
+        for module in pickler.carried:
+            cloudpickle.unregister_pickle_by_value(module)
     for offset, storage in pickler.storages.values():
         file.seek(offset)
-        file.write(_bytes_of(storage))
+        file.write(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().data)
     file.seek(pickler.end)
     file.write(pickled.getbuffer())
     file.write(_TRAILER.pack(pickler.end))
@@ -101,7 +101,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         # The storages are held here so that no address is used twice while pickling.
         self.storages: dict[tuple[int, int], tuple[int, torch.UntypedStorage]] = {}
         self.end = 0
-        self._carried: dict[str, ModuleType] = {}
+        self.carried: list[ModuleType] = []  # their code is in the pickle
         self._judged: set[str] = set()
 
     def persistent_id(self, obj: Any) -> tuple[int, int, torch.dtype] | None:
@@ -129,16 +129,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         module = sys.modules.get(name)
         if module is not None and name != "__main__" and not self._importable(name, module):
             cloudpickle.register_pickle_by_value(module)
-            self._carried[name] = module
-
-    @contextmanager
-    def carrying_modules(self) -> Iterator[None]:
-        """Undo on leaving what pickling registered for modules."""
-        try:
-            yield
-        finally:
-            for module in self._carried.values():
-                cloudpickle.unregister_pickle_by_value(module)
+            self.carried.append(module)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -185,10 +176,6 @@ def _installed(name: str, module: ModuleType) -> bool:
     paths = sysconfig.get_paths()
     folders = (paths["purelib"], paths["platlib"], site.getusersitepackages(), *site.getsitepackages())
     return origin is None or any(Path(origin).is_relative_to(folder) for folder in folders)
-
-
-def _bytes_of(storage: torch.UntypedStorage) -> memoryview:
-    return torch.empty(0, dtype=torch.uint8).set_(storage).numpy().data
 
 
 def _nameless_file() -> int:

@@ -8,7 +8,6 @@
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Any
 
 from deeppruning.backends.base import Backend, Item, Key, Outcome, Session, Shared, Value
@@ -56,7 +55,7 @@ class RayBackend(Backend):
         say: Callable[[str], None] | None = None,
     ) -> None:
         if not cpus > 0:
-            raise InputError(f"cpus, the processors per candidate, must be more than 0, got {cpus}")
+            raise InputError(f"cpus, the CPUs per candidate, must be above 0, got {cpus}")
         if not gpus >= 0 or (gpus > 1 and gpus != int(gpus)):
             raise InputError(f"gpus, the GPUs per candidate, must be 0..1 or a whole number, got {gpus}")
         for name, value in (("threads", threads), ("workers", 1 if workers is None else workers)):
@@ -78,7 +77,7 @@ class RayBackend(Backend):
         try:
             return _RaySession(self, _store(function, context), kind)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
 
     def device(self, asked: str) -> str:
@@ -106,13 +105,11 @@ class RayBackend(Backend):
             for warning in check(self.share):
                 self._say(warning)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._entered -= 1
         if not self._entered:
             while _idle:
@@ -150,7 +147,7 @@ class _RaySession(WorkerSession[Item, Value]):
         if not self._closed:
             super().close()
             self._parcel = None
-            self._backend.__exit__(None, None, None)
+            self._backend.__exit__()
 
     def _room(self) -> int:
         """As many items as there is room for, and half as many again: their workers wait in Ray's queue.
@@ -272,17 +269,17 @@ def _make(wanted: Wanted) -> RayBackend:
 BACKENDS.add(
     BackendKind(
         "ray",
-        "a cluster",
+        "a Ray cluster",
         _make,
         (
             BackendOption(
                 "ray_address",
                 "The Ray cluster to join.",
-                "none: Ray starts on this machine and stops with the run",
+                "none: start Ray on this machine, and stop it after the run",
                 metavar="auto|HOST:PORT|ray://HOST:PORT",
             ),
-            BackendOption("ray_cpus", "Processors per candidate.", "as many as --threads", float),
-            BackendOption("ray_gpus", "GPUs per candidate, 0.25 for a quarter.", "0", float),
+            BackendOption("ray_cpus", "CPUs per candidate.", "as many as --threads", float),
+            BackendOption("ray_gpus", "GPUs per candidate; 0.25 lets four share one.", "0", float),
         ),
     ),
     place=20,

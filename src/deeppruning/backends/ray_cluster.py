@@ -104,7 +104,7 @@ def _open(ray: ModuleType, address: str | None, processors: float | None) -> Non
 
 
 def _check_address(address: str) -> None:
-    """Refuse at once an address where nobody listens: Ray itself would try for minutes."""
+    """Refuse an address where no program listens at once: Ray itself would try for minutes."""
     if address == "auto":
         return
     host, colon, port = address.removeprefix("ray://").rpartition(":")
@@ -114,7 +114,7 @@ def _check_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_TIME_TO_ANSWER).close()
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"nobody answers at the Ray address {address!r} ({error}); {_advice(address)}"
+            f"no program answers at the Ray address {address!r} ({error}); {_advice(address)}"
         ) from error
 
 
@@ -197,7 +197,7 @@ def check(share: Share) -> list[str]:
         )
     gpus = sum(node["Resources"].get("GPU", 0.0) for node in nodes)
     if gpus and not share.gpus:
-        warnings.append(f"the cluster has {gpus:g} GPUs, but candidates ask for none (--ray-gpus, gpus=)")
+        warnings.append(f"the cluster has {gpus:g} GPUs, but candidates use none (--ray-gpus, gpus=)")
     return warnings
 
 
@@ -239,8 +239,8 @@ def _check_node(name: str, description: Mapping[str, str], share: Share) -> None
         if description.get(package, version) != version
     ]
     if differences or missing is not None:
-        said = "; ".join([*differences, *([missing] if missing is not None else [])])
-        raise InputError(f"node {name} has other versions than this machine ({said}); {remedy}")
+        listed = "; ".join([*differences, *([missing] if missing is not None else [])])
+        raise InputError(f"node {name} has other versions than this machine ({listed}); {remedy}")
     if share.gpus and not description["gpu"]:
         raise InputError(
             f"node {name} has a GPU, but its torch ({description['torch']}) is built without support for it; "
@@ -252,7 +252,7 @@ def _why_none(share: Share, nodes: Iterable[Node]) -> str:
     resources = [(node["Resources"].get("CPU", 0.0), node["Resources"].get("GPU", 0.0)) for node in nodes]
     listed = " | ".join(f"{cpus:g} CPU, {gpus:g} GPU" for cpus, gpus in resources)
     if share.gpus and not any(gpus for _, gpus in resources):
-        problem = "a GPU is asked for and no node has one"
+        problem = "a candidate needs a GPU and no node has one"
     else:
-        problem = f"a candidate asks for {share} and no node has that much"
+        problem = f"a candidate needs {share} and no node has that much"
     return f"{problem} (nodes: {listed or 'none'}); ask for less, or add such nodes to the cluster"

@@ -45,7 +45,7 @@ class BackendOption:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a backend is created from; `options` are the values of its own flags."""
+    """The settings a backend is created with; `options` are the values of its flags."""
 
     threads: int = 1
     workers: int | None = None  # by default as many as fit

@@ -12,7 +12,7 @@ from typing import Any, Generic
 import cloudpickle  # type: ignore[import-untyped]
 
 from deeppruning.backends.base import CLOSED, Item, Key, Outcome, Session, Value
-from deeppruning.backends.limits import Kind, TimeLimit, Timeout, Waiting
+from deeppruning.backends.limits import Kind, TimeLimit, Timeout
 from deeppruning.errors import DeepPruningError, InputError
 
 DEATHS_ALLOWED = 3
@@ -39,7 +39,7 @@ class Worker(ABC):
 
     name = ""  # host:pid, or node:pid on a cluster
     ready = False  # to answer items; set by `receive`
-    ended = False  # nobody is at the other end any more; set by `send` and `receive`
+    ended = False  # its connection is closed; set by `send` and `receive`
 
     def __init__(self) -> None:
         self.job: Request[Any] | None = None
@@ -151,13 +151,16 @@ class WorkerSession(Session[Item, Value]):
 
     def _collect(self, waiting: deque[Request[Key]]) -> list[Outcome[Key, Value]]:
         """Wait for something to happen, and return the outcomes that follow from it."""
-        with Waiting(2 * LOOK_EVERY) as waited:
-            self._wait()
+        began = time.monotonic()
+        self._wait()
+        # Time that passes while the machine sleeps or this process is stopped says nothing about the workers;
+        # it shows as one long wait, so long waits are cut off.
+        waited = min(time.monotonic() - began, 2 * LOOK_EVERY)
         outcomes: list[Outcome[Key, Value]] = []
         for worker in list(self._workers):
             exited = worker.has_exited()  # asked first: its last answer may have arrived all the same
             answer = worker.receive()
-            worker.silent += waited.seconds
+            worker.silent += waited
             if answer is not None:
                 outcome: Outcome[Key, Value] | None = self._accept(worker, answer)
             elif exited or worker.ended:

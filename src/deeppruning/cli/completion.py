@@ -50,8 +50,8 @@ def _parameter(row: dict[str, Any]) -> click.Parameter:
 def _completer(kind: str, values: Sequence[str]) -> Any:
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         before, comma, last = incomplete.rpartition(",") if kind == LIST else ("", "", incomplete)
-        found = [CompletionItem(f"{before}{comma}{value}") for value in values if value.startswith(last)]
+        items = [CompletionItem(f"{before}{comma}{value}") for value in values if value.startswith(last)]
         # A network or data may also be a file of the user's own.
-        return found if found or kind != NAMES else [CompletionItem(incomplete, type="file")]
+        return items if items or kind != NAMES else [CompletionItem(incomplete, type="file")]
 
     return complete

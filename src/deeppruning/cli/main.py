@@ -26,7 +26,7 @@ def exit_code(stopped: KeyboardInterrupt) -> int:
     return TERMINATED if isinstance(stopped, Terminated) else INTERRUPTED
 
 
-def _heed_sigterm() -> None:
+def _stop_on_sigterm() -> None:
     program = os.getpid()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -46,6 +46,7 @@ COMMANDS: dict[str, str] = {
     "train": "Train a network from the zoo or your own.",
     "evaluate": "Print the test error of a network.",
     "prune": "Search for pruned versions of a network and fine-tune the best.",
+    "thin": "Make an ONNX file smaller and faster by inputs alone.",
     "resume": "Continue a run that was stopped.",
     "pick": "Choose the candidate of a run that meets limits, without searching again.",
     "finetune": "Fine-tune any candidate of a run.",
@@ -112,7 +113,7 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: an error of ours or of the user's code is one message and exit code 1."""
-    _heed_sigterm()
+    _stop_on_sigterm()
     try:
         cli()
     except DeepPruningError as error:

@@ -1,6 +1,6 @@
 """Shared by commands that run for long: starting a run, and a hint how to continue one that stopped."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,19 @@ from deeppruning.backends import Backend
 from deeppruning.cli.main import exit_code
 from deeppruning.cli.options.backend import BackendChoice
 from deeppruning.cli.options.inputs import Inputs, Loaded
+from deeppruning.cli.options.run import Vouched
 from deeppruning.config import FinetuneConfig, SearchConfig
-from deeppruning.display.outcome import conclude, keep_latencies
+from deeppruning.display.outcome import conclude, keep_latencies, show_saved
+from deeppruning.display.picture import make_progress
 from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError, RunError
-from deeppruning.jobs.job import Compute
-from deeppruning.jobs.prepare import prepare
+from deeppruning.jobs.prepare import Compute, prepare
 from deeppruning.jobs.result import Result
+from deeppruning.jobs.solution import Solution
 from deeppruning.limits import Limits
-from deeppruning.runs.folder import CONFIG
-from deeppruning.system.files import plain_name
+from deeppruning.runs.folder import CONFIG, RunFolder
+from deeppruning.system.allocator import keep_freed_memory
+from deeppruning.system.device import choose_device
 from deeppruning.training.evaluate import outputs_on
 
 NO_LIMITS = Limits()
@@ -50,24 +53,20 @@ def check_untrained(
     inputs: Inputs,
     search: SearchConfig,
     finetune: FinetuneConfig,
-    choice: BackendChoice,
-    backend: Backend | None,
+    backend: Backend,
     device: str,
     target: Limits,
 ) -> None:
     """Raise before a network is trained for hours what `start` would raise afterwards."""
     with torch.random.fork_rng():
         loaded = inputs.load()
-        workers, timeout = choice.local_workers(search.threads), choice.local_timeout()
         prepare(
-            loaded.network,
-            loaded.splits.train,
-            loaded.splits.test,
+            *loaded.model_and_data,
             search=search,
             finetune=finetune,
             target=target,
             objective=loaded.objective,
-            compute=Compute(workers, device, backend, timeout),
+            compute=Compute(None, device, backend),
             measure=False,
         )
         outputs_on(loaded.network, loaded.splits.test.subset(torch.arange(1)))
@@ -79,41 +78,58 @@ def start(
     search: SearchConfig,
     finetune: FinetuneConfig,
     progress: SearchProgress,
-    run_table: dict[str, Any],
+    choice: BackendChoice,
+    backend: Backend,
     *,
-    backend: Backend | None = None,
+    device: str = "auto",
     target: Limits = NO_LIMITS,
-) -> Result:
-    """Do a whole run in a new folder; `run_table` becomes the [run] table of its config.toml."""
+) -> None:
+    """Do a whole run in a new folder, and show its result."""
     progress.say(loaded.normalization_line)
     with progress:
         result = api.prune(
-            loaded.network,
-            loaded.splits.train,
-            loaded.splits.test,
+            *loaded.model_and_data,
             run_dir=out,
             search=search,
             finetune=finetune,
-            workers=run_table.get("workers"),
-            device=run_table["device"],
+            device=device,
             backend=backend,
-            candidate_timeout=run_table.get("candidate_timeout") if backend is None else None,
             objective=loaded.objective,
             observer=progress,
             progress=False,
             report=False,  # after the latencies
             target=target,
-            tables={**loaded.inputs.tables(), "run": run_table},
+            tables={**loaded.inputs.tables(), "run": {"device": device, **choice.table(search.threads)}},
         )
+    show_result(result, loaded, progress)
+
+
+def show_result(result: Result, loaded: Loaded, progress: SearchProgress) -> None:
+    """Measure the latencies of a run's networks, and show all of its result."""
     keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))
-    conclude(out, progress)
-    return result
+    conclude(result.run_dir, progress)
 
 
-def folder_name(*names: str) -> str:
-    """The name of a folder made of those of a model and a data set, which may be paths.
-
-    >>> folder_name("resnet20", "data/flowers:load")
-    'resnet20-data-flowers-load'
-    """
-    return plain_name("-".join(names))
+def save_one(
+    call: Callable[..., Solution], run: Path, again: str, settings: dict[str, Any], **options: Any
+) -> None:
+    """Save one more network of a run by `dp.pick` or `dp.finetune`, with the run's inputs, and show it."""
+    keep_freed_memory()
+    vouched, device = Vouched.take(settings), settings["device"]
+    with RunFolder.open(run) as opened:  # raises before data is read if another process has it
+        choose_device(device or opened.config["run"]["device"])
+    progress = make_progress(quiet=settings["quiet"], as_json=settings["as_json"])
+    with resumable(run, again):
+        loaded = Inputs.from_run(opened, vouched, settings["weights"]).load()
+        with progress:
+            solution = call(
+                run,
+                *loaded.model_and_data,
+                device=device or "auto",
+                objective=loaded.objective,
+                observer=progress,
+                progress=False,
+                report=False,
+                **options,
+            )
+        show_saved(run, solution, progress)

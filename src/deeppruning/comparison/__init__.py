@@ -11,7 +11,7 @@ from deeppruning.comparison.problem import (
     register_method,
 )
 from deeppruning.comparison.results import Comparison, MethodDone
-from deeppruning.comparison.rivalry import Rivalry, compare_methods
+from deeppruning.comparison.run import compare_methods
 
 __all__ = [
     "METHODS",
@@ -21,7 +21,6 @@ __all__ = [
     "MethodDone",
     "Network",
     "Problem",
-    "Rivalry",
     "Target",
     "choose_methods",
     "compare_methods",

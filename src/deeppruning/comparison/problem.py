@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from deeppruning.backends.base import Outcome, Session
+from deeppruning.backends import Outcome, Session
 from deeppruning.config import SearchConfig
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import Diverged, InputError, RunError, unknown
@@ -20,8 +20,7 @@ from deeppruning.genome import Genome, Population
 from deeppruning.graph import ChannelGraph
 from deeppruning.jobs.rounds import Round, kind_of_round
 from deeppruning.registry import Registry
-from deeppruning.runs.history import History
-from deeppruning.runs.records import Evaluation
+from deeppruning.runs import Evaluation, History
 from deeppruning.searching.candidate import Context, evaluate_candidate, refit_if_asked
 from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.importance import Evidence
@@ -120,7 +119,7 @@ class Clock:
     def __init__(self) -> None:
         self._started = time.perf_counter()
         self._waited = self._worked = 0.0
-        self._counted: set[bytes] = set()
+        self._counted: set[bytes | None] = set()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -134,7 +133,6 @@ class Clock:
         key = None if genome is None else genome.tobytes()
         if key is None or key not in self._counted:
             self._worked += seconds
-        if key is not None:
             self._counted.add(key)
 
     def seconds(self) -> float:
@@ -259,13 +257,7 @@ class Method(ABC):
 
 
 METHODS: Registry[Method] = Registry("method", "deeppruning.comparison.methods")
-Class = TypeVar("Class", bound=type[Method])
-
-
-def register_method(method: Class) -> Class:
-    """Register a method under its name."""
-    METHODS.add(method())
-    return method
+register_method = METHODS.register
 
 
 def choose_methods(names: str | Sequence[str]) -> list[Method]:

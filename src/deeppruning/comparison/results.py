@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeppruning.amounts import duration
+from deeppruning.amounts import aligned, duration, percent
 from deeppruning.comparison.problem import Target
 from deeppruning.errors import DAMAGE, RunError
 from deeppruning.searching.events import EpochDone, FinetuneDiverged, Remark
@@ -77,8 +77,8 @@ class MethodDone:
     rows: tuple[Row, ...]
 
 
-RivalEvent = MethodDone | EpochDone | FinetuneDiverged | Remark
-RivalObserver = Callable[[RivalEvent], None]
+ComparisonEvent = MethodDone | EpochDone | FinetuneDiverged | Remark
+ComparisonObserver = Callable[[ComparisonEvent], None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,36 +93,35 @@ class Comparison:
     kinds: Mapping[str, str] = field(default_factory=dict)  # of methods, for a page that knows none of them
 
     def __repr__(self) -> str:
-        wide = max([18, *(len(row.method) for row in self.rows)])
-        lines = [f"original: {100 * self.original_error:.2f} % test error"]
-        means = self.means()
+        parts, means = [f"original: {percent(self.original_error)} test error"], self.means()
         for target in self.targets:
-            share = target.flops / self.original_flops
-            lines += ["", f"{target.name}: {100 * share:.1f} % of the FLOPs asked for"]
-            lines.append(
-                f"{'method':{wide}} {'cut only':>9} {'fine-tuned':>16} {'FLOPs':>8} {'parameters':>11} "
-                f"{'time':>9}  kind"
+            parts.append(
+                f"{target.name}: {percent(target.flops / self.original_flops, 1)} of the FLOPs asked for"
             )
-            lines += [self._mean_line(mean, wide) for mean in means if mean.target == target.name]
+            head = ["method", "cut only", "fine-tuned", "FLOPs", "parameters", "time", "kind"]
+            rows = [self._cells(mean) for mean in means if mean.target == target.name]
+            parts[-1] += f"\n{aligned([head, *rows])}"
         if self.searches:
-            head = f"{'seed':>5} {'evaluations':>12} {'hypervolume':>12} {'time':>9}"
-            lines += ["", f"{'search':{wide}} {head}  judged by"]
-            for search in self.searches:
-                lines.append(
-                    f"{search.method:{wide}} {search.seed:5} {search.evaluations:12} "
-                    f"{search.hypervolume:12.4f} {duration(search.seconds):>9}  {search.evaluation}".rstrip()
-                )
-        return "\n".join(lines)
+            head = ["search", "seed", "evaluations", "hypervolume", "time", "evaluated by"]
+            rows = [
+                [each.method, str(each.seed), str(each.evaluations), f"{each.hypervolume:.4f}",
+                 duration(each.seconds), each.evaluation]
+                for each in self.searches
+            ]  # fmt: skip
+            parts.append(aligned([head, *rows]))
+        return "\n\n".join(parts)
 
-    def _mean_line(self, mean: Mean, wide: int) -> str:
+    def _cells(self, mean: Mean) -> list[str]:
         spread = "" if mean.error_spread is None else f" ± {100 * mean.error_spread:.2f}"
-        return (
-            f"{mean.method:{wide}} {_percent(mean.error_before, 2, ' %'):>9} "
-            f"{_percent(mean.error_after, 2, f'{spread} %'):>16} "
-            f"{100 * mean.flops / self.original_flops:6.1f} % {mean.params:11,.0f} "
-            f"{duration(mean.select_seconds + mean.finetune_seconds):>9}  "
-            f"{self.kinds.get(mean.method, '')}".rstrip()
-        )
+        return [
+            mean.method,
+            _percent(mean.error_before, 2, " %"),
+            _percent(mean.error_after, 2, f"{spread} %"),
+            percent(mean.flops / self.original_flops, 1),
+            f"{mean.params:,.0f}",
+            duration(mean.select_seconds + mean.finetune_seconds),
+            self.kinds.get(mean.method, ""),
+        ]
 
     def with_results(self, rows: Sequence[Row], search: Search | None, kind: str) -> "Comparison":
         """The comparison with the networks of one method and seed added or replaced."""

@@ -79,6 +79,11 @@ class Augment:
         return (position >= start) & (position < start + self.cutout)
 
 
+def leaves_one_image(images: int, batch_size: int) -> bool:
+    """Whether the last of several batches has a single image, which has no variance for a batch norm."""
+    return images > batch_size > 1 and images % batch_size == 1
+
+
 class Batches:
     """One epoch of (images, labels int64) each time it is iterated over, the images in `precision`.
 

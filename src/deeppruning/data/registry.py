@@ -14,14 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from deeppruning.data.convert import as_images
 from deeppruning.data.folders import PictureForm, load_folder
 from deeppruning.data.images import ImageSet
 from deeppruning.data.npz import load_npz
 from deeppruning.data.splits import DataSplits
-from deeppruning.data.stream import Images
 from deeppruning.errors import DataError, InputError
 from deeppruning.registry import Registry
 from deeppruning.system.user_code import load_function, user_errors
@@ -59,12 +57,9 @@ DATA_SETS: Registry[NamedData] = Registry("data set", "deeppruning.data.sets")
 class DataStatus:
     """Whether a named data set is available, and where it was searched for."""
 
-    name: str
-    about: str
-    found: Path | None
-    looked: tuple[Path, ...]
-    looked_for: str
-    how_to_get: str
+    data: NamedData
+    path: Path | None  # None if it was not found
+    searched: tuple[Path, ...]
 
 
 def data_folders(data_dir: Path | str | None = None) -> tuple[Path, ...]:
@@ -84,10 +79,8 @@ def list_data(data_dir: Path | str | None = None) -> list[DataStatus]:
 def data_status(name: str, data_dir: Path | str | None = None) -> DataStatus:
     """The status of one named data set."""
     data = DATA_SETS.find(name)
-    folders = data_folders(data_dir) + data.elsewhere
     location = _find(data, data_dir)
-    path = location.path if location else None
-    return DataStatus(name, data.about, path, folders, data.looked_for, data.how_to_get)
+    return DataStatus(data, location.path if location else None, data_folders(data_dir) + data.elsewhere)
 
 
 def load_data(
@@ -174,7 +167,12 @@ def _load_from_function(spec: str) -> DataSplits:
             f"{spec}() must return DataSplits or a pair (train, test), each an ImageSet, a pair "
             f"(images, labels), a torch Dataset or a DataLoader; got {type(result).__name__}"
         )
-    parts = [_part(spec, name, obj) for name, obj in zip(("train", "test"), result, strict=True)]
+    parts = []
+    for name, obj in zip(("train", "test"), result, strict=True):
+        try:
+            parts.append(as_images(obj))
+        except DataError as error:
+            raise DataError(f"{spec}(), {name} part: {error}") from error
     # A rare class may be missing from one part of unnamed labels: the longer list holds both.
     classes = max((data.classes for data in parts), key=len)
     train, test = (
@@ -183,13 +181,6 @@ def _load_from_function(spec: str) -> DataSplits:
     )
     splits = DataSplits(spec, train, test)
     return splits if isinstance(result[0], ImageSet) else splits.with_normalization(train.measure())
-
-
-def _part(spec: str, name: str, obj: Any) -> Images:
-    try:
-        return as_images(obj)
-    except DataError as error:
-        raise DataError(f"{spec}(), {name} part: {error}") from error
 
 
 def _nothing_there(spec: str, path: Path) -> str:

@@ -38,11 +38,10 @@ def balanced_indices(data: Images, size: int, seed: int) -> torch.Tensor:
             f"{data.classes[index]!r}, which has {int(available[index])}; "
             + (f"ask for at most {most}" if most else "give every class at least one image")
         )
-    chosen = []
-    for index in range(data.num_classes):
-        members = (data.labels == index).nonzero().flatten()
-        picks = torch.randperm(len(members), generator=generator)[: int(wanted[index])]
-        chosen.append(members[picks])
+    chosen = [
+        members[torch.randperm(len(members), generator=generator)[: int(count)]]
+        for members, count in zip(members_of_classes(data), wanted, strict=True)
+    ]
     return torch.cat(chosen).sort().values
 
 
@@ -74,6 +73,11 @@ def _class_sizes(data: Images, size: int, generator: torch.Generator) -> torch.T
     return wanted
 
 
+def members_of_classes(data: Images) -> list[torch.Tensor]:
+    """The indices of the images of each class, in order."""
+    return [(data.labels == index).nonzero().flatten() for index in range(data.num_classes)]
+
+
 def _available(data: Images) -> torch.Tensor:
     return torch.bincount(data.labels, minlength=data.num_classes)
 
@@ -87,12 +91,11 @@ def hold_out(data: Images, share: float, seed: int) -> tuple[Images, Images]:
     """
     generator = torch.Generator().manual_seed(seed)
     aside = torch.zeros(len(data), dtype=torch.bool)
-    for index in range(data.num_classes):
-        members = (data.labels == index).nonzero().flatten()
+    for name, members in zip(data.classes, members_of_classes(data), strict=True):
         if len(members) < 2:
             raise InputError(
                 f"an error limit is checked on held-out images, at least one of each class, but class "
-                f"{data.classes[index]!r} has {len(members)}; give every class at least two"
+                f"{name!r} has {len(members)}; give every class at least two"
             )
         count = max(1, round(share * len(members)))
         aside[members[torch.randperm(len(members), generator=generator)[:count]]] = True
@@ -115,8 +118,7 @@ def indices_aside(data: Images, sampled: torch.Tensor, seed: int) -> torch.Tenso
     in_sample = torch.zeros(len(data), dtype=torch.bool)
     in_sample[sampled] = True
     chosen = [torch.zeros(0, dtype=torch.int64)]
-    for index in range(data.num_classes):
-        members = (data.labels == index).nonzero().flatten()
+    for members in members_of_classes(data):
         members = members[torch.randperm(len(members), generator=generator)]
         members = members[in_sample[members].to(torch.int8).argsort(stable=True)]
         count = max(round(share * len(members)), int(SHARE_ASIDE * len(members) >= 1))
@@ -133,8 +135,7 @@ def split_balanced(data: ImageSet, first: int) -> tuple[ImageSet, ImageSet]:
     [[0, 1], [0, 0, 1, 1]]
     """
     ranks = torch.zeros(len(data), dtype=torch.int64)
-    for index in range(data.num_classes):
-        members = (data.labels == index).nonzero().flatten()
+    for members in members_of_classes(data):
         ranks[members] = torch.arange(len(members))
     order = ranks.argsort(stable=True)
     return data.subset(order[:first].sort().values), data.subset(order[first:].sort().values)

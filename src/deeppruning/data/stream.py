@@ -181,7 +181,7 @@ def read_ahead(
             yield _checked(reader[batch])
         return
     with warnings.catch_warnings():
-        # Python warns of a fork beside threads; the readers take no locks of ours and use no threads.
+        # Python warns about a fork while threads run; the readers take none of our locks and use no threads.
         warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
         warnings.filterwarnings("ignore", message=".*worker processes in total", category=UserWarning)
         loader: DataLoader[Any] = DataLoader(

@@ -30,14 +30,15 @@ def find_norms(model: nn.Module, flow: Flow) -> tuple[dict[str, str], dict[str, 
     folds: dict[str, str] = {}
     kept: dict[str, str] = {}
     for name, norm in model.named_modules():
-        if isinstance(norm, _BatchNorm):
-            reason = _why_unusable(norm) or _why_not_read_once(name, flow)
-            layer = "" if reason else _layer_read(name, flow, owners)
-            reason = reason or _why_layer_unsuited(layer, layers, flow, name)
-            if reason:
-                kept[name] = reason
-            else:
-                folds[name] = layer
+        if not isinstance(norm, _BatchNorm):
+            continue
+        span = flow.once(name) or ()
+        sources = {owners.get(source, "") for source in flow.read_by(span)} if span else set()
+        layer = sources.pop() if len(sources) == 1 else ""  # empty if it reads anything else as well
+        if reason := _why_unusable(name, norm, flow) or _why_layer_unsuited(layer, layers, flow, set(span)):
+            kept[name] = reason
+        else:
+            folds[name] = layer
     return folds, kept
 
 
@@ -72,35 +73,23 @@ def _output_channels_first(layer: Any, weight: torch.Tensor) -> torch.Tensor:
     return parts.transpose(1, 2).flatten(0, 1)
 
 
-def _why_unusable(norm: _BatchNorm) -> str:
+def _why_unusable(name: str, norm: _BatchNorm, flow: Flow) -> str:
     if norm.training or norm.running_mean is None:
         return "it uses the statistics of each batch"
-    return "hooks are attached to it" if _has_hooks(norm) else ""
-
-
-def _why_not_read_once(name: str, flow: Flow) -> str:
+    if _has_hooks(norm):
+        return "hooks are attached to it"
     calls = len(flow.calls.get(name, ()))
     if calls != 1:
         return f"it runs {calls} times" if calls else "it does not run"
     return "" if flow.once(name) else "it does nothing"
 
 
-def _layer_read(name: str, flow: Flow, owners: dict[int, str]) -> str:
-    """The layer that a norm reads; empty if it reads anything else as well."""
-    span = flow.once(name)
-    assert span is not None
-    sources = {owners.get(source, "") for source in flow.read_by(span)}
-    return sources.pop() if len(sources) == 1 else ""
-
-
-def _why_layer_unsuited(layer: str, layers: dict[str, nn.Module], flow: Flow, norm: str) -> str:
+def _why_layer_unsuited(layer: str, layers: dict[str, nn.Module], flow: Flow, norm: set[int]) -> str:
     if not layer:
         return "it does not read the output of one convolution or linear layer alone"
-    module = layers[layer]
-    span, own = flow.once(layer), flow.once(norm)
+    module, span = layers[layer], flow.once(layer)
     assert span is not None
-    assert own is not None
-    if not flow.readers_of(span) <= set(own) or flow.returned & set(span):
+    if not flow.readers_of(span) <= norm or flow.returned & set(span):
         return f"others read {layer}, too"
     if _has_hooks(module) or hasattr(module, "parametrizations") or not _runs_torch_code(module):
         return f"{layer} computes its weights, or has a forward of its own"

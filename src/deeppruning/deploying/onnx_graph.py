@@ -3,7 +3,7 @@
 import importlib
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,47 +51,28 @@ def open_session(graph: Path | bytes, *, threads: int = 1) -> Any:
 
 def run_session(session: Any, images: Tensor) -> list[Tensor]:
     """The outputs of a session for a batch of images."""
-    return [torch.from_numpy(output) for output in session.run(None, {INPUT: images.numpy()})]
+    name = session.get_inputs()[0].name
+    return [torch.from_numpy(output) for output in session.run(None, {name: images.numpy()})]
 
 
 def export_by_tracing(network: nn.Module, example: Tensor, path: Path, opset: int) -> None:
     """The older exporter: much faster, and right unless the forward branches on the data."""
     names = _output_names(network, example)
     axes = {name: {0: "batch"} for name in (INPUT, *names)}
-    _quietly(
-        torch.onnx.export,
-        network,
-        (example,),
-        str(path),
-        dynamo=False,
-        input_names=[INPUT],
-        output_names=names,
-        dynamic_axes=axes,
-        opset_version=opset,
-    )
+    _export(network, example, path, names, opset_version=opset, dynamo=False, dynamic_axes=axes)
 
 
 def export_by_graph(network: nn.Module, example: Tensor, path: Path, opset: int) -> None:
     """The newer exporter, for what tracing gets wrong; its example batch must be larger than one."""
     require("onnxscript")
-    pair = torch.cat([example[:1], example[:1]])
-    _quietly(
-        torch.onnx.export,
-        network,
-        (pair,),
-        str(path),
-        dynamo=True,
-        input_names=[INPUT],
-        output_names=_output_names(network, example),
-        dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
-        opset_version=opset,
-        external_data=False,
-        verbose=False,
-    )
+    pair, names = torch.cat([example[:1], example[:1]]), _output_names(network, example)
+    shapes = ({0: torch.export.Dim("batch", min=1)},)
+    files = {"external_data": False, "verbose": False}
+    _export(network, pair, path, names, opset_version=opset, dynamo=True, dynamic_shapes=shapes, **files)
 
 
-def _quietly(export: Callable[..., Any], *args: Any, **options: Any) -> None:
-    """Without the exporters' own warnings: the file is checked afterwards."""
+def _export(network: nn.Module, example: Tensor, path: Path, names: Sequence[str], **options: Any) -> None:
+    """Export without the exporters' own warnings: the file is checked afterwards."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     # The older exporter prints the graph it failed on, to standard output.
@@ -100,7 +81,9 @@ def _quietly(export: Callable[..., Any], *args: Any, **options: Any) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            export(*args, **options)
+            torch.onnx.export(
+                network, (example,), str(path), input_names=[INPUT], output_names=names, **options
+            )
     finally:
         logging.disable(before)
 

@@ -1,4 +1,4 @@
-"""The steps to a deployed network: each names modules, and is small enough to be undone alone.
+"""The steps to a deployed network: each changes a model in place, and is small enough to be undone alone.
 
 >>> pair = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2)).eval()
 >>> FoldNorm("1", "0").apply(pair)
@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +29,6 @@ class FoldNorm:
     layer: str
 
     def apply(self, model: nn.Module) -> None:
-        """Change the model in place."""
         norm, layer = model.get_submodule(self.norm), model.get_submodule(self.layer)
         assert isinstance(norm, _BatchNorm)
         fold(layer, norm)
@@ -43,7 +43,6 @@ class Remove:
     name: str
 
     def apply(self, model: nn.Module) -> None:
-        """Change the model in place."""
         _replace(model, model.get_submodule(self.name), None)
 
 
@@ -55,7 +54,6 @@ class Fix:
     dimensions: int
 
     def apply(self, model: nn.Module) -> None:
-        """Change the model in place."""
         module = model.get_submodule(self.name)
         like = next((tensor for tensor in model.parameters() if tensor.is_floating_point()), torch.zeros(0))
         _replace(model, module, Fixed(_constant(module, self.dimensions)).to(like))
@@ -74,7 +72,6 @@ class Fixed(nn.Module):
         self.register_buffer("value", value)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The tensor."""
         return self.value
 
 
@@ -93,23 +90,21 @@ def find_no_ops(model: nn.Module) -> list[Step]:
 
 def find_answers(model: nn.Module, flow: Flow) -> list[Step]:
     """Stand-ins that answer a constant which nothing overwrites."""
-    return [
-        Fix(name, len(flow.shapes[name]))
-        for name, module in model.named_modules()
-        if isinstance(module, Answer)
-        and (span := flow.once(name)) is not None
-        and not flow.is_overwritten(span)
-    ]
+    return _fixes(model, flow, Answer, lambda span: not flow.is_overwritten(span))
 
 
 def find_unheard(model: nn.Module, flow: Flow) -> list[Step]:
     """Stand-ins without channels that no output depends on, now that answers ignore their input."""
+    return _fixes(model, flow, Hollow, lambda span: not flow.needed & set(span))
+
+
+def _fixes(
+    model: nn.Module, flow: Flow, kind: type[nn.Module], can_go: Callable[[range], bool]
+) -> list[Step]:
     return [
         Fix(name, len(flow.shapes[name]))
         for name, module in model.named_modules()
-        if isinstance(module, Hollow)
-        and (span := flow.once(name)) is not None
-        and not flow.needed & set(span)
+        if isinstance(module, kind) and (span := flow.once(name)) is not None and can_go(span)
     ]
 
 

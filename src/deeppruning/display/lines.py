@@ -5,9 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 from deeppruning.amounts import amount, duration, percent
-from deeppruning.display.state import SearchState, node_of
-from deeppruning.runs.facts import told_refused, told_target
-from deeppruning.runs.records import Status
+from deeppruning.comparison.results import ComparisonEvent, MethodDone, method_line
+from deeppruning.display.state import SearchState, node_of, stage_title
+from deeppruning.runs import Status
+from deeppruning.runs.facts import refusal_line, target_line
 from deeppruning.searching.events import (
     CandidateDone,
     CandidateRefused,
@@ -18,6 +19,7 @@ from deeppruning.searching.events import (
     LayersScanned,
     Remark,
     SolutionSaved,
+    Stage,
     Started,
     TargetSettled,
 )
@@ -28,6 +30,8 @@ _SOLUTION = ("role", "id", "path", "train_error", "test_error", "flops", "flops_
 def line_of(event: Event, state: SearchState) -> str:
     """An event as a line; empty where there is nothing to say. `state` has taken the event in already."""
     match event:
+        case Stage():
+            return stage_line(event)
         case Started():
             return _started_line(event)
         case LayersScanned():
@@ -39,15 +43,27 @@ def line_of(event: Event, state: SearchState) -> str:
         case EpochDone():
             return _epoch_line(event)
         case FinetuneDiverged():
-            return diverged_line(event)
+            return _diverged_line(event)
         case CandidateRefused():
-            return told_refused(event.id, event.reason)
+            return refusal_line(event.id, event.reason)
         case TargetSettled():
-            return told_target(event.role, event.asked, event.note)
+            return target_line(event.role, event.asked, event.note)
         case Remark():
             return event.text
     untuned = " (as before fine-tuning, which did not help)" if event.solution.refitted else ""
     return f"saved {event.solution.role} in {event.solution.path}{untuned}"
+
+
+def comparison_line(event: ComparisonEvent) -> str:
+    """An event of a comparison as a line; empty for a single epoch."""
+    match event:
+        case MethodDone():
+            return method_line(event)
+        case FinetuneDiverged():
+            return _diverged_line(event)
+        case Remark():
+            return event.text
+    return ""
 
 
 def _started_line(event: Started) -> str:
@@ -61,18 +77,27 @@ def _started_line(event: Started) -> str:
     )
 
 
+def stage_line(event: Stage) -> str:
+    """A step of the preparations, with a line at its begin and for each quarter of it."""
+    if not event.done:
+        return stage_title(event)
+    return f"{stage_title(event)}: {event.done} of {event.of}" if _passes_quarter(event) else ""
+
+
 def scanned_line(event: LayersScanned) -> str:
     """The progress of the scan, a line for each quarter of it."""
-    quarters = 4 * event.done // event.of
-    passed = quarters > 4 * (event.done - 1) // event.of
-    return f"scanning layers: {event.done} of {event.of} cuts" if passed else ""
+    return f"scanning layers: {event.done} of {event.of} cuts" if _passes_quarter(event) else ""
+
+
+def _passes_quarter(event: Stage | LayersScanned) -> bool:
+    return event.of > 0 and 4 * event.done // event.of > 4 * (event.done - 1) // event.of
 
 
 def candidate_line(event: CandidateDone, state: SearchState) -> str:
     """A candidate that was just evaluated."""
     if not event.fresh:
         return ""
-    evaluation = event.candidate.known
+    evaluation = event.candidate.evaluated
     width, saved = len(str(state.total)), percent(state.saved(event.candidate), 1)
     where = f"  on {node_of(evaluation.worker)}" if state.by_node() else ""
     tried = f"  ({event.attempts} attempts: workers died or hung)" if event.attempts > 1 else ""
@@ -104,14 +129,14 @@ def _epoch_line(event: EpochDone) -> str:
     )
 
 
-def diverged_line(event: FinetuneDiverged) -> str:
-    """A fine-tuning that diverged, and what happens next."""
+def _diverged_line(event: FinetuneDiverged) -> str:
     factor = event.lr_factor
     then = "it has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
     return f"fine-tuning {'+'.join(event.roles)} diverged ({event.reason}); {then}"
 
 
 _NAMES: dict[type, str] = {
+    Stage: "stage",
     Started: "started",
     Remark: "remark",
     LayersScanned: "scanned",
@@ -146,7 +171,7 @@ def _candidate_record(event: CandidateDone) -> dict[str, Any]:
         "attempts": event.attempts,
         "operator": candidate.operator,
         "parents": list(candidate.parents),
-        **{key: value for key, value in vars(candidate.known).items() if key != "genome"},
+        **{key: value for key, value in vars(candidate.evaluated).items() if key != "genome"},
         "kept": int(candidate.genome.sum()),
     }
 

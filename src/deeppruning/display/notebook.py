@@ -15,6 +15,7 @@ from deeppruning.searching.events import (
     Event,
     FinetuneDiverged,
     Remark,
+    Stage,
     Started,
     TargetSettled,
 )
@@ -46,7 +47,8 @@ class NotebookProgress(SearchProgress):
         """Redraw, unless that was just done."""
         if isinstance(event, Started | Remark | FinetuneDiverged | TargetSettled | CandidateRefused):
             self._remarks.append(line_of(event, self.state))
-        if not isinstance(event, CandidateDone) or time.monotonic() - self._drawn > SECONDS:
+        frequent = isinstance(event, CandidateDone) or (isinstance(event, Stage) and event.done > 0)
+        if not frequent or time.monotonic() - self._drawn > SECONDS:
             self._draw()
 
     def _draw(self) -> None:
@@ -63,7 +65,8 @@ class NotebookProgress(SearchProgress):
         left = self.state.seconds_left()
         words = [what, f"{duration(left)} left" if left else "", self.state.troubles(), self.state.by_node()]
         line = "&ensp;".join(html.escape(word) for word in words if word)
-        bar = f'<progress value="{done}" max="{max(1, total)}" aria-label="progress"></progress>'
+        value = f'value="{done}" max="{total}" ' if total else ""  # without a value it moves to and fro
+        bar = f'<progress {value}aria-label="progress"></progress>'
         below = "".join(
             f"<div>{html.escape(text)}</div>" for text in (*self._remarks, self.state.archive) if text
         )

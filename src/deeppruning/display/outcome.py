@@ -1,115 +1,115 @@
 """The end of a run on the command line: the networks side by side, and commands to try next."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from deeppruning.display.progress import SearchProgress
-from deeppruning.display.state import sources_line
+from deeppruning.display.progress import RunOutcome, SearchProgress
+from deeppruning.display.state import origins_line
 from deeppruning.errors import DeepPruningError, RunError
 from deeppruning.jobs.network_table import NetworkRow, NetworkTable
 from deeppruning.jobs.result import Result
+from deeppruning.jobs.solution import Solution
 from deeppruning.latency import Conditions
 from deeppruning.latency.plan import measure_both_forms, measure_networks
 from deeppruning.reporting import missing_plots_line, write_report
 from deeppruning.reporting.recommendation import recommend
-from deeppruning.roles import KNEE, ORIGINAL, ROLES, in_order
-from deeppruning.runs import facts
+from deeppruning.roles import KNEE, ORIGINAL, ROLES, in_order, target_number
+from deeppruning.runs import Candidate, RunFolder, facts
 from deeppruning.runs.database import readable_errors
-from deeppruning.runs.folder import RunFolder
-from deeppruning.runs.records import Candidate
 from deeppruning.system.commands import command, format_to_suggest, how_to_install
 from deeppruning.system.device import precision_of
-from deeppruning.targets.choice import front_of, thin_ones
+from deeppruning.targets.choice import pareto_front, thin_candidates
 
 FORMS = (
     "(latency: one image in PyTorch, one CPU thread, fastest of several runs; as exported, with batch norms "
     "folded; as loaded: as dp.load returns it)"
 )
 _SLOW_SECONDS = 0.5  # a forward pass beyond this is not measured: the table must come at once
-_USUAL_PERCENT = 40  # of the FLOPs: the limit that is suggested, if the search has come that far
+_USUAL_PERCENT = 40  # of the FLOPs: the limit that is suggested, if the search has networks below it
 
 
 def conclude(run_dir: Path, progress: SearchProgress) -> None:
     """Show a finished run: its table, its report and the commands to try next."""
-    rows = read_rows(run_dir)
     report = write_report_or_say(run_dir, progress)
-    entered = sources_line(run_dir)
-    advice = recommend(_facts(run_dir))
+    with RunFolder.open(run_dir, read_only=True) as run:
+        rows, recorded = read_rows(run), run.history.facts()
+        advice, origins = recommend(recorded), origins_line(run)
+        suggested = None if advice and advice.none else (advice and advice.role) or KNEE
+        next_steps = next_lines(run, suggested)
     lines = [
         NetworkTable(rows).text(),
         *([FORMS] if any(row.latency_seconds is not None for row in rows) else []),
         *(f"{row.network} failed: {row.failure}" for row in rows if row.failure),
-        *untuned_notes(run_dir),
-        *choice_notes(run_dir),
+        *untuned_notes(recorded),
+        *choice_notes(recorded),
         *([advice.text] if advice else []),
     ]
-    more = [f"candidates that entered the archive: {entered}"] if entered else []
-    more += [f"run folder: {run_dir}", *([f"report: {report}"] if report else [])]
-    more += filter(None, [missing_plots_line()])
-    none = advice is not None and advice.none
-    more += next_lines(run_dir, None if none else (advice and advice.role) or KNEE)
-    progress.finish([asdict(row) for row in rows], str(report) if report else None, "\n".join(lines), more)
+    more = [
+        f"candidates that entered the archive: {origins}" if origins else "",
+        f"run folder: {run_dir}",
+        f"report: {report}" if report else "",
+        missing_plots_line(),
+        *next_steps,
+    ]
+    progress.finish(RunOutcome(rows, report, lines, list(filter(None, more))))
 
 
-def _facts(run_dir: Path) -> dict[str, Any]:
+def show_saved(run_dir: Path, solution: Solution, progress: SearchProgress) -> None:
+    """Show a network that was fine-tuned by itself and saved in a run."""
+    report = write_report_or_say(run_dir, progress)
     with RunFolder.open(run_dir, read_only=True) as run:
-        return run.history.facts()
+        rows, recorded = read_rows(run, [solution.role]), run.history.facts()
+    lines = [NetworkTable(rows).text(), *untuned_notes(recorded, [solution.role])]
+    lines += choice_notes(recorded) if target_number(solution.role) is not None else []
+    lines += [f"saved in {solution.path}", *([f"report: {report}"] if report else [])]
+    progress.finish(RunOutcome(rows, report, lines))
 
 
-def read_rows(run_dir: Path, roles: tuple[str, ...] | None = None) -> list[NetworkRow]:
+def read_rows(run: RunFolder, roles: Sequence[str] | None = None) -> list[NetworkRow]:
     """The original and these solutions of a run, by default the picks and its targets, from its history."""
-    with RunFolder.open(run_dir, read_only=True) as run:
-        recorded = run.history.facts()
-        with readable_errors(run.history.path):  # facts that are missing
-            return _rows(recorded, roles)
-
-
-def _rows(recorded: Mapping[str, Any], roles: tuple[str, ...] | None) -> list[NetworkRow]:
+    recorded = run.history.facts()
     if roles is None:
-        saved = (facts.solution_role(key) or "" for key in recorded)
-        roles = tuple(in_order((*ROLES, *saved)))
-    networks = {ORIGINAL: recorded[facts.ORIGINAL_FIGURES.key]}
-    networks |= {role: recorded[facts.solution_fact(role).key] for role in roles}
+        roles = in_order((*ROLES, *facts.solutions_in(recorded)))
     latency = recorded.get(facts.LATENCY.key, {})
     loaded = recorded.get(facts.LATENCY_LOADED.key, {})
-    return [
-        NetworkRow(
-            role,
-            None if role == ORIGINAL else figures["id"],
-            figures.get("test_error") if role == ORIGINAL else figures["test_error"],
-            figures["flops"],
-            0.0 if role == ORIGINAL else figures["flops_pruned"],
-            figures["params"],
-            latency.get(role),
-            figures.get("failure", ""),
-            loaded.get(role),
-        )
-        for role, figures in networks.items()
-    ]
+    with readable_errors(run.history.path):  # facts that are missing
+        original = {"id": None, "test_error": None, "flops_pruned": 0.0}
+        networks: dict[str, Any] = {ORIGINAL: {**original, **recorded[facts.ORIGINAL_FIGURES.key]}}
+        networks |= {role: recorded[facts.solution_fact(role).key] for role in roles}
+        return [
+            NetworkRow(
+                role,
+                figures["id"],
+                figures["test_error"],
+                figures["flops"],
+                figures["flops_pruned"],
+                figures["params"],
+                latency.get(role),
+                figures.get("failure", ""),
+                loaded.get(role),
+            )
+            for role, figures in networks.items()
+        ]
 
 
-def choice_notes(run_dir: Path) -> list[str]:
-    """What became of the targets, and which candidates were refused, a line each."""
-    recorded = _facts(run_dir)
-    refused = [facts.told_refused(id_, why) for id_, why in facts.refused_in(recorded).items()]
-    return [*facts.told_targets(recorded), *refused]
+def choice_notes(recorded: Mapping[str, Any]) -> list[str]:
+    """The outcome of the targets, and which candidates were refused, a line each."""
+    refused = [facts.refusal_line(id_, why) for id_, why in facts.refused_in(recorded).items()]
+    return [*facts.target_lines(recorded), *refused]
 
 
-def untuned_notes(run_dir: Path, roles: tuple[str, ...] | None = None) -> list[str]:
+def untuned_notes(recorded: Mapping[str, Any], roles: Sequence[str] | None = None) -> list[str]:
     """Which networks are as they were before fine-tuning, a line for each candidate, and what to try."""
-    recorded = _facts(run_dir)
-    if roles is None:
-        roles = tuple(in_order(facts.solution_role(key) or "" for key in recorded))
     notes: dict[Any, tuple[list[str], str]] = {}
-    for role in roles:
-        figures = recorded.get(facts.solution_fact(role).key, {})
-        if note := facts.told_unhelped(figures):
+    solutions = facts.solutions_in(recorded)
+    for role in in_order(solutions) if roles is None else roles:
+        figures = solutions[role]
+        if note := facts.unhelped_line(figures):
             notes.setdefault(figures["id"], ([], note))[0].append(role)
     return [f"{', '.join(held)}: {note}" for held, note in notes.values()]
 
@@ -121,11 +121,11 @@ def keep_latencies(result: Result, original: nn.Module, example: torch.Tensor) -
     """
     example = example.to(precision_of(original))
     models: dict[int | None, nn.Module] = {None: original.cpu()}
-    models |= {one.id: one.model.cpu() for one in result.solutions}
+    models |= {solution.id: solution.model.cpu() for solution in result.solutions}
     if measure_networks([original], example, Conditions(), turns=1)[0] > _SLOW_SECONDS:
         return
     seconds = dict(zip(models, measure_both_forms(list(models.values()), example), strict=True))
-    ids = {ORIGINAL: None, **{one.role: one.id for one in result.solutions}}
+    ids = {ORIGINAL: None, **{solution.role: solution.id for solution in result.solutions}}
     with RunFolder.open(result.run_dir) as run:
         for place, fact in enumerate((facts.LATENCY, facts.LATENCY_LOADED)):
             run.history.set_fact(fact, {role: seconds[id_][place] for role, id_ in ids.items()})
@@ -140,12 +140,11 @@ def write_report_or_say(run_dir: Path, progress: SearchProgress) -> Path | None:
         return None
 
 
-def next_lines(run_dir: Path, role: str | None) -> list[str]:
+def next_lines(run: RunFolder, role: str | None) -> list[str]:
     """Commands to try next, a line each, that work as they stand; `role` is the network to take, if any."""
-    with RunFolder.open(run_dir, read_only=True) as run:
-        recorded, candidates = run.history.facts(), run.history.candidates()
-    roles = {facts.solution_role(key): figures for key, figures in recorded.items()}
-    saved = {name: figures for name, figures in roles.items() if name and not figures.get("failure")}
+    recorded, run_dir = run.history.facts(), run.path
+    solutions = facts.solutions_in(recorded)
+    saved = {name: figures for name, figures in solutions.items() if not figures.get("failure")}
     if not saved:
         return []
     steps = []
@@ -159,7 +158,7 @@ def next_lines(run_dir: Path, role: str | None) -> list[str]:
     steps.append(("is it faster?", command("bench", run_dir)))
     try:
         refused = facts.refused_in(recorded)
-        thin = [one for one in thin_ones(candidates) if str(one.id) not in refused]
+        thin = [each for each in thin_candidates(run.history.candidates()) if str(each.id) not in refused]
     except RunError:
         thin = []
     steps += _candidate_steps(run_dir, recorded, thin, {figures["id"] for figures in saved.values()})
@@ -172,15 +171,14 @@ def _candidate_steps(
     """A limit that candidates meet, and the middle one of the best candidates without a solution."""
     steps = []
     whole = recorded[facts.ORIGINAL_FIGURES.key]["flops"]
-    least = min((one.flops / whole for one in thin), default=1.0)
+    least = min((candidate.flops / whole for candidate in thin), default=1.0)
     lowest = max(_USUAL_PERCENT, 10 * math.ceil(10 * least))
-    asked = {target["asked"] for target in facts.targets_in(recorded).values()}
+    used = {target["asked"] for target in facts.targets_in(recorded).values()}
     limits = [f"flops={share}%" for share in range(lowest, 100, 10)]
-    if limit := next((one for one in limits if one not in asked), None):
+    if limit := next((limit for limit in limits if limit not in used), None):
         steps.append(("another limit", command("pick", run_dir, "--target", limit)))
-    others = [one for one in thin if one.id not in saved]
-    best = [one for one in front_of(thin) if one.id not in saved] or others
-    if best:
-        one = best[len(best) // 2]
-        steps.append(("another candidate", command("finetune", run_dir, "--candidate", one.id)))
+    best = [each for each in pareto_front(thin) if each.id not in saved]
+    if best := best or [each for each in thin if each.id not in saved]:
+        middle = best[len(best) // 2].id
+        steps.append(("another candidate", command("finetune", run_dir, "--candidate", middle)))
     return steps

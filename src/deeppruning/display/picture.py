@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -13,10 +13,10 @@ from rich.text import Text
 
 from deeppruning.amounts import amount, duration, percent
 from deeppruning.display.lines import line_of
-from deeppruning.display.progress import JsonProgress, PlainProgress, SearchProgress
+from deeppruning.display.progress import JsonProgress, PlainProgress, RunOutcome, SearchProgress
 from deeppruning.display.state import Point
 from deeppruning.roles import HEAVY, KNEE, LIGHT, MARKS, TARGET
-from deeppruning.runs.records import Status
+from deeppruning.runs import Status
 from deeppruning.searching.events import (
     CandidateDone,
     EpochDone,
@@ -24,6 +24,7 @@ from deeppruning.searching.events import (
     FinetuneDiverged,
     Remark,
     SolutionSaved,
+    Stage,
     Started,
 )
 
@@ -43,7 +44,7 @@ class LiveProgress(PlainProgress):
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
-        self._updated = time.monotonic()
+        self._updated = self._staged = time.monotonic()
         self._live = Live(get_renderable=self.picture, console=console, refresh_per_second=2)
 
     def __enter__(self) -> "LiveProgress":
@@ -58,6 +59,8 @@ class LiveProgress(PlainProgress):
     def show(self, event: Event) -> None:
         """Redraw; say only what the picture does not show."""
         self._updated = time.monotonic()
+        if isinstance(event, Stage) and not event.done:
+            self._staged = self._updated
         troubled = isinstance(event, CandidateDone) and (
             event.candidate.status is not Status.OK or event.attempts > 1
         )
@@ -67,15 +70,13 @@ class LiveProgress(PlainProgress):
                 self.say(line)
         # The first event starts it, or it would begin with an empty picture; a candidate that is fine-tuned
         # by itself has no search before it.
-        if isinstance(event, Started | EpochDone):
+        if isinstance(event, Stage | Started | EpochDone):
             self._live.start(refresh=True)
 
-    def finish(
-        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
-    ) -> None:
+    def finish(self, outcome: RunOutcome) -> None:
         """Stop drawing; the last picture stays above the final table."""
         self._live.stop()
-        super().finish(networks, report, text, more)
+        super().finish(outcome)
 
     def picture(self) -> RenderableType:
         """What is on the screen now."""
@@ -96,7 +97,9 @@ class LiveProgress(PlainProgress):
         since = time.monotonic() - self._updated
         eta = "" if left is None else f"{duration(max(0.0, left - since))} left"
         line = Table.grid(padding=(0, 2))
-        bar = ProgressBar(total=max(1, total), completed=done, width=24)
+        if state.stage is not None:
+            eta = f"for {duration(time.monotonic() - self._staged)}"
+        bar = ProgressBar(total=total or None, completed=done, width=24)  # of None it moves to and fro
         line.add_row(what, bar, eta, Text(state.troubles(), "red"))
         below = [Text(text, "dim") for text in (state.by_node(), state.archive) if text]
         return Group(line, *below)

@@ -1,23 +1,37 @@
 """How a search shows its progress: a live picture on a terminal, else lines, JSON for machines, or nothing.
 
 With --json every line on the output is one object with the key `event`; errors are shares (0..1):
-`training`, `trained` (only without --weights), `started`, `remark`, `scanned`, `candidate`, `generation`,
-`epoch`, `diverged`, `refused`, `solution`, `target`, `finished`. A candidate that diverged or failed has null
-as error and cost. The keys are the fields of the events in deeppruning.searching.events, with those of a
-candidate, solution or epoch report; `finished` has `networks`, the rows of the final table, and `report`.
+`training`, `trained` (only without --weights), `stage`, `started`, `remark`, `scanned`, `candidate`,
+`generation`, `epoch`, `diverged`, `refused`, `solution`, `target`, `finished`. A candidate that diverged or
+failed has null as error and cost. The keys are the fields of the events in deeppruning.searching.events,
+with those of a candidate, solution or epoch report; `finished` has `networks`, the rows of the final table,
+and `report`.
 """
 
 import contextlib
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
 from deeppruning.display.lines import as_record, line_of
 from deeppruning.display.state import SearchState
+from deeppruning.jobs.network_table import NetworkRow
 from deeppruning.searching.events import Event, TargetSettled
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """The end of a run: the networks as rows, and lines of text, with more for those who see the progress."""
+
+    networks: Sequence[NetworkRow]
+    report: Path | None
+    lines: Sequence[str]
+    more: Sequence[str] = ()
 
 
 class SearchProgress:
@@ -46,11 +60,9 @@ class SearchProgress:
     def tell(self, kind: str, **values: Any) -> None:
         """An event for machines that is not one of the search's own."""
 
-    def finish(
-        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
-    ) -> None:
-        """The end: the networks, for machines and as a text for people, with more lines for those who ask."""
-        click.echo(text)
+    def finish(self, outcome: RunOutcome) -> None:
+        """Show how a run ended."""
+        click.echo("\n".join(outcome.lines))
 
 
 class PlainProgress(SearchProgress):
@@ -60,16 +72,14 @@ class PlainProgress(SearchProgress):
         click.echo(text)
 
     def show(self, event: Event) -> None:
-        """Print the event's line, if it has one; the table at the end says what became of targets."""
+        """Print the event's line, if it has one; the table at the end shows the outcome of targets."""
         line = line_of(event, self.state)
         if line and not isinstance(event, TargetSettled):
             self.say(line)
 
-    def finish(
-        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
-    ) -> None:
+    def finish(self, outcome: RunOutcome) -> None:
         """Print everything; lines are not wrapped, since commands among them are copied."""
-        click.echo("\n".join([text, *more]))
+        click.echo("\n".join([*outcome.lines, *outcome.more]))
 
 
 class JsonProgress(SearchProgress):
@@ -98,7 +108,6 @@ class JsonProgress(SearchProgress):
         kind, values = as_record(event)
         self.tell(kind, **values)
 
-    def finish(
-        self, networks: list[dict[str, Any]], report: str | None, text: str, more: Sequence[str] = ()
-    ) -> None:
-        self.tell("finished", networks=networks, report=report)
+    def finish(self, outcome: RunOutcome) -> None:
+        report = None if outcome.report is None else str(outcome.report)
+        self.tell("finished", networks=[asdict(row) for row in outcome.networks], report=report)

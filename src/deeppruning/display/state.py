@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 
 from deeppruning.amounts import percent
 from deeppruning.errors import RunError
 from deeppruning.roles import MARKS, ROLES
-from deeppruning.runs.archive_replay import CostRange, Told, cost_range, replay, sources
-from deeppruning.runs.folder import RunFolder
-from deeppruning.runs.records import Candidate, Status
+from deeppruning.runs import Candidate, RunFolder, Status
+from deeppruning.runs.archive_replay import CostRange, cost_range, replay, sources
 from deeppruning.searching.events import (
     CandidateDone,
     EpochDone,
@@ -19,8 +17,20 @@ from deeppruning.searching.events import (
     FinetuneDiverged,
     GenerationDone,
     LayersScanned,
+    Remark,
+    Stage,
     Started,
 )
+
+_STAGES = {  # by name
+    "data": "reading the data",
+    "graph": "analysing the network",
+    "widths": "measuring which widths are fast here",
+    "original": "measuring the original",
+    "orders": "ordering filters",
+    "reference": "recording what the original computes",
+    "scan": "scanning layers",
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,7 @@ class SearchState:
     """What has happened so far; `update` takes in one event."""
 
     workers: int = 1
+    stage: Stage | None = None  # of the preparations, while it lasts
     started: Started | None = None
     scanned: LayersScanned | None = None
     generation: int = 1
@@ -54,6 +65,8 @@ class SearchState:
 
     def update(self, event: Event) -> None:
         """Take in an event."""
+        if not isinstance(event, Remark):
+            self.stage = event if isinstance(event, Stage) else None
         if isinstance(event, Started):
             self.started = event
             self.within = range_of(event.run)
@@ -77,7 +90,7 @@ class SearchState:
         self.candidates.append(event.candidate)
         if not event.fresh:
             return
-        evaluation = event.candidate.known
+        evaluation = event.candidate.evaluated
         self.seconds.append(evaluation.seconds)
         node = node_of(evaluation.worker)
         if node:
@@ -92,10 +105,13 @@ class SearchState:
         return self.started.evaluations if self.started is not None else 0
 
     def headline(self) -> tuple[str, int, int]:
-        """What is being done, how much of it is done, and out of how much."""
+        """What is being done, how much of it is done, and out of how much; out of 0 if that is unknown."""
+        if self.stage is not None:
+            done, total = self.stage.done, self.stage.of
+            return stage_title(self.stage) + (f"  {done}/{total}" if total else ""), done, total
         tuning = list(self.epochs.values())
         if tuning:
-            done, total = sum(one.report.epoch for one in tuning), sum(one.epochs for one in tuning)
+            done, total = sum(each.report.epoch for each in tuning), sum(each.epochs for each in tuning)
             return f"fine-tuning  epoch {done}/{total}", done, total
         if self.done == self.total and self.total:
             return "search done", self.done, self.total
@@ -124,10 +140,10 @@ class SearchState:
         """The points of a scatter plot: older candidates, those of this generation, the picks."""
         old, new = (".", "o") if plain else ("·", "•")
         latest = self.candidates[-1].generation if self.candidates else 0
-        marked = [(one, new if one.generation == latest else old) for one in self.candidates]
+        marked = [(each, new if each.generation == latest else old) for each in self.candidates]
         marked += [(pick, MARKS[role]) for role, pick in self.picks.items()]
         return [
-            Point(one.flops, one.train_error, mark) for one, mark in marked if one.train_error is not None
+            Point(each.flops, each.train_error, mark) for each, mark in marked if each.train_error is not None
         ]
 
     def saved(self, candidate: Candidate) -> float:
@@ -153,6 +169,11 @@ class SearchState:
         return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
+def stage_title(stage: Stage) -> str:
+    """What is being done, in words; the name itself for a step of somebody's own."""
+    return _STAGES.get(stage.name, stage.name)
+
+
 def node_of(worker: str) -> str:
     """The machine of a worker, which is named machine:process; empty if unknown."""
     return worker.rpartition(":")[0]
@@ -169,7 +190,7 @@ def range_of(run: str) -> CostRange | None:
 def growth_line(within: CostRange, candidates: Sequence[Candidate], original_flops: int) -> str:
     """Cost ranges with a candidate, those that the last generation improved, and error and FLOPs at three."""
     by_id = {candidate.id: candidate for candidate in candidates}
-    history = replay(within, map(Told.of, candidates))
+    history = replay(within, candidates)
     *earlier, last = history.fronts.values()
     new = len(set(last) - set(earlier[-1] if earlier else ()))
     # Those nearest to a quarter, half and three quarters of the ranges: the same places each time.
@@ -183,12 +204,11 @@ def growth_line(within: CostRange, candidates: Sequence[Candidate], original_flo
     return f"archive {len(last)}/{within.bins} cost ranges (+{new}){': ' if spots else ''}{', '.join(spots)}"
 
 
-def sources_line(run_dir: Path) -> str:
+def origins_line(run: RunFolder) -> str:
     """How many candidates of each origin entered the archive; empty for a run without one."""
-    with RunFolder.open(run_dir, read_only=True) as run:
-        within = cost_range(run.config.get("search", {}))
-        if within is None:
-            return ""
-        told = [Told.of(one) for one in run.history.candidates() if one.evaluation is not None]
-    counts = sources(told, replay(within, told))
-    return ", ".join(f"{one.name} {one.entered} of {one.tried}" for one in counts)
+    within = cost_range(run.config.get("search", {}))
+    if within is None:
+        return ""
+    evaluated = [each for each in run.history.candidates() if each.evaluation is not None]
+    counts = sources(evaluated, replay(within, evaluated))
+    return ", ".join(f"{origin.name} {origin.entered} of {origin.tried}" for origin in counts)

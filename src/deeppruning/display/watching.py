@@ -7,13 +7,13 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from deeppruning.backends import Backend
-from deeppruning.comparison.results import MethodDone, RivalEvent, RivalObserver, method_line
-from deeppruning.display.lines import diverged_line
+from deeppruning.comparison.results import ComparisonEvent, ComparisonObserver
+from deeppruning.display.lines import comparison_line
 from deeppruning.display.notebook import NotebookProgress, in_notebook
 from deeppruning.display.picture import make_progress
 from deeppruning.display.progress import SearchProgress
 from deeppruning.reporting import write_report_or_warn
-from deeppruning.searching.events import Event, FinetuneDiverged, Observer, Remark, ignore
+from deeppruning.searching.events import Event, Observer, Remark, ignore
 
 
 def is_shown(progress: bool | None) -> bool:
@@ -53,12 +53,15 @@ class Watch:
         self._observer(event)
 
     @contextmanager
-    def shown(self, backend: Backend) -> Iterator[None]:
-        """Show the progress of work on this backend, which is open."""
-        if self._display is not None:
-            self._display.state.workers = backend.room()
+    def shown(self) -> Iterator[None]:
+        """Show the progress of what is done inside."""
         with self._display or nullcontext():
             yield
+
+    def work_on(self, backend: Backend) -> None:
+        """Learn how many workers share the work, from a backend that is open."""
+        if self._display is not None:
+            self._display.state.workers = backend.room()
 
     def write_report(self, run_dir: str | Path) -> None:
         """Write the page of a run, unless the user does not want it."""
@@ -66,17 +69,15 @@ class Watch:
             write_report_or_warn(run_dir)
 
 
-def rivals_watched(observer: RivalObserver, progress: bool | None) -> RivalObserver:
+def watch_comparison(observer: ComparisonObserver, progress: bool | None) -> ComparisonObserver:
     """The observer of a comparison that also writes a line per method, if progress is shown."""
     shown = is_shown(progress)
 
-    def tell(event: RivalEvent) -> None:
+    def tell(event: ComparisonEvent) -> None:
         if isinstance(event, Remark) and observer is ignore:
             warnings.warn(event.text, stacklevel=3)
-        if shown and isinstance(event, MethodDone):
-            print(method_line(event), flush=True)
-        elif shown and isinstance(event, FinetuneDiverged):
-            print(diverged_line(event), flush=True)
+        if shown and (line := comparison_line(event)):
+            print(line, flush=True)
         observer(event)
 
     return tell

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from deeppruning.errors import GraphError
 from deeppruning.graph.assemble import GraphOptions, assemble
@@ -19,12 +19,12 @@ from deeppruning.graph.paths import InputPaths, PathRun
 from deeppruning.graph.proof.depth import DepthFinder
 from deeppruning.graph.proof.difference import difference, tolerance_for
 from deeppruning.graph.proof.masking import kept_atoms
-from deeppruning.graph.proof.probe import ExpectedSteps, Fault, expected_shapes, find_faults
+from deeppruning.graph.proof.probe import ExpectedSteps, Fault, ThinRun, expected_shapes, find_faults
 from deeppruning.graph.proof.remedies import Decisions, Doctor
 from deeppruning.graph.proof.trials import Trials
-from deeppruning.graph.proof.twin import Stage, seeded
+from deeppruning.graph.proof.twin import Scene, Stage, seeded
 from deeppruning.graph.proof.verify import Built
-from deeppruning.graph.trace.follow import Follower, OperationList, tensors_in
+from deeppruning.graph.trace.follow import Follower, Number, OperationList, tensors_in
 from deeppruning.graph.trace.tracer import Record, Trace
 
 
@@ -88,8 +88,9 @@ class Builder:
             plan, classes, genes = assemble(model, table, traces, self.options, batch=self._batch(trace))
             detached = frozenset(self.decisions.detached)
             read = [note for trace in traces.values() for note in trace.notes]
+            read += _never_run(model, traces) if read else []
             notes = list(dict.fromkeys([*self.stage.notes, *read]))
-            built = Built(plan, genes, detached, trace.records, notes)
+            built = Built(plan, genes, detached, trace.records, notes, trace.numbers)
             failure = self._probe(built, traces)
             if failure is None:
                 padded = any(issue.kind in ("constant", "module") for issue in table.issues.values())
@@ -100,7 +101,7 @@ class Builder:
                 self.decisions.excluded.add(self._culprit(built, traces, failure))
 
     def _with_depth(self, built: Built, traces: Mapping[str, Trace]) -> Built:
-        scenes = {mode: (self.stage.scene(mode), trace.records) for mode, trace in traces.items()}
+        scenes = {mode: (self.stage.scene(mode), trace) for mode, trace in traces.items()}
         depth = DepthFinder(built, scenes).find()
         return replace(built, plan=replace(built.plan, depth=depth))
 
@@ -112,7 +113,7 @@ class Builder:
             scene = self.stage.scene(mode)
             model = scene.copy()
             with seeded():
-                run = PathRun(model, built.detached, trace.records, built.genes)
+                run = PathRun(model, built.detached, trace.records, built.genes, by_shapes=trace.by_shapes)
                 own = run.follow(model, scene.args, scene.kwargs)
             paths += [own] if not any(own.same_as(each) for each in paths) else []
         return replace(built, plan=replace(built.plan, paths=tuple(paths)))
@@ -143,24 +144,25 @@ class Builder:
         trials = Trials(built.plan, built.genes, list(traces.values()))
         emptied = False
         for number, genome in enumerate(trials.genomes()):
-            emptied |= np.array_equal(genome, trials.emptied)
+            lone = np.array_equal(genome, trials.emptied)
+            emptied |= lone
             for mode, trace in traces.items():
                 if mode == "eval" or only_in_training or number == 0:
-                    faults = self._compare(built, genome, mode, trace.records)
+                    faults = self._compare(built, genome, mode, trace, lone=lone)
                     if faults:
                         return _Failure(mode, genome, faults)
         if emptied:
             return None
         # One filter left everywhere costs next to nothing to try where values are not compared.
-        faults = self._compare(built, trials.emptied, "eval", built.records, values=False)
+        faults = self._compare(built, trials.emptied, "eval", traces["eval"], values=False, lone=True)
         return _Failure("eval", trials.emptied, faults) if faults else None
 
     def _culprit(self, built: Built, traces: Mapping[str, Trace], failure: _Failure) -> str:
         """A layer whose cut breaks an operation at which none of its channels is: found by halving."""
         layers = built.plan.layers
-        records = traces[failure.mode].records
+        trace = traces[failure.mode]
         works, fails = 0, len(layers)  # numbers of layers, from the first on, that are cut
-        if self._compare(built, np.ones_like(failure.genome), failure.mode, records):
+        if self._compare(built, np.ones_like(failure.genome), failure.mode, trace):
             error = next((fault.error for fault in failure.faults if fault.error), None)
             raise GraphError(
                 "the network cannot be adapted: a copy of it fails, though nothing is cut"
@@ -171,36 +173,41 @@ class Builder:
             genome = failure.genome.copy()
             for layer in layers[middle:]:
                 genome[layer.genes[layer.genes >= 0]] = True
-            if self._compare(built, genome, failure.mode, records):
+            if self._compare(built, genome, failure.mode, trace):
                 fails = middle
             else:
                 works = middle
         return layers[works].name.partition("#")[0]
 
     def _compare(
-        self, built: Built, genome: Bits, mode: str, records: list[Record], *, values: bool = True
+        self, built: Built, genome: Bits, mode: str, trace: Trace, *, values: bool = True, lone: bool = False
     ) -> list[Fault]:
         scene, recipe = self.stage.scene(mode), built.plan.recipe(genome)
         full = scene.copy()
         thin = cut(full, recipe)  # before the full one is run, for that may leave traces
         kept = kept_atoms(built.genes, genome)
-        masked = ExpectedSteps(full, built.detached, records, kept)
+        masked = ExpectedSteps(full, built.detached, trace.records, kept)
+        masked.replayed = trace.numbers
+        due = None
         if mode == "train" or not values:
-            masked.steps = expected_shapes(records, kept)
+            masked.steps = expected_shapes(trace.records, kept)
         else:
             due = self._run_masked(masked, full)
         # In training mode the draws of the trace: the way taken may depend on them.
-        with seeded(0 if mode == "train" else 1):
-            faults = find_faults(
-                thin, scene.args, scene.kwargs, masked.steps, built.detached, strict_order=mode == "eval"
-            )
-        if mode == "train" or not faults:
-            return faults
-        if not values:
-            return self._compare(built, genome, mode, records)
-        # Torch runs some functions by other operations where a size is 1: what counts then is the outcome.
-        if faults[0].strayed and self._leads_to(due, recipe, tolerance_for(masked.coarsest)):
+        seed = 0 if mode == "train" else 1
+        run = ThinRun(thin, built.detached, masked.steps, strict_order=mode == "eval")
+        run.replayed, run.due_numbers = trace.numbers, masked.numbers if due is not None else None
+        with seeded(seed):
+            faults = find_faults(run, thin, scene.args, scene.kwargs)
+        if not faults:
             return []
+        if not values:
+            return self._compare(built, genome, mode, trace, lone=lone)
+        # Torch runs some functions by other operations where a size is 1: what counts then is the outcome.
+        if faults[0].strayed or (lone and not faults[0].error):
+            found = self._outcome(scene, recipe, seed, trace.numbers)
+            if found and (mode == "train" or difference(found, due)[0] <= tolerance_for(masked.coarsest)):
+                return []
         return faults
 
     def _run_masked(self, masked: ExpectedSteps, full: nn.Module) -> Any:
@@ -211,16 +218,16 @@ class Builder:
             self._check_repeatable(masked.records)
             raise
 
-    def _leads_to(self, due: Any, recipe: Recipe, tolerance: float) -> bool:
-        """Whether a thin network gives these outputs, whatever it does on its way."""
-        scene = self.stage.eval
+    def _outcome(self, scene: Scene, recipe: Recipe, seed: int, numbers: Sequence[Number]) -> list[Tensor]:
+        """The outputs of a thin network, whatever it does on its way; none where it fails."""
         thin = cut(scene.copy(), recipe)
+        follower = Follower(thin)
+        follower.replayed = numbers
         try:
-            with seeded(1):
-                found = Follower(thin).run(thin, scene.args, scene.kwargs)
+            with seeded(seed):
+                return tensors_in(follower.run(thin, scene.args, scene.kwargs))
         except Exception:
-            return False
-        return difference(found, due)[0] <= tolerance
+            return []
 
     def _check_repeatable(self, records: Sequence[Record]) -> None:
         """Another run under other random numbers must execute the same operations."""
@@ -239,6 +246,14 @@ class Builder:
                 "the network draws its structure at random: two runs in evaluation mode differ at operation "
                 f"{first}; make its forward repeatable in eval() before pruning it"
             )
+
+
+def _never_run(model: nn.Module, traces: Mapping[str, Trace]) -> list[str]:
+    """A note about layers that stand in code which other values may lead to: no cut reaches them."""
+    run = {name for trace in traces.values() for name in trace.maps_channels}
+    named = [name for name, part in model.named_modules() if name and part._parameters and name not in run]
+    first = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+    return [f"{first}: not run on the example input, so a thin network may fail there"] if named else []
 
 
 def _same_records(first: Sequence[Record], second: Sequence[Record]) -> bool:

@@ -21,7 +21,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from deeppruning.graph.atoms import Atoms, Bits, Genes, positions_of
 from deeppruning.graph.payloads import Channels
 from deeppruning.graph.rules.operations import FACTORIES, LIKENESSES, MOVES, PRODUCTS, VIEWS
-from deeppruning.graph.trace.follow import Follower, by_name, execute, tensors_in
+from deeppruning.graph.trace.follow import Follower, by_name, execute, execute_blank, tensors_in
 from deeppruning.graph.trace.tracer import Record
 
 Nodes = NDArray[np.int64]
@@ -114,9 +114,16 @@ class PathRun(Follower):
     """Runs a network and records the paths through it, in the order of the trace."""
 
     def __init__(
-        self, model: nn.Module, detached: frozenset[str], records: Sequence[Record], genes: Genes
+        self,
+        model: nn.Module,
+        detached: frozenset[str],
+        records: Sequence[Record],
+        genes: Genes,
+        *,
+        by_shapes: bool = False,
     ) -> None:
         super().__init__(model, detached)
+        self.execute = execute_blank if by_shapes else execute
         self.records = records
         self.genes = genes  # of each atom
         self.position = 0
@@ -137,7 +144,7 @@ class PathRun(Follower):
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and record what its channels are computed from."""
         read = [self._nodes(tensor) for tensor in tensors_in((args, kwargs))]  # before it writes in place
-        result = execute(func, args, kwargs)
+        result = self.execute(func, args, kwargs)
         outputs = tensors_in(result)
         if outputs:
             record = self._next_record()

@@ -98,6 +98,8 @@ class Origin:
 
     def repeats(self, dimension: int) -> bool:
         """Whether one position is repeated along this dimension of the tensor."""
+        if self.index is not None:
+            return bool((self.index == self.index.narrow(dimension, 0, 1)).all())
         return self.window is not None and self.window.strides[dimension] == 0
 
     def reshaped(self, shape: tuple[int, ...]) -> "Origin":

@@ -29,8 +29,7 @@ from deeppruning.data.splits import check_fits, check_pixels
 from deeppruning.data.stream import Images, ImageStream
 from deeppruning.errors import DataError, Diverged, InputError
 from deeppruning.limits import Limits
-from deeppruning.runs import facts
-from deeppruning.runs.history import History
+from deeppruning.runs import History, facts
 from deeppruning.searching.task import Classification
 from deeppruning.system.device import device_or_cpu, precision_of, torch_threads
 from deeppruning.training.evaluate import check_outputs, evaluate
@@ -212,13 +211,12 @@ def fit_augmentation(
 
 
 def _augmentations(tuning: TrainConfig) -> dict[str, Augment]:
-    augmentations: dict[str, Augment] = {}
-    for field in ("crop", "flip", "cutout"):
-        value: Any = getattr(tuning, field)
-        if value:
-            name = field if value is True else f"{field}={value}"
-            augmentations[name] = Augment(**{field: value})
-    return augmentations
+    values: dict[str, Any] = {name: getattr(tuning, name) for name in ("crop", "flip", "cutout")}
+    return {
+        name if value is True else f"{name}={value}": Augment(**{name: value})
+        for name, value in values.items()
+        if value
+    }
 
 
 def _augmented_errors(

@@ -11,23 +11,23 @@ a training that diverged nor mixes two.
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from safetensors.torch import load
 from torch import Tensor
 
-from deeppruning.backends.base import Backend, Session
+from deeppruning.backends import Backend, Outcome
 from deeppruning.errors import DAMAGE, Diverged, RunError
 from deeppruning.genome import Genome
 from deeppruning.jobs.rounds import TESTED, VALIDATED, Round, RoundDone, kind_of_round, run_round
 from deeppruning.roles import ORIGINAL, candidate_name
+from deeppruning.runs import EpochRow
 from deeppruning.runs.facts import TUNING, diverged_fact
 from deeppruning.runs.folder import FINETUNE, RunFolder
-from deeppruning.runs.records import EpochRow
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.events import EpochDone, FinetuneDiverged
 from deeppruning.system.files import folder_within, write_atomically
@@ -56,6 +56,7 @@ class Tuned:
         return self.before is not None and (self.after is None or self.before < self.after)
 
 
+Submit = Callable[[Iterable[tuple[int, Round]]], Iterator[Outcome[int, RoundDone]]]
 # Diverged: at every learning rate, which is final. RunError: workers failed, it is tried again on resume.
 Finished = Tuned | Diverged | RunError
 
@@ -79,7 +80,7 @@ class Finetuning:
         if all(self._is_settled(id_) for id_ in genomes):
             return {id_: self._read(id_) for id_ in genomes}
         with backend.open(run_round, self.context, kind=kind_of_round) as session:
-            return self.train(session, genomes, roles)
+            return self.train(session.map, genomes, roles)
 
     def done(self, ids: Iterable[int]) -> dict[int, Finished]:
         """Those of these candidates that are completely trained."""
@@ -87,25 +88,25 @@ class Finetuning:
 
     def train(
         self,
-        session: Session[Round, RoundDone],
+        submit: Submit,
         genomes: Mapping[int, Genome],
         roles: Mapping[int, tuple[str, ...]],
         starts: Mapping[int, bytes] = MappingProxyType({}),
     ) -> dict[int, Finished]:
         """Train every candidate to the end, side by side; the most expensive one starts each round.
 
-        The original is only tested. `starts` are initial weights that replace those of the cut. A failure
-        of one candidate does not stop the others.
+        `submit` runs rounds on workers. The original is only tested. `starts` are initial weights instead of
+        those of the cut. A failure of one candidate does not stop the others.
         """
         if not self.variant:
-            known = self.run.history.get_fact(TUNING, [])
-            self.run.history.set_fact(TUNING, sorted({*known, *genomes} - {ORIGINAL_ID}))
+            earlier = self.run.history.get_fact(TUNING, [])
+            self.run.history.set_fact(TUNING, sorted({*earlier, *genomes} - {ORIGINAL_ID}))
         order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
         broken: dict[int, RunError] = {}
         while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:
             # Made as workers become free: the next one reuses the teacher's outputs of the first.
             items = ((id_, self._next(genomes[id_], id_, starts.get(id_))) for id_ in waiting)
-            for outcome in session.map(items):
+            for outcome in submit(items):
                 id_ = outcome.key
                 if outcome.value is None:
                     broken[id_] = RunError(outcome.failure or "")
@@ -135,11 +136,11 @@ class Finetuning:
 
     def _answered(self, number: int) -> bytes | None:
         """The teacher's outputs of this round; if the file is damaged, they are computed again."""
+        path = self._answers(number)
         try:
-            path = self._answers(number)
             return read_state(path) if path.exists() else None
         except RunError:
-            self._answers(number).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             return None
 
     def forget_answers(self) -> None:
@@ -150,8 +151,7 @@ class Finetuning:
     def _start_again(self, id_: int, reason: str, roles: tuple[str, ...]) -> None:
         """Record why an attempt diverged, which ends it; a kill before that repeats its last round."""
         solution, reasons = self._solution(id_), [*self._divergences(id_), reason]
-        left = self._rounds_done(id_)
-        stale = self._state(id_, left)
+        stale = self._state(id_, self._rounds_done(id_))
         self.run.history.forget_epochs(solution)
         self.run.history.set_fact(diverged_fact(solution), reasons)
         stale.unlink(missing_ok=True)
@@ -185,19 +185,10 @@ class Finetuning:
         if done.answers is not None and not self._answers(number).exists():
             write_state(self._answers(number), done.answers)
         if done.report is not None:
-            report = done.report
-            self.run.history.record_epoch(
-                EpochRow(
-                    solution=self._solution(id_),
-                    epoch=report.epoch,
-                    train_loss=report.train_loss,
-                    train_error=report.train_error,
-                    test_error=report.test_error,
-                    lr=report.lr,
-                    seconds=report.seconds,
-                )
-            )
-            self.observer(EpochDone(id_, roles, self.context.task.rounds, report))
+            figures = asdict(done.report)
+            del figures["images_per_second"]  # not in the history
+            self.run.history.record_epoch(EpochRow(self._solution(id_), **figures))
+            self.observer(EpochDone(id_, roles, self.context.task.rounds, done.report))
         if number == rounds and done.weights is not None:
             write_atomically(self._final(id_), self._better(id_, done.weights))
             self._start(id_).unlink(missing_ok=True)
@@ -216,10 +207,10 @@ class Finetuning:
         before, after = json.loads(begun[VALIDATED]), json.loads(facts[VALIDATED])
         if before is None or after is None:
             return tuned
-        known = {BEFORE: json.dumps(before), **facts}
+        errors = {BEFORE: json.dumps(before), **facts}
         if before < after:
-            return tensor_bytes(weights, {**known, TESTED: begun[TESTED]})
-        return tensor_bytes(load(tuned), known)
+            return tensor_bytes(weights, {**errors, TESTED: begun[TESTED]})
+        return tensor_bytes(load(tuned), errors)
 
     def _forget_damaged(self, id_: int) -> None:
         """Remove a damaged network: its training is repeated, to the same weights."""
@@ -264,9 +255,9 @@ class Finetuning:
     def _rounds_done(self, id_: int) -> int:
         """The last round that is done; -1 before round 0."""
         stem = f"{self._attempt(id_)}.round-"
-        found = [path.name.removeprefix(stem) for path in self._folder.glob(f"{stem}*")]
+        numbers = [path.name.removeprefix(stem) for path in self._folder.glob(f"{stem}*")]
         begun = 0 if self._start(id_).exists() else -1
-        return max((int(number) for number in found if number.isdigit()), default=begun)
+        return max((int(number) for number in numbers if number.isdigit()), default=begun)
 
     def _state(self, id_: int, number: int) -> Path:
         return self._folder / f"{self._attempt(id_)}.round-{number}"

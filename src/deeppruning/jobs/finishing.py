@@ -6,11 +6,9 @@ import json
 from dataclasses import replace
 
 from deeppruning.jobs.finetuning import Finetuning, Tuned
-from deeppruning.jobs.job import Job
+from deeppruning.jobs.prepare import Job
 from deeppruning.jobs.solution import Solution, save
-from deeppruning.runs import facts
-from deeppruning.runs.folder import RunFolder
-from deeppruning.runs.records import Candidate
+from deeppruning.runs import Candidate, RunFolder, facts
 from deeppruning.searching.events import SolutionSaved
 from deeppruning.searching.task import Classification
 
@@ -24,27 +22,10 @@ def finetuning_of(job: Job, run: RunFolder, variant: str = "") -> Finetuning:
 
 def finish(job: Job, run: RunFolder, role: str, candidate: Candidate, tuned: Tuned) -> Solution:
     """Save a fine-tuned candidate in the run folder, with its figures in the history."""
-    assert candidate.train_error is not None  # without one it is neither picked nor fine-tuned
-    graph = job.context.graph
-    model = graph.prune(candidate.genome)
+    model = job.context.graph.prune(candidate.genome)
     model.load_state_dict(tuned.weights)
-    figures = _figures(job, candidate)
-    solution = Solution(
-        role=role,
-        id=candidate.id,
-        genome=candidate.genome,
-        train_error=candidate.train_error,
-        test_error=tuned.test_error,
-        flops=figures["flops"],
-        flops_pruned=figures["flops_pruned"],
-        params=figures["params"],
-        path=run.solution(role),
-        refitted=tuned.refitted,
-        lr_factor=tuned.lr_factor,
-        network=model.eval(),
-    )
+    figures, description = _figures(job, candidate), {"candidate": str(candidate.id)}
     figures["test_error"] = tuned.test_error
-    description = {"candidate": str(candidate.id)}
     if tuned.lr_factor != 1.0:
         figures["lr_factor"] = tuned.lr_factor
         description["lr_factor"] = json.dumps(tuned.lr_factor)
@@ -52,10 +33,10 @@ def finish(job: Job, run: RunFolder, role: str, candidate: Candidate, tuned: Tun
         assert tuned.before is not None
         figures["not_helped"] = (tuned.before, tuned.after, job.task.validation_images)
         description["refitted"] = json.dumps(True)
-    save(
+    path = save(
         model,
         run.solution(role),
-        graph,
+        job.context.graph,
         candidate.genome,
         role=role,
         error=candidate.train_error,
@@ -64,6 +45,7 @@ def finish(job: Job, run: RunFolder, role: str, candidate: Candidate, tuned: Tun
     )
     _forget_measurements(run, role, candidate.id)
     run.history.set_fact(facts.solution_fact(role), figures)
+    solution = Solution.of_run(role, candidate, figures, path, model.eval())
     job.observer(SolutionSaved(solution))
     return solution
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from deeppruning.errors import RunError
+from deeppruning.jobs.solution import original_network
 from deeppruning.objectives import Function, as_objective
-from deeppruning.runs import facts
-from deeppruning.runs.folder import RunFolder
+from deeppruning.runs import RunFolder, facts
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.moving import REMEDY, has_moved, is_near
 from deeppruning.searching.task import Classification, Task
@@ -28,11 +28,11 @@ DECIDING = ("search", "finetune", "target", "model", "data", "objective")  # tab
 # Where things lie and how the network is made: what comes of them is checked by itself.
 PLACES = {"model": ("weights", "spec", "options"), "data": ("data_dir", "loading_workers")}
 SPECS = {"data": "data", "objective": "spec"}
-GO_ON = "give the same to go on, or start a new run"
+CONTINUE = "give the same to continue, or start a new run"
 
 
 def keep_options(run: RunFolder) -> None:
-    """Write down the options of a run that starts; refuse those of one that goes on if they were edited."""
+    """Record the options of a new run; refuse to continue a run whose options were edited."""
     check_options(run)
     run.history.set_fact(facts.OPTIONS, _deciding(run.config))
 
@@ -40,48 +40,44 @@ def keep_options(run: RunFolder) -> None:
 def check_options(run: RunFolder) -> None:
     """Refuse a config.toml in which options that decide the result were edited since the run began."""
     if changed := changed_options(run):
-        raise RunError(f"{changed}. Put them back to go on, or start a new run with the others")
+        raise RunError(f"{changed}. Restore them to continue, or start a new run with the others")
 
 
 def changed_options(run: RunFolder) -> str:
     """Which options that decide the result were edited in config.toml since the run began; empty: none."""
     now = _deciding(run.config)
-    known = run.history.get_fact(facts.OPTIONS, now)  # a version that did not keep them is taken at its word
+    then = run.history.get_fact(facts.OPTIONS, now)  # none are recorded before the run begins
     changed = [
-        f"{name} was {_shown(known.get(name))} and is {_shown(now.get(name))}"
-        for name in sorted(known.keys() | now.keys())
-        if known.get(name) != now.get(name)
+        f"{name} was {_shown(then.get(name))} and is {_shown(now.get(name))}"
+        for name in sorted(then.keys() | now.keys())
+        if then.get(name) != now.get(name)
     ]
-    told = f"{run.path}: options in config.toml have changed since the run began: {'; '.join(changed)}"
-    return told if changed else ""
+    if not changed:
+        return ""
+    return f"{run.path}: options in config.toml have changed since the run began: {'; '.join(changed)}"
 
 
 def _deciding(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options that decide a result by "table.name", in JSON's types."""
-    found = {}
-    for table in DECIDING:
-        for name, value in config.get(table, {}).items():
-            if name in PLACES.get(table, ()):
-                continue
-            # A file of the user's own may be moved; its name stays.
-            plain = PurePath(str(value)).name if name == SPECS.get(table) else value
-            found[f"{table}.{name}"] = json.loads(json.dumps(plain))
-    return found
+    options = {
+        # A file of the user's own may be moved; its name stays.
+        f"{table}.{name}": PurePath(str(value)).name if name == SPECS.get(table) else value
+        for table in DECIDING
+        for name, value in config.get(table, {}).items()
+        if name not in PLACES.get(table, ())
+    }
+    decoded: dict[str, Any] = json.loads(json.dumps(options))
+    return decoded
 
 
 def _shown(value: Any) -> str:
     return "not given" if value is None else repr(value)
 
 
-def hash_network(model: nn.Module) -> str:
-    """A hash of names, shapes and values of a network's state."""
-    return hash_tensors(model.state_dict())
-
-
 def is_same_network(run: RunFolder, model: nn.Module) -> bool:
     """Whether a run was started with this network and these weights."""
     expected = run.config.get("model", {}).get("fingerprint")
-    same = expected is None or expected == hash_network(model)
+    same = expected is None or expected == hash_tensors(model.state_dict())
     return same or is_near(run, facts.NETWORK_SKETCH, model.state_dict())
 
 
@@ -91,7 +87,7 @@ def check_same_network(run: RunFolder, model: nn.Module) -> None:
         remedy = f" ({REMEDY})" if has_moved(run.history) else ""
         raise RunError(
             f"{run.path} was started with another network or other weights; "
-            f"give the same ones to go on, or start a new run{remedy}"
+            f"give the same ones to continue, or start a new run{remedy}"
         )
 
 
@@ -103,7 +99,7 @@ def check_same_task(task: Task, run: RunFolder) -> None:
     # What follows the hash is about data that is not in memory.
     same_rest = str(recorded).partition(" ")[2] == str(given).partition(" ")[2]
     if recorded != given and not (same_rest and is_near(run, facts.SAMPLE_SKETCH, sample)):
-        raise RunError(f"{run.path} was started with other training data; {GO_ON}")
+        raise RunError(f"{run.path} was started with other training data; {CONTINUE}")
     run.history.set_fact(facts.TASK, recorded)
 
 
@@ -111,28 +107,28 @@ def check_inputs(context: Context, run: RunFolder, threads: int) -> None:
     """Refuse another objective or example input than the run was started with; keep both at the start."""
     check_example(context, run)
     given = describe_objective(context, threads)
-    known = run.history.get_fact(facts.OBJECTIVE)
-    if known is None:
+    recorded = run.history.get_fact(facts.OBJECTIVE)
+    if recorded is None:
         run.history.set_fact(facts.OBJECTIVE, given)
         return
-    then, now = known["of_the_original"], given["of_the_original"]
+    then, now = recorded["of_the_original"], given["of_the_original"]
     near = 1e-3 if has_moved(run.history) else 1e-6
     same_value = then is None or now is None or math.isclose(then, now, rel_tol=near)
-    if known["name"] != given["name"] or not same_value:
+    if recorded["name"] != given["name"] or not same_value:
         raise RunError(
-            f"{run.path} was started with the objective {_objective(known)}, "
-            f"this is {_objective(given)}; {GO_ON}"
+            f"{run.path} was started with the objective {_objective(recorded)}, "
+            f"this is {_objective(given)}; {CONTINUE}"
         )
 
 
 def check_example(context: Context, run: RunFolder) -> None:
     """Refuse an example input of another form: FLOPs would be counted for other sizes."""
     given = describe_example(context.example_input)
-    known = run.history.get_fact(facts.EXAMPLE_INPUT, given)
-    if known != given:
+    recorded = run.history.get_fact(facts.EXAMPLE_INPUT, given)
+    if recorded != given:
         raise RunError(
-            f"{run.path} was started with an example input of {' and '.join(known)}, this is "
-            f"{' and '.join(given)}; {GO_ON}"
+            f"{run.path} was started with an example input of {' and '.join(recorded)}, this is "
+            f"{' and '.join(given)}; {CONTINUE}"
         )
     run.history.set_fact(facts.EXAMPLE_INPUT, given)
 
@@ -167,15 +163,10 @@ def describe_objective(context: Context, threads: int) -> facts.ObjectiveFigures
 def _value(objective: Function, context: Context) -> float | None:
     try:
         with torch.random.fork_rng(devices=[]):
-            value = float(objective.function(original(context)))
+            value = float(objective.function(original_network(context)))
     except Exception:  # the user's code; it may need a device that only the workers have
         return None
     return value if math.isfinite(value) else None
-
-
-def original(context: Context) -> nn.Module:
-    """The network that is pruned, with all its filters."""
-    return context.graph.prune(context.graph.full_genome())
 
 
 def _objective(described: facts.ObjectiveFigures) -> str:

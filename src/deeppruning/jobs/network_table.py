@@ -73,10 +73,9 @@ class NetworkTable:
 
     def _times(self, seconds: Sequence[float | None]) -> list[str]:
         """Milliseconds, and the part of the original's that they are."""
-        measured, whole = any(seconds), seconds[0]
-        cells = []
-        for row, one in zip(self.rows, seconds, strict=True):
-            part = f" ({one / whole:.2f}x)" if one and whole and row.candidate is not None else ""
-            known = f"{1000 * one:.2f} ms{part}" if one is not None else ""
-            cells.append("-" if row.failure and measured else known)
+        whole, cells = seconds[0], []
+        for row, latency in zip(self.rows, seconds, strict=True):
+            part = f" ({latency / whole:.2f}x)" if latency and whole and row.candidate is not None else ""
+            cell = "" if latency is None else f"{1000 * latency:.2f} ms{part}"
+            cells.append("-" if row.failure and any(seconds) else cell)
         return cells

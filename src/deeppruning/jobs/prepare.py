@@ -1,37 +1,113 @@
-"""From what a user gives (a model, data or a task, options) to a job: everything is settled here, once."""
+"""A job: everything a run needs, settled once from what a user gives: a model, data or a task, options."""
 
 import fnmatch
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from deeppruning.config import FinetuneConfig, SearchConfig
+from deeppruning.backends import Backend
+from deeppruning.backends.limits import AUTO, Timeout, read_timeout
+from deeppruning.backends.local import local_backend
+from deeppruning.backends.registry import Wanted
+from deeppruning.config import FEW_GENERATIONS, USUAL_GENERATIONS, FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError, unknown
 from deeppruning.graph import ChannelGraph
-from deeppruning.jobs.classification import classification, example_image, fit_augmentation
-from deeppruning.jobs.identity import hash_network, original
-from deeppruning.jobs.job import Compute, Job
+from deeppruning.graph.calls import as_call, batch_size
+from deeppruning.graph.trace.follow import tensors_in
+from deeppruning.jobs.classification import Augmentation, classification, example_image, fit_augmentation
+from deeppruning.jobs.solution import original_network
 from deeppruning.limits import COUNTED, Limits
 from deeppruning.models.registry import architecture_of
 from deeppruning.objectives import Objective, as_objective
 from deeppruning.refitting.reference import FEWEST
-from deeppruning.runs.history import History
+from deeppruning.runs import History
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.evaluations import EVALUATIONS
-from deeppruning.searching.events import Observer, ignore
-from deeppruning.searching.task import Classification, Task
+from deeppruning.searching.events import Observer, Stage, ignore
+from deeppruning.searching.task import MOST_REFITTED, Classification, Task, candidate_inputs
 from deeppruning.searching.unlabelled import Unlabelled
+from deeppruning.system.device import available_threads, default_workers, most_workers, workers_here
 from deeppruning.targets.aiming import Settled, refuse_unreachable, settle, with_objective
 from deeppruning.training.finite import learnt, listed, not_finite
+from deeppruning.training.tensors import hash_tensors
 
 LINEAR_HINT = "; to prune hidden units of its linear layers give prune_linear (--prune-linear)"
 NO_LIMITS = Limits()
-HERE = Compute()
 Config = TypeVar("Config", SearchConfig, FinetuneConfig)
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Where a job is computed; nothing of it changes the result."""
+
+    workers: int | None = None  # local processes; None: as many as the cores have room for
+    device: str = "auto"
+    backend: Backend | None = None  # instead of local processes
+    candidate_timeout: Timeout | None = None  # seconds, auto or off; None: the backend's default, auto
+
+    def resumed(self, recorded: Mapping[str, Any]) -> "Compute":
+        """The same, with what was left open taken from the table that a run recorded."""
+        local = self.backend is None and self.candidate_timeout is None
+        return Compute(
+            workers=workers_here(recorded.get("workers")) if self.workers is None else self.workers,
+            device=recorded["device"] if self.device == "auto" else self.device,
+            backend=self.backend,
+            candidate_timeout=recorded.get("candidate_timeout") if local else self.candidate_timeout,
+        )
+
+    def alone(self, recorded: Mapping[str, Any]) -> "Compute":
+        """For the fine-tuning of one network: one worker, on the device that the run recorded."""
+        return replace(self, workers=1, device=self.resumed(recorded).device)
+
+    def worker_count(self, threads: int) -> int:
+        """How many local processes evaluate candidates, each with this many threads."""
+        if self.workers is None:
+            return default_workers(threads)
+        if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1:
+            raise InputError(
+                "workers must be a whole number of at least 1, or None to use all cores, "
+                f"got {self.workers!r}"
+            )
+        if self.workers > most_workers():
+            raise InputError(
+                f"workers must be at most {most_workers()} on this machine, which has {available_threads()} "
+                f"cores, got {self.workers}; leave it out to use them all"
+            )
+        return self.workers
+
+    def make_backend(self, threads: int) -> Backend:
+        """The backend that was given, or one of local processes."""
+        if self.backend is not None and self.candidate_timeout is not None:
+            raise InputError("candidate_timeout is for local workers; give the backend timeout= instead")
+        timeout = AUTO if self.candidate_timeout is None else read_timeout(self.candidate_timeout)
+        wanted = Wanted(threads=threads, workers=self.worker_count(threads), timeout=timeout)
+        return self.backend or local_backend(wanted)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Job:
+    """A network, its task and its options, ready to run."""
+
+    model: nn.Module
+    context: Context
+    task: Task  # the context's task may be a lighter copy, without the whole training set
+    search: SearchConfig
+    finetune: FinetuneConfig
+    compute: Compute
+    backend: Backend
+    description: Mapping[str, str] = field(default_factory=dict)  # metadata of saved solutions
+    observer: Observer = ignore
+    target: Limits = field(default_factory=Limits)
+    multiples: Mapping[str, int] | None = None  # fast multiples by runtime, where they decided the widths
+    sample_note: str = ""  # why the sample is smaller than usual
+    augmentation: Augmentation | None = None  # None where nothing is fine-tuned with augmentation
+
+
+HERE = Compute()
 
 
 def prepare(
@@ -63,12 +139,18 @@ def prepare(
     backend = compute.make_backend(options.threads)
     device, sample_note = backend.device(compute.device), ""
     if task is None:
+        observer(Stage("data"))
         task, sample_note = classification(model, train, test, options, tuning, target, device)
         options = task.search
     elif isinstance(task, Unlabelled):
         task = replace(task, device=device)
+    if options.generations is None:
+        options = replace(options, generations=_usual_generations(task))
     if example_input is None:
-        example_input = _example(model, task)
+        if not isinstance(task, Classification):
+            raise InputError("a task of your own needs example_input: one input the network can be run on")
+        example_input = example_image(model, task.sample)
+    observer(Stage("graph"))
     graph = prunable_graph(model, example_input, options)
     if history is None:
         check_patterns(options.exclude, model, graph)
@@ -77,6 +159,8 @@ def prepare(
     chosen = as_objective(options.objective if objective is None else objective)
     settled = Settled(graph, options, chosen)
     if measure:
+        if history is None and options.multiples is None:
+            observer(Stage("widths"))
         settled = settle(graph, options, chosen, target, example_input, device, history)
     _check_sample(task, options, sample_note)
     context = Context(
@@ -87,10 +171,11 @@ def prepare(
         seed=options.seed,
         device=device,
         plan=settled.plan,
+        memory=options.memory,
     )
     augmentation = None
     if measure and isinstance(task, Classification):
-        task, augmentation = fit_augmentation(task, original(context), history)
+        task, augmentation = fit_augmentation(task, original_network(context), history)
     return Job(
         model=model,
         context=context,
@@ -106,6 +191,16 @@ def prepare(
         sample_note=sample_note,
         augmentation=augmentation,
     )
+
+
+def _usual_generations(task: Task) -> int:
+    """Fewer for inputs that are so large that candidates are refitted on fewer of them: they take long."""
+    inputs = task.refit_inputs()
+    if inputs is None:
+        return USUAL_GENERATIONS
+    call = as_call(inputs)
+    numbers = sum(leaf.numel() for leaf in tensors_in(call)) // batch_size(call)
+    return FEW_GENERATIONS if candidate_inputs(numbers) < MOST_REFITTED else USUAL_GENERATIONS
 
 
 def checked(kind: type[Config], options: Config | None) -> Config:
@@ -146,12 +241,6 @@ def _check_task(task: Task | None, target: Limits, ignored: dict[str, Any]) -> N
         )
 
 
-def _example(model: nn.Module, task: Task) -> Any:
-    if isinstance(task, Classification):
-        return example_image(model, task.sample)
-    raise InputError("a task of your own needs example_input: one input the network can be run on")
-
-
 def _check_sample(task: Task, search: SearchConfig, sample_note: str) -> None:
     """Refuse a sample that is too small for a refit."""
     refits = EVALUATIONS.find(search.evaluation).refits
@@ -165,7 +254,7 @@ def _check_sample(task: Task, search: SearchConfig, sample_note: str) -> None:
 
 def _describe(model: nn.Module, task: Task) -> dict[str, str]:
     """The metadata of the solutions."""
-    described = {"base": hash_network(model)}
+    described = {"base": hash_tensors(model.state_dict())}
     architecture = architecture_of(model)
     if architecture is not None:
         described["architecture"] = json.dumps(architecture, sort_keys=True)

@@ -10,13 +10,12 @@ from pathlib import Path
 from torch import nn
 
 from deeppruning.errors import InputError, RunError
-from deeppruning.jobs.identity import original
 from deeppruning.jobs.network_table import SEARCH_ERROR, TEST_ERROR, NetworkRow, NetworkTable
-from deeppruning.jobs.solution import CANDIDATE_MARK, Solution, save
+from deeppruning.jobs.solution import CANDIDATE_MARK, Solution, original_network, save
 from deeppruning.limits import Limits
-from deeppruning.roles import HEAVY, KNEE, LIGHT, ORIGINAL, TARGET, in_order, target_number
-from deeppruning.runs.records import Candidate
-from deeppruning.targets.choice import Choice, CostMeter, choose, describe, thin_ones
+from deeppruning.roles import HEAVY, KNEE, LIGHT, ORIGINAL, TARGET, candidate_name, in_order, target_number
+from deeppruning.runs import Candidate
+from deeppruning.targets.choice import Choice, CostMeter, choose, describe, thin_candidates
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +30,14 @@ class Original:
     failure: str = ""  # why it could not be tested
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Networks:
     """What `Result` and `Front` have in common: solutions by role, and the best of all candidates."""
 
     original: Original
     picks: Mapping[str, Solution]  # by role
     candidates: Sequence[Candidate]
-    meter: CostMeter
+    meter: CostMeter  # measures costs for `best`
 
     @property
     def knee(self) -> Solution:
@@ -62,7 +62,7 @@ class Networks:
     @property
     def network(self) -> nn.Module:
         """A copy of the original network."""
-        return original(self.meter.context)
+        return original_network(self.meter.context)
 
     def best(
         self,
@@ -103,26 +103,25 @@ class Networks:
         if before is None and limits.worse is not None:
             raise InputError("the original's error is not known; limit the error itself: error=0.08")
         most = limits.most_error(before or 0.0)
-        thin = thin_ones(self.candidates)
-        within = [one for one in thin if one.train_error is not None and one.train_error <= most]
+        thin = thin_candidates(self.candidates)
+        within = [each for each in thin if each.evaluated.objectives[0] <= most]
         if not within:
-            nearest = min(thin, key=lambda one: (one.known.objectives[0], one.id))
+            nearest = min(thin, key=lambda each: (each.evaluated.objectives[0], each.id))
             raise RunError(
                 f"no candidate keeps {limits} in the search; the nearest is candidate {nearest.id} with "
-                f"{100 * nearest.known.objectives[0]:.2f} %. Fine-tuning lowers errors: dp.pick(run_dir, "
+                f"{100 * nearest.evaluated.objectives[0]:.2f} %. Fine-tuning lowers errors: dp.pick(run_dir, "
                 f"..., target={limits.to_table()}) trains candidates until one keeps the limit"
             )
         return within
 
     def _cheapest(self, candidates: Sequence[Candidate]) -> Candidate:
-        proofs = self.meter.proofs
-        cheapest_first = sorted(
-            candidates, key=lambda one: (one.known.objectives[1], one.known.judged, one.id)
-        )
-        candidate = next((one for one in cheapest_first if proofs.hold(one)), None)
-        if candidate is None:
-            raise RunError(proofs.why_none())
-        return candidate
+        def cost(candidate: Candidate) -> tuple[float, float, int]:
+            return candidate.evaluated.objectives[1], candidate.evaluated.judged, candidate.id
+
+        for candidate in sorted(candidates, key=cost):
+            if self.meter.proofs.hold(candidate):
+                return candidate
+        raise RunError(self.meter.proofs.why_none())
 
     def _unmet(self, limits: Limits, choice: Choice) -> str:
         reached = describe(limits, choice.figures, self.meter.whole)
@@ -151,7 +150,7 @@ class Networks:
         return self.picks[role]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Result(Networks):
     """The outcome of a run: the networks to choose from, and every candidate that was evaluated.
 
@@ -159,13 +158,9 @@ class Result(Networks):
     diverged at every learning rate, `failed` has the reason, and accessing the pick raises RunError.
     """
 
-    original: Original
-    picks: Mapping[str, Solution]  # by role
     failed: Mapping[str, str]  # role -> why there is no such solution
-    candidates: Sequence[Candidate]
     run_dir: Path
-    meter: CostMeter  # measures costs for `best`
-    asked: Sequence[str] = ()  # what became of targets, in words
+    target_notes: Sequence[str] = ()  # the outcome of each target, in words
     advice: str = ""  # which network to take and why, in one sentence
     advised: str | None = None  # its role
     plot: Callable[[Path], str] | None = None  # draws the candidates of a run as SVG, for a notebook
@@ -201,7 +196,7 @@ class Result(Networks):
 
     def _remarks(self) -> list[str]:
         failed = [f"{role} failed: {why}" for role, why in self.failed.items() if target_number(role) is None]
-        return [*failed, *self.asked, *filter(None, [self.advice]), f"run folder: {self.run_dir}"]
+        return [*failed, *self.target_notes, *filter(None, [self.advice]), f"run folder: {self.run_dir}"]
 
     def _pick(self, role: str) -> Solution:
         if role in self.failed:
@@ -212,7 +207,7 @@ class Result(Networks):
         return self.picks[role]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Front(Networks):
     """The outcome of a search without labels: every candidate, and a refitted network for any limit.
 
@@ -220,10 +215,6 @@ class Front(Networks):
     cut of every network is proven before it is returned; where that fails, the next best is taken.
     """
 
-    original: Original
-    picks: Mapping[str, Solution]  # by role
-    candidates: Sequence[Candidate]
-    meter: CostMeter  # measures costs for `best`
     description: Mapping[str, str] = field(default_factory=dict)  # saved with a network
 
     @classmethod
@@ -235,9 +226,13 @@ class Front(Networks):
         description: Mapping[str, str],
     ) -> Front:
         """The front of a search that is over."""
-        whole = Original(0.0, None, meter.whole["flops"], meter.whole["params"])
-        solutions = {role: Solution.of_candidate(pick, meter.context, role) for role, pick in picks.items()}
-        return cls(whole, solutions, candidates, meter, description)
+        return cls(
+            original=Original(0.0, None, meter.whole["flops"], meter.whole["params"]),
+            picks={role: Solution.of_candidate(pick, meter.context, role) for role, pick in picks.items()},
+            candidates=candidates,
+            meter=meter,
+            description=description,
+        )
 
     def __repr__(self) -> str:
         return self._table().text()
@@ -265,14 +260,13 @@ class Front(Networks):
             )
         candidate = candidates[ids.pop()]
         roles = [pick.role for pick in self.picks.values() if pick.id == candidate.id]
-        solution = Solution.of_candidate(candidate, self.meter.context, roles[0] if roles else "")
         return save(
             module,
             path,
             self.meter.context.graph,
-            solution.genome,
-            role=solution.role,
-            error=solution.train_error,
+            candidate.genome,
+            role=roles[0] if roles else candidate_name(candidate.id),
+            error=candidate.train_error,
             test_error=test_error,
-            description={"candidate": str(solution.id), **self.description},
+            description={"candidate": str(candidate.id), **self.description},
         )

@@ -70,14 +70,15 @@ def _run_round(context: Context, item: Round) -> RoundDone:
         return _before_training(task, thin, item.seed, start)
     with scratch_folder() as folder:
         checkpoint = folder / "checkpoint"
-        beside = answers_beside(checkpoint)
-        for path, content in ((checkpoint, item.state), (beside, item.answers)):
+        answers_file = answers_beside(checkpoint)
+        for path, content in ((checkpoint, item.state), (answers_file, item.answers)):
             if content is not None:
                 path.write_bytes(content)
         if item.number:
             report = task.finetune(thin, round=item.number, seed=item.seed, checkpoint=checkpoint)
         state = checkpoint.read_bytes() if checkpoint.exists() else None
-        answers = beside.read_bytes() if item.answers is None and beside.exists() else None
+        new = item.answers is None and answers_file.exists()
+        answers = answers_file.read_bytes() if new else None
     if report is not None and report.train_loss is not None and not math.isfinite(report.train_loss):
         raise Diverged(f"the loss of epoch {report.epoch} is {report.train_loss}")
     if not item.last:
@@ -98,15 +99,12 @@ def _before_training(task: Task, thin: nn.Module, seed: int, start: float) -> Ro
     with suppress(Diverged):  # outputs that are not finite
         tested = task.test_error(thin)
         validated = task.validation_error(thin) if task.keeps_best else None
-    tested, validated = (error if _is_finite(error) else None for error in (tested, validated))
+    errors = (math.nan if error is None else error for error in (tested, validated))
+    tested, validated = (error if math.isfinite(error) else None for error in errors)
     seconds = time.perf_counter() - start
     measured = tested is not None or validated is not None
     report = EpochReport(0, None, None, tested, 0.0, 0.0, seconds) if measured else None
     return RoundDone(report, weights=_with_errors(thin, tested, validated))
-
-
-def _is_finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def _with_errors(thin: nn.Module, tested: float | None, validated: float | None) -> bytes:

@@ -15,19 +15,15 @@ from deeppruning.jobs.identity import (
     check_options,
     check_same_task,
     keep_options,
-    original,
 )
-from deeppruning.jobs.job import Job
+from deeppruning.jobs.prepare import Job
 from deeppruning.jobs.result import Original, Result
-from deeppruning.jobs.solution import Solution
+from deeppruning.jobs.solution import Solution, original_network
 from deeppruning.jobs.targeting import Targeting, Unmet, read_targets
 from deeppruning.limits import Limits
 from deeppruning.roles import ORIGINAL, TARGET, candidate_name, target_name
-from deeppruning.runs import facts
-from deeppruning.runs.folder import RunFolder
-from deeppruning.runs.history import History
-from deeppruning.runs.records import Candidate
-from deeppruning.searching.events import Remark, Started
+from deeppruning.runs import Candidate, History, RunFolder, facts
+from deeppruning.searching.events import Remark, Stage, Started
 from deeppruning.searching.loop import search
 from deeppruning.searching.moving import sketch, tell_of_move
 from deeppruning.searching.proving import Proofs
@@ -65,7 +61,10 @@ def run(job: Job, folder: RunFolder) -> Result:
         else:
             failed[role] = str(outcome)
             keep_failed(job, folder, role, pick, str(outcome))
-    _refuse_unfinished(tuned)
+    failures = {id_: outcome for id_, outcome in tuned.items() if isinstance(outcome, RunError)}
+    if failures:  # a divergence is an outcome, no error
+        listed = "\n".join(f"candidate {id_}: {failure}" for id_, failure in failures.items())
+        raise RunError(f"fine-tuning failed; the rest is saved, resume the run to try again\n{listed}")
     if awaited:
         targets[TARGET] = targeting.conclude(choice, tuned)
     for role, target in targets.items():
@@ -78,10 +77,10 @@ def run(job: Job, folder: RunFolder) -> Result:
         original=original,
         picks=solutions,
         failed=failed,
-        candidates=[one for one in folder.history.candidates() if one.evaluation is not None],
+        candidates=[each for each in folder.history.candidates() if each.evaluation is not None],
         run_dir=folder.path,
         meter=replace(targeting.meter, proofs=proofs.after_run()),
-        asked=facts.told_targets(folder.history.facts()),
+        target_notes=facts.target_lines(folder.history.facts()),
     )
 
 
@@ -104,7 +103,7 @@ def pick_one(
     try:
         return _picked(Targeting(job, folder, limits, variant, role), folder)
     except Unmet as unmet:
-        raise Unmet(facts.told_target(role, str(limits), str(unmet))) from None
+        raise Unmet(facts.target_line(role, str(limits), str(unmet))) from None
 
 
 def _role_of(limits: Limits, targets: Mapping[str, facts.TargetFigures], *, instead: bool) -> str:
@@ -124,7 +123,8 @@ def _picked(targeting: Targeting, folder: RunFolder) -> Solution:
     # The run's own picks count if they were trained without the images that the error is checked on.
     picks = folder.history.picks()
     ids = set() if targeting.variant else set(picks[max(picks)].values())
-    return targeting.by_error(targeting.finetune(one for one in folder.history.candidates() if one.id in ids))
+    chosen = [candidate for candidate in folder.history.candidates() if candidate.id in ids]
+    return targeting.by_error(targeting.finetune(chosen))
 
 
 def finetune_one(job: Job, folder: RunFolder, id_: int, *, variant: str = "") -> Solution:
@@ -150,8 +150,8 @@ def _evaluated(folder: RunFolder, id_: int) -> Candidate:
     """The candidate of this number; one without an error is refused."""
     candidates = {candidate.id: candidate for candidate in folder.history.candidates()}
     if id_ not in candidates:
-        known = f"they run from 0 to {max(candidates)}" if candidates else "there are none yet"
-        raise InputError(f"{folder.path} has no candidate {id_}; {known}")
+        range_ = f"they run from 0 to {max(candidates)}" if candidates else "there are none yet"
+        raise InputError(f"{folder.path} has no candidate {id_}; {range_}")
     candidate = candidates[id_]
     if candidate.evaluation is None:
         again = command("resume", folder.path)
@@ -183,7 +183,7 @@ def _announce(job: Job, folder: RunFolder) -> None:
         Started(
             run=str(folder.path),
             genes=graph.num_genes,
-            generations=job.search.generations,
+            generations=job.search.planned_generations,
             evaluations=job.search.evaluations,
             known=sum(row.evaluation is not None for row in history.candidates()),
             original_error=figures["train_error"],
@@ -202,6 +202,7 @@ def _announce(job: Job, folder: RunFolder) -> None:
 def _record_original(job: Job, history: History) -> facts.OriginalFigures:
     """Measure the original at the start of a run, and record all that is known of it."""
     graph = job.context.graph
+    job.observer(Stage("original"))
     full, error = graph.full_genome(), _untrained_error(job)
     figures: facts.OriginalFigures = {
         "train_error": error,
@@ -230,7 +231,7 @@ def _untrained_error(job: Job) -> float | None:
     reason = ""
     try:
         with torch_threads(job.search.threads):
-            error = job.task.untrained_error(original(job.context))
+            error = job.task.untrained_error(original_network(job.context))
         if error is None or math.isfinite(error):
             return error
         reason = f"its error is {error}"
@@ -277,11 +278,3 @@ def _keep_original(job: Job, folder: RunFolder, tuned: Finished) -> Original:
         figures["failure"] = str(tuned)
     folder.history.set_fact(facts.ORIGINAL_FIGURES, figures)
     return Original(**figures)
-
-
-def _refuse_unfinished(tuned: Mapping[int, Finished]) -> None:
-    """Once the others are saved, name those whose workers failed; a divergence is an outcome, no error."""
-    failures = {id_: outcome for id_, outcome in tuned.items() if isinstance(outcome, RunError)}
-    if failures:
-        listed = "\n".join(f"candidate {id_}: {failure}" for id_, failure in failures.items())
-        raise RunError(f"fine-tuning failed; the rest is saved, resume the run to try again\n{listed}")

@@ -21,10 +21,12 @@ from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
-from deeppruning.models import resolve_model
+from deeppruning.importing.onnx import from_onnx
+from deeppruning.importing.resolve import is_onnx, resolve_network
 from deeppruning.models.registry import architecture_of, create_bounded_model
 from deeppruning.roles import candidate_name
-from deeppruning.runs.records import Candidate
+from deeppruning.runs import Candidate
+from deeppruning.runs.facts import SolutionFigures
 from deeppruning.searching.candidate import Context, refit_if_asked
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.tensors import read_tensors, write_tensors
@@ -72,6 +74,27 @@ class Solution:
             flops_pruned=1.0 - candidate.flops / whole,
             params=candidate.params,
             search=search,
+        )
+
+    @classmethod
+    def of_run(
+        cls, role: str, candidate: Candidate, figures: SolutionFigures, path: Path, network: nn.Module
+    ) -> "Solution":
+        """A candidate that a run has fine-tuned and saved, with the figures that it recorded."""
+        assert candidate.train_error is not None  # without one it is neither picked nor fine-tuned
+        return cls(
+            role=role,
+            id=candidate.id,
+            genome=candidate.genome,
+            train_error=candidate.train_error,
+            test_error=figures.get("test_error"),
+            flops=figures["flops"],
+            flops_pruned=figures["flops_pruned"],
+            params=figures["params"],
+            path=path,
+            refitted="not_helped" in figures,
+            lr_factor=figures.get("lr_factor", 1.0),
+            network=network,
         )
 
     @cached_property
@@ -201,9 +224,11 @@ def rebuild(
         if "architecture" in metadata:
             table: dict[str, Any] = json.loads(metadata["architecture"])
             return create_bounded_model(table.pop("name"), **table)
+        if spec is not None and is_onnx(spec):
+            return from_onnx(spec)
         if spec is not None and "image_shape" in metadata:
             channels, height, width = read_image_shape(path, metadata)
-            return resolve_model(
+            return resolve_network(
                 spec,
                 num_classes=len(json.loads(metadata["classes"])),
                 in_channels=channels,
@@ -218,6 +243,11 @@ def rebuild(
         f"{path} was pruned from a network that is not in the zoo; give an instance of its class: "
         "dp.load(path, model), dp.export(run, model), dp.bench(run, model)"
     )
+
+
+def original_network(context: Context) -> nn.Module:
+    """A copy of the network that is pruned, with all its filters."""
+    return context.graph.prune(context.graph.full_genome())
 
 
 def _cut(path: Path, model: nn.Module, text: str) -> nn.Module:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LayerShape:
-    """A convolution or linear layer on an input of some size, whatever the extents of its weight.
+    """A convolution or linear layer on an input of some size, without the extents of its weight.
 
     The extents are those of the weight's first two dimensions: filters and input channels (of one group),
     or the other way round for a transposed convolution.
@@ -33,16 +32,6 @@ class LayerShape:
     groups: int = 1  # 0: the filters divided by `per_group`, because cuts remove whole groups
     per_group: int = 1
     transposed: bool = False
-
-    def to_table(self) -> dict[str, Any]:
-        """Plain values that `from_table` reads back."""
-        return asdict(self)
-
-    @classmethod
-    def from_table(cls, table: Mapping[str, Any]) -> LayerShape:
-        """Read back what `to_table` wrote."""
-        lists = {name: tuple(value) for name, value in table.items() if isinstance(value, (list, tuple))}
-        return cls(**{**table, **lists})
 
     def channels(self, extents: tuple[int, int]) -> tuple[int, int, int]:
         """Input channels, output channels and groups of the layer with these extents of its weight."""

@@ -76,7 +76,8 @@ def _times(runtime: Runtime) -> list[Times]:
         for shape in SHAPES:
             if not all(cache.knows(shape, (width, width)) for width in WIDTHS):
                 forwards = [runtime.layer(shape, (width, width)) for width in WIDTHS]
-                for width, seconds in zip(WIDTHS, in_turns(forwards, TURNS), strict=True):
+                measured = in_turns(forwards, TURNS, on_cpu=runtime.on_cpu)
+                for width, seconds in zip(WIDTHS, measured, strict=True):
                     cache.put(shape, (width, width), seconds)
             times.append({width: cache.at(shape, (width, width)) for width in WIDTHS})
     cache.save()

@@ -1,15 +1,15 @@
 """The latency of any genome of a network, without building it: the sum of its layer times, corrected.
 
-What lies between the layers (norms, activations, sums) depends on the number of layers and on the values they
-read and write; by how much is fitted to some thin networks that are measured whole.
+The time between the layers (norms, activations, sums) depends on the number of layers and on the values they
+read and write; these factors are fitted to measurements of some whole thin networks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from torch import nn
 from deeppruning.errors import InputError
 from deeppruning.genome import Population
 from deeppruning.graph import ChannelGraph
-from deeppruning.latency.layers import Layer, find_layers
+from deeppruning.latency.layers import Layer, LayerShape, find_layers
 from deeppruning.latency.runtimes import Conditions, Runtime, TorchRuntime, runtime_for
 from deeppruning.latency.timing import LayerTimes, in_turns, quickest
 from deeppruning.system.device import torch_threads
@@ -32,8 +32,7 @@ _ODD_SHARES = (1 / 4, 1 / 2, 1.0)
 _LAYERS_ONLY = (0.0, 1.0, 0.0, 0.0, 0.0)  # factors of the features, see `LatencyPlan._features`
 
 
-@dataclass(frozen=True)
-class Surface:
+class Surface(NamedTuple):
     """Seconds of a layer at a grid of both extents of its weight, interpolated in between.
 
     >>> surface = Surface((4, 8), (2,), ((1.0,), (3.0,)))
@@ -53,18 +52,6 @@ class Surface:
         at_below = (1 - share) * grid[below, left] + share * grid[below, right]
         at_above = (1 - share) * grid[above, left] + share * grid[above, right]
         return np.asarray(np.maximum((1 - part) * at_below + part * at_above, 0.0))
-
-    def to_table(self) -> list[Any]:
-        """Plain values that `from_table` reads back."""
-        return [list(self.firsts), list(self.seconds), [list(row) for row in self.values]]
-
-    @classmethod
-    def from_table(cls, table: list[Any]) -> Surface:
-        """Read back what `to_table` wrote."""
-        firsts, seconds, values = table
-        return cls(
-            tuple(map(int, firsts)), tuple(map(int, seconds)), tuple(tuple(map(float, row)) for row in values)
-        )
 
 
 def _between(levels: NDArray[np.int64], widths: Widths) -> tuple[Any, Any, Widths]:
@@ -97,8 +84,7 @@ def odd_levels(extent: int) -> list[int]:
     return sorted({1} | {min(level, extent) for level in levels if level >= 1})
 
 
-@dataclass(frozen=True)
-class PlannedLayer:
+class PlannedLayer(NamedTuple):
     """A layer and the number of its pair of surfaces."""
 
     name: str
@@ -139,31 +125,40 @@ class LatencyPlan:
 
     def to_table(self) -> dict[str, Any]:
         """Plain values that `from_table` reads back."""
-        return {
-            "conditions": self.conditions.to_table(),
-            "layers": [
-                [layer.name, layer.surface, *layer.free, layer.inputs, layer.outputs] for layer in self.layers
-            ],
-            "surfaces": [[surface.to_table() for surface in pair] for pair in self.surfaces],
-            "factors": list(self.factors),
-        }
+        layers = [
+            [layer.name, layer.surface, *layer.free, layer.inputs, layer.outputs] for layer in self.layers
+        ]
+        return {**asdict(self), "layers": layers}
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> LatencyPlan:
         """Read back what `to_table` wrote."""
+        asked = table["conditions"]
+        conditions = Conditions(
+            str(asked["runtime"]), int(asked["batch"]), int(asked["threads"]), str(asked["device"])
+        )
         layers = tuple(
             PlannedLayer(str(name), int(surface), (bool(first), bool(second)), int(inputs), int(outputs))
             for name, surface, first, second, inputs, outputs in table["layers"]
         )
-        surfaces = tuple(
-            (Surface.from_table(aligned), Surface.from_table(others)) for aligned, others in table["surfaces"]
+        aligned, others = (
+            [
+                Surface(
+                    tuple(map(int, firsts)),
+                    tuple(map(int, seconds)),
+                    tuple(tuple(map(float, row)) for row in values),
+                )
+                for firsts, seconds, values in column
+            ]
+            for column in zip(*table["surfaces"], strict=True)
         )
+        surfaces = tuple(zip(aligned, others, strict=True))
         factors = tuple(float(factor) for factor in table["factors"])
         if len(factors) != len(_LAYERS_ONLY) or any(
             not 0 <= layer.surface < len(surfaces) for layer in layers
         ):
             raise ValueError("a latency plan is incomplete")
-        return cls(Conditions.from_table(table["conditions"]), layers, surfaces, factors)
+        return cls(conditions, layers, surfaces, factors)
 
 
 def plan_latency(graph: ChannelGraph, example_input: Any, conditions: Conditions) -> LatencyPlan:
@@ -179,7 +174,7 @@ def plan_latency(graph: ChannelGraph, example_input: Any, conditions: Conditions
         plan = _layers_only(layers, runtime)
         genomes = sampled_genomes(graph)
         forwards = [runtime.network(graph.prune(genome).eval(), example_input) for genome in genomes]
-        seconds = np.array(in_turns(forwards))
+        seconds = np.array(in_turns(forwards, on_cpu=runtime.on_cpu))
     return replace(plan, factors=explain(plan._features(graph, genomes), seconds))
 
 
@@ -189,7 +184,8 @@ def measure_networks(
     """Seconds of whole networks under these conditions, measured in turns; the networks may be changed."""
     runtime = runtime_for(conditions)
     with torch_threads(conditions.threads):
-        return in_turns([runtime.network(network, example_input) for network in networks], turns)
+        forwards = [runtime.network(network, example_input) for network in networks]
+        return in_turns(forwards, turns, on_cpu=runtime.on_cpu)
 
 
 def measure_both_forms(networks: Sequence[nn.Module], example_input: Any) -> list[tuple[float, float]]:
@@ -205,14 +201,18 @@ def measure_both_forms(networks: Sequence[nn.Module], example_input: Any) -> lis
 def _layers_only(layers: Sequence[Layer], runtime: Runtime) -> LatencyPlan:
     """The plan that predicts the sum of the layer times."""
     times, nothing = LayerTimes.of(runtime), runtime.nothing()
-    overhead = 0.0 if nothing is None else quickest(nothing)
+    overhead = 0.0 if nothing is None else quickest(nothing, on_cpu=runtime.on_cpu)
     kinds = list(dict.fromkeys((layer.shape, layer.extents, layer.free) for layer in layers))
     surfaces = []
+
+    def measured(shape: LayerShape, extents: tuple[int, int]) -> float:
+        return quickest(runtime.layer(shape, extents), on_cpu=runtime.on_cpu)
+
     for shape, extents, free in kinds:
 
         def time(first: int, second: int, shape: Any = shape) -> float:
             even = shape.rounded((first, second))
-            return max(0.0, times.get(shape, even, lambda: quickest(runtime.layer(shape, even))) - overhead)
+            return max(0.0, times.get(shape, even, lambda: measured(shape, even)) - overhead)
 
         aligned, others = (_surface(extents, free, levels, time) for levels in (aligned_levels, odd_levels))
         surfaces.append((aligned, others))

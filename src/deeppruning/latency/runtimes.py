@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,10 @@ from deeppruning.deploying.onnx_graph import (
     require,
     simplified,
 )
-from deeppruning.errors import InputError
+from deeppruning.errors import GraphError, InputError
 from deeppruning.graph.calls import as_call
+from deeppruning.importing.network import OnnxNetwork
+from deeppruning.importing.writing import to_onnx
 from deeppruning.latency.layers import LayerShape
 from deeppruning.runs.leftovers import scratch_folder
 from deeppruning.system.device import device_or_cpu
@@ -52,15 +54,6 @@ class Conditions:
         """The conditions in the options of a search, on a device."""
         return cls(search.latency_runtime, search.latency_batch, search.latency_threads, device)
 
-    def to_table(self) -> dict[str, Any]:
-        """Plain values that `from_table` reads back."""
-        return asdict(self)
-
-    @classmethod
-    def from_table(cls, table: Mapping[str, Any]) -> Conditions:
-        """Read back what `to_table` wrote."""
-        return cls(str(table["runtime"]), int(table["batch"]), int(table["threads"]), str(table["device"]))
-
     def __str__(self) -> str:
         inputs = "one input" if self.batch == 1 else f"{self.batch} inputs"
         threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
@@ -77,6 +70,11 @@ class Runtime(ABC):
     @abstractmethod
     def version(self) -> str:
         """Name and version of the package."""
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the CPU computes, and not another device that it waits for."""
+        return True
 
     @abstractmethod
     def layer(self, shape: LayerShape, extents: tuple[int, int]) -> Forward:
@@ -97,6 +95,10 @@ class TorchRuntime(Runtime):
     @property
     def version(self) -> str:
         return f"torch {torch.__version__}"
+
+    @property
+    def on_cpu(self) -> bool:
+        return device_or_cpu(self.conditions.device).type == "cpu"
 
     def layer(self, shape: LayerShape, extents: tuple[int, int]) -> Forward:
         device = device_or_cpu(self.conditions.device)
@@ -176,6 +178,9 @@ class OnnxRuntime(Runtime):
         return self._session(model.SerializeToString(), images)
 
     def network(self, network: nn.Module, example_input: Any) -> Forward:
+        if isinstance(network, OnnxNetwork):
+            with suppress(GraphError):  # else as any other network
+                return self._own_file(network, example_input)
         if isinstance(example_input, tuple) and len(example_input) == 1:
             (example_input,) = example_input
         if not isinstance(example_input, Tensor):
@@ -195,6 +200,19 @@ class OnnxRuntime(Runtime):
         with suppress(Exception):  # onnxruntime has errors of its own; exports are checked elsewhere
             content = simplified(content)
         return self._session(content, _repeated(example, self.conditions.batch, torch.device("cpu")))
+
+    def _own_file(self, network: OnnxNetwork, example_input: Any) -> Forward:
+        """A call of a network that came from an ONNX file, as it is written back."""
+        args, kwargs = as_call(_repeated(example_input, self.conditions.batch, torch.device("cpu")))
+        form = deployed(network.cpu().eval(), example_input)
+        session = open_session(to_onnx(form), threads=self.conditions.threads)  # type: ignore[arg-type]
+        kinds = {one.name: one.type for one in session.get_inputs()}
+        named = {**dict(zip(network.input_names, args, strict=False)), **kwargs}
+        values = {
+            name: (value.half() if kinds[name] == "tensor(float16)" else value).numpy()
+            for name, value in named.items()
+        }
+        return lambda: session.run(None, values)
 
     def _session(self, content: bytes, images: Tensor) -> Forward:
         session, values = open_session(content, threads=self.conditions.threads), images.numpy()

@@ -4,13 +4,7 @@
 Linear(in_features=64, out_features=10, bias=True)
 """
 
-from deeppruning.models import densenet as densenet
-from deeppruning.models import efficientnet as efficientnet
-from deeppruning.models import googlenet as googlenet
-from deeppruning.models import mobilenet as mobilenet
-from deeppruning.models import resnet as resnet
-from deeppruning.models import squeezenet as squeezenet
-from deeppruning.models import vgg as vgg
+from deeppruning.models import densenet, googlenet, mobilenet, resnet, squeezenet, vgg  # noqa: F401
 from deeppruning.models.registry import (
     ModelSummary,
     create_model,

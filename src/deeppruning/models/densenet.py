@@ -1,9 +1,8 @@
-"""DenseNet-BC for small images (Huang et al., 2017), growth 12, maps halved in width at each transition.
+"""DenseNet-BC for small images (Huang et al., 2017), growth rate 12.
 
-Layers bear the names of the public CIFAR checkpoints of this form, which therefore load as they are.
+The layers have the names of the public CIFAR checkpoints of this network, so those can be loaded.
 """
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -17,7 +16,7 @@ BOTTLENECK = 4 * GROWTH
 
 
 class DenseLayer(nn.Module):
-    """A 1x1 bottleneck and a 3x3 convolution whose few maps are set behind those that came in."""
+    """A 1x1 bottleneck and a 3x3 convolution; its output is concatenated to its input."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
@@ -35,7 +34,7 @@ class DenseLayer(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """Layers that each read everything made before them in the block."""
+    """Layers that each read the outputs of all layers before them in the block."""
 
     def __init__(self, depth: int, inputs: int) -> None:
         super().__init__()
@@ -47,7 +46,7 @@ class DenseBlock(nn.Module):
 
 
 class Transition(nn.Module):
-    """Halves the number of maps by a 1x1 convolution and their side by a mean pool."""
+    """Halves the channels with a 1x1 convolution, and height and width with an average pool."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -62,26 +61,25 @@ class Transition(nn.Module):
 
 
 class DenseNet(nn.Module):
-    """A 3x3 convolution, three dense blocks with transitions between, the mean of the map, a linear layer."""
+    """A 3x3 convolution, three dense blocks of `depth` layers, transitions between them, a linear layer."""
 
-    # The paper's genome holds the 1x1 bottlenecks and the 3x3 layers of the blocks, nothing else.
+    # The paper prunes only the 1x1 bottlenecks and the 3x3 layers of the blocks.
     paper_excludes: ClassVar[tuple[str, ...]] = ("conv1", "trans*.conv1")
 
-    def __init__(self, depths: Sequence[int], num_classes: int, in_channels: int) -> None:
+    def __init__(self, depth: int, num_classes: int, in_channels: int) -> None:
         super().__init__()
-        first, second, third = depths
         width = 2 * GROWTH
         self.conv1 = nn.Conv2d(in_channels, width, 3, padding=1, bias=False)
-        self.block1 = DenseBlock(first, width)
-        width += first * GROWTH
+        self.block1 = DenseBlock(depth, width)
+        width += depth * GROWTH
         self.trans1 = Transition(width, width // 2)
-        width //= 2
-        self.block2 = DenseBlock(second, width)
-        width += second * GROWTH
+        width = width // 2
+        self.block2 = DenseBlock(depth, width)
+        width += depth * GROWTH
         self.trans2 = Transition(width, width // 2)
-        width //= 2
-        self.block3 = DenseBlock(third, width)
-        width += third * GROWTH
+        width = width // 2
+        self.block3 = DenseBlock(depth, width)
+        width += depth * GROWTH
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
         self.pool = GlobalMean()
@@ -99,10 +97,10 @@ class DenseNet(nn.Module):
 @register_model
 def densenet50(num_classes: int, in_channels: int) -> DenseNet:
     """DenseNet-BC, blocks of 7-7-7"""
-    return DenseNet((7, 7, 7), num_classes, in_channels)
+    return DenseNet(7, num_classes, in_channels)
 
 
 @register_model
 def densenet100(num_classes: int, in_channels: int) -> DenseNet:
     """DenseNet-BC, blocks of 16-16-16"""
-    return DenseNet((16, 16, 16), num_classes, in_channels)
+    return DenseNet(16, num_classes, in_channels)

@@ -1,15 +1,13 @@
-"""GoogLeNet (Szegedy et al., 2015) for small images: batch norm, a stride-1 start, no auxiliary heads."""
-
-from typing import ClassVar
+"""GoogLeNet (Szegedy et al., 2015) for small images: with batch norm, without auxiliary heads."""
 
 import torch
 from torch import Tensor, nn
 
-from deeppruning.models.layers import ConvNorm, FeatureMap, GlobalMean, check_dropout, draw_weights
+from deeppruning.models.layers import ConvNorm, FeatureClassifier, FeatureMap, check_dropout
 from deeppruning.models.registry import register_model
 
 STEM = (64, 192)
-# A module's widths: 1x1; reduction and 3x3; reduction and 5x5; 1x1 behind the pool. A stage ends in a pool.
+# Widths of a module: 1x1; reduction and 3x3; reduction and 5x5; 1x1 after the pool. Stages end with a pool.
 Widths = tuple[int, tuple[int, int], tuple[int, int], int]
 STAGES: tuple[tuple[Widths, ...], ...] = (
     ((64, (96, 128), (16, 32), 32), (128, (128, 192), (32, 96), 64)),
@@ -29,12 +27,12 @@ def _conv(inputs: int, outputs: int, kernel: int) -> ConvNorm:
 
 
 class Inception(nn.Module):
-    """Four branches that read the same maps and whose outputs are set side by side."""
+    """Four branches with the same input; their outputs are concatenated."""
 
     def __init__(self, inputs: int, widths: Widths) -> None:
         super().__init__()
-        one, (reduce_three, three), (reduce_five, five), pooled = widths
-        self.branch1 = _conv(inputs, one, 1)
+        direct, (reduce_three, three), (reduce_five, five), pooled = widths
+        self.branch1 = _conv(inputs, direct, 1)
         self.branch2 = nn.Sequential(_conv(inputs, reduce_three, 1), _conv(reduce_three, three, 3))
         self.branch3 = nn.Sequential(_conv(inputs, reduce_five, 1), _conv(reduce_five, five, 5))
         self.branch4 = nn.Sequential(nn.MaxPool2d(3, 1, padding=1), _conv(inputs, pooled, 1))
@@ -43,13 +41,10 @@ class Inception(nn.Module):
         return torch.cat([self.branch1(x), self.branch2(x), self.branch3(x), self.branch4(x)], 1)
 
 
-class GoogLeNet(nn.Module):
-    """Three convolutions, nine inception modules with two pools, the mean of the map, a linear layer."""
-
-    paper_excludes: ClassVar[tuple[str, ...]] = ()
+class GoogLeNet(FeatureClassifier):
+    """Three convolutions, nine inception modules with two pools between them, and a linear layer."""
 
     def __init__(self, num_classes: int, in_channels: int, image_size: int, dropout: float) -> None:
-        super().__init__()
         side = FeatureMap(image_size)
         narrow, inputs = STEM
         layers: list[nn.Module] = [
@@ -62,19 +57,12 @@ class GoogLeNet(nn.Module):
                 layers.append(side.halving(nn.MaxPool2d(3, 2, padding=1)))
             for widths in stage:
                 layers.append(Inception(inputs, widths))
-                one, (_, three), (_, five), pooled = widths
-                inputs = one + three + five + pooled
-        self.features = nn.Sequential(*layers)
-        self.pool = GlobalMean()
-        self.classifier = nn.Sequential(nn.Dropout(check_dropout(dropout)), nn.Linear(inputs, num_classes))
-        draw_weights(self)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.pool(self.features(x)))
-        return logits
+                direct, (_, three), (_, five), pooled = widths
+                inputs = direct + three + five + pooled
+        super().__init__(layers, [nn.Dropout(check_dropout(dropout)), nn.Linear(inputs, num_classes)])
 
 
 @register_model
 def googlenet(num_classes: int, in_channels: int, image_size: int, dropout: float = 0.0) -> GoogLeNet:
-    """Inception v1, no extra heads"""
+    """Inception v1 without auxiliary heads"""
     return GoogLeNet(num_classes, in_channels, image_size, dropout)

@@ -1,5 +1,7 @@
 """Building blocks and weight initialisation shared by the networks of the zoo."""
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from deeppruning.errors import InputError
@@ -54,6 +56,21 @@ class GlobalMean(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.mean((2, 3))
+
+
+class FeatureClassifier(nn.Module):
+    """Feature layers, the mean over each map, and a classifier; its weights are initialised."""
+
+    def __init__(self, features: Sequence[nn.Module], classifier: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.features = nn.Sequential(*features)
+        self.pool = GlobalMean()
+        self.classifier = nn.Sequential(*classifier)
+        draw_weights(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(self.pool(self.features(x)))
+        return logits
 
 
 def check_dropout(dropout: float) -> float:

@@ -1,4 +1,4 @@
-"""Networks by name: those of the zoo, and factories of the user's own.
+"""Networks by name: those of the zoo, and those built by a user's factory.
 
 A builder decorated with `register_model` is known by the name of its function.
 """

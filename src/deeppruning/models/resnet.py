@@ -1,9 +1,7 @@
 """The CIFAR form of ResNet (He et al., 2016): three stages of 16, 32 and 64 channels.
 
-Layers bear the names of the widely used public CIFAR checkpoints, which therefore load as they are.
+The layers have the names of the widely used public CIFAR checkpoints, so those can be loaded.
 """
-
-from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,9 +15,9 @@ SHORTCUTS = ("pad", "conv")
 
 
 class PadShortcut(nn.Module):
-    """He's option A: every `stride`-th pixel, with zero channels put around those that come in.
+    """Option A of the paper: every `stride`-th pixel, padded with channels of zeros on both sides.
 
-    A module of its own, without parameters, so that a pruned copy can wrap it and re-index around it.
+    A module without parameters, so that a pruned copy can wrap it and select channels around it.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
@@ -37,7 +35,7 @@ class PadShortcut(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions whose result is added to the block's input."""
+    """Two 3x3 convolutions; their output is added to the input of the block."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, shortcut: str) -> None:
         super().__init__()
@@ -63,9 +61,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A 3x3 convolution, three stages of `blocks` blocks each, the mean of the map, a linear layer."""
-
-    paper_excludes: ClassVar[tuple[str, ...]] = ()
+    """A 3x3 convolution, three stages of `blocks` blocks each, global average pooling, a linear layer."""
 
     def __init__(self, blocks: int, num_classes: int, in_channels: int, shortcut: str) -> None:
         super().__init__()
@@ -95,29 +91,29 @@ def _stage(blocks: int, inputs: int, outputs: int, stride: int, shortcut: str) -
 
 @register_model
 def resnet20(num_classes: int, in_channels: int, shortcut: str = "pad") -> ResNet:
-    """CIFAR form, 3 blocks a stage"""
+    """CIFAR form, 3 blocks per stage"""
     return ResNet(3, num_classes, in_channels, shortcut)
 
 
 @register_model
 def resnet32(num_classes: int, in_channels: int, shortcut: str = "pad") -> ResNet:
-    """CIFAR form, 5 blocks a stage"""
+    """CIFAR form, 5 blocks per stage"""
     return ResNet(5, num_classes, in_channels, shortcut)
 
 
 @register_model
 def resnet44(num_classes: int, in_channels: int, shortcut: str = "pad") -> ResNet:
-    """CIFAR form, 7 blocks a stage"""
+    """CIFAR form, 7 blocks per stage"""
     return ResNet(7, num_classes, in_channels, shortcut)
 
 
 @register_model
 def resnet56(num_classes: int, in_channels: int, shortcut: str = "pad") -> ResNet:
-    """CIFAR form, 9 blocks a stage"""
+    """CIFAR form, 9 blocks per stage"""
     return ResNet(9, num_classes, in_channels, shortcut)
 
 
 @register_model
 def resnet110(num_classes: int, in_channels: int, shortcut: str = "pad") -> ResNet:
-    """CIFAR form, 18 blocks a stage"""
+    """CIFAR form, 18 blocks per stage"""
     return ResNet(18, num_classes, in_channels, shortcut)

@@ -1,6 +1,4 @@
-"""SqueezeNet 1.1 (Iandola et al., 2016) for small images: stride 1 at the start, batch norm added."""
-
-from typing import ClassVar
+"""SqueezeNet 1.1 (Iandola et al., 2016) for small images: with batch norm, without the first stride."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +7,7 @@ from deeppruning.models.layers import ConvNorm, FeatureMap, GlobalMean, check_dr
 from deeppruning.models.registry import register_model
 
 STEM = 64
-# squeeze and expand widths of the fire modules between two pools
+# Widths of squeeze and expand in each fire module, by stage; a stage begins with a pool.
 STAGES = (
     ((16, 64), (16, 64)),
     ((32, 128), (32, 128)),
@@ -18,7 +16,7 @@ STAGES = (
 
 
 class Fire(nn.Module):
-    """A narrow 1x1 convolution read by a 1x1 and by a 3x3, whose outputs are set side by side."""
+    """A narrow 1x1 convolution, then a 1x1 and a 3x3 side by side; their outputs are concatenated."""
 
     def __init__(self, inputs: int, squeeze: int, expand: int) -> None:
         super().__init__()
@@ -32,14 +30,12 @@ class Fire(nn.Module):
 
 
 class SqueezeNet(nn.Module):
-    """A 3x3 convolution, eight fire modules with three pools, and a 1x1 convolution onto the classes."""
-
-    paper_excludes: ClassVar[tuple[str, ...]] = ()
+    """A 3x3 convolution, eight fire modules with three pools, and a 1x1 convolution to the classes."""
 
     def __init__(self, num_classes: int, in_channels: int, image_size: int, dropout: float) -> None:
         super().__init__()
         side = FeatureMap(image_size)
-        # Without batch norm this network diverges at the learning rates that suit the rest of the zoo.
+        # Without batch norm this network diverges at the learning rates of the other networks here.
         layers: list[nn.Module] = [ConvNorm(in_channels, STEM, 3, activation=nn.ReLU(inplace=True))]
         inputs = STEM
         for stage in STAGES:

@@ -12,10 +12,10 @@ from deeppruning.roles import ORIGINAL
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY, RunFolder
-from deeppruning.system.versions import told_versions
+from deeppruning.system.versions import versions_line
 from deeppruning.version import __version__
 
-NOTHING: dict[str, Any] = {"candidates": [], "picks": [], "epochs": [], "facts": {}}
+NOTHING: dict[str, Any] = {"candidates": [], "picks": {}, "epochs": [], "facts": {}}
 
 
 def collect(run_dir: Path | str) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _about(run: RunFolder, name: str, recorded: Mapping[str, Any]) -> dict[str, 
         "test_images": recorded.get(facts.TEST_IMAGES.key),
         "config": _without_folders(config),
         "targets": facts.targets_in(recorded) or _awaited_target(config),
-        "refused": [facts.told_refused(id_, why) for id_, why in facts.refused_in(recorded).items()],
+        "refused": [facts.refusal_line(id_, why) for id_, why in facts.refused_in(recorded).items()],
         "notes": recorded.get(facts.GRAPH_NOTES.key, []),
         "versions": _versions(recorded),
     }
@@ -73,7 +73,7 @@ def _about(run: RunFolder, name: str, recorded: Mapping[str, Any]) -> dict[str, 
 
 def _versions(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """The versions that a run was computed with, and the fast multiples of filters that it found."""
-    later = [told_versions(versions) for versions in recorded.get(facts.CONTINUED.key, [])]
+    later = [versions_line(versions) for versions in recorded.get(facts.CONTINUED.key, [])]
     multiples = recorded.get(facts.MULTIPLES.key, {})
     return {
         **recorded.get(facts.VERSIONS.key, {}),

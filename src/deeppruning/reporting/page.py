@@ -32,7 +32,7 @@ def write_report(run_dir: Path | str) -> Path:
 
 
 def write_report_or_warn(run_dir: Path | str) -> None:
-    """The same at the end of a call from Python, which must not lose its result for want of a page."""
+    """The same, but a failure is only a warning: a call from Python must not lose its result."""
     try:
         write_report(run_dir)
     except (DeepPruningError, OSError) as error:
@@ -87,7 +87,7 @@ def _template(name: str) -> str:
 
 
 def embed(data: Mapping[str, Any]) -> str:
-    """JSON that may stand inside a script element, whatever strings it holds.
+    """JSON that is safe inside a script element, with any strings.
 
     >>> embed({"name": "</script>&"})
     '{"name":"\\\\u003c/script\\\\u003e\\\\u0026"}'

@@ -8,7 +8,6 @@ import html
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +166,9 @@ def population(data: Mapping[str, Any]) -> "Figure | None":
         linewidths=0.8, clip_on=False, zorder=3, gid="candidates",
     )  # fmt: skip
     _format_axes(axes, rows[0][key], share=data["error_is_share"])
-    front = _front(data)
+    archive = data["archive"]
+    ids = set(archive["fronts"][-1]["ids"]) if archive and archive["fronts"] else set()
+    front = sorted((row for row in data["candidates"] if row["id"] in ids), key=lambda row: row[key])
     if len(front) > 1:
         points = [row[key] for row in front], [row["error"] for row in front]
         axes.plot(*points, color=MUTED, linewidth=1.2, label="best in its cost range")
@@ -186,54 +187,26 @@ def marked(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**latest, **{entry["role"]: entry.get("id") for entry in targets}}
 
 
-def _front(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The candidates in the archive of the search, by the axis of the plot."""
-    archive, key = data["archive"], data["axes"][0]["key"]
-    ids = set(archive["fronts"][-1]["ids"]) if archive and archive["fronts"] else set()
-    return sorted((row for row in data["candidates"] if row["id"] in ids), key=lambda row: row[key])
-
-
 def _mark_roles(
     axes: "Axes", key: str, rows: Sequence[Mapping[str, Any]], picks: Mapping[str, int | None]
 ) -> None:
-    """Mark each pick, and write its name where it covers the fewest points."""
+    """Mark each pick and write its roles beside it, on the side with more room."""
     points = {row["id"]: (row[key], row["error"]) for row in rows}
-    covered = [(float(x), float(y)) for x, y in axes.transData.transform(list(points.values()))]
-    for role in in_order(picks):
-        id_ = picks[role]
+    middle = sum(axes.get_xlim()) / 2
+    for id_ in dict.fromkeys(picks[role] for role in in_order(picks)):
         if id_ not in points:
             continue
-        kind = kind_of(role)
+        roles = [role for role in in_order(picks) if picks[role] == id_]
+        kind, right = kind_of(roles[0]), points[id_][0] < middle
         axes.plot(
             *points[id_], MARKERS[kind], color=COLORS[kind], markeredgecolor="white", markersize=9,
             clip_on=False, zorder=4,
         )  # fmt: skip
-        x, y = axes.transData.transform(points[id_])
-        across, up, spots = _free_place(axes, x, y, 6.5 * len(role), covered)
-        covered += spots
         axes.annotate(
-            role, points[id_], (across * 72 / DPI, up * 72 / DPI), textcoords="offset points", color=INK,
-            ha="left" if across > 0 else "right", va="center", zorder=5,
+            ", ".join(roles), points[id_], (8 if right else -8, 0), textcoords="offset points", color=INK,
+            ha="left" if right else "right", va="center", zorder=5,
+            bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 1},
         )  # fmt: skip
-
-
-def _free_place(
-    axes: "Axes", x: float, y: float, width: float, covered: Sequence[tuple[float, float]]
-) -> tuple[float, float, list[tuple[float, float]]]:
-    """Where, in dots from a point, a name covers the fewest spots inside the axes; and the spots it takes."""
-    left, bottom, right, top = axes.get_window_extent().extents
-
-    def start(across: float) -> float:
-        return x + across if across > 0 else x + across - width
-
-    def cost(place: tuple[float, float]) -> float:
-        first, level = start(place[0]), y + place[1]
-        hits = sum(first - 5 < a < first + width + 5 and abs(b - level) < 10 for a, b in covered)
-        outside = first < left or first + width > right or not bottom < level < top
-        return hits + 1000.0 * outside + abs(place[1]) / 100
-
-    across, up = min(product((10.0, -10.0), (0.0, 14.0, -14.0, 28.0, -28.0, 42.0)), key=cost)
-    return across, up, [(start(across) + step, y + up) for step in range(0, round(width), 6)]
 
 
 def _format_axes(axes: "Axes", cost: float | None, *, share: bool) -> None:

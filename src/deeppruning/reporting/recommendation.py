@@ -1,10 +1,11 @@
-"""Which network of a finished run to take, and why, in one sentence made of the run's facts alone.
+"""Which network of a finished run to take, and why, in one sentence based on the facts of the run.
 
-The cheapest network with a test error within noise of the original's; or one that loses at most a point, if
-it saves notably more. Where all lose more, the cheapest within noise of the most accurate one. If a target
-was set and met, the choice is among the network that meets it and those that are at least as good in every
-limited respect. So no network that is shown errs less and costs less than the recommended one, unless it
-breaks the limits.
+It is the cheapest network with a test error within noise of the original's, or one that loses at most one
+percentage point if it saves notably more. If all networks lose more than that, it is the cheapest within
+noise of the most accurate. If a target was set and met, the choice is among the network that meets it and
+those that are at least as good in everything that was limited. If another network has no higher error and is
+measured to be faster, it is taken instead: FLOPs are not time. So no network has both a lower error and a
+lower cost than the recommended one, unless it breaks a limit or is slower.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,9 +17,9 @@ from deeppruning.reporting.evidence import Speed, latency_ms, speed, within_nois
 from deeppruning.roles import KNEE, ORIGINAL, candidate_number, in_order
 from deeppruning.runs import facts
 
-SMALL_LOSS = 0.01  # of all images: what many call a fair price for a cheaper network
+SMALL_LOSS = 0.01  # of all images: an acceptable loss for a much cheaper network
 NOTABLY = 0.1  # of the original's FLOPs: savings closer than this are nearly the same
-AS_FAST = 0.05  # latencies closer than this are the same
+AS_FAST = 0.05  # latencies closer than this count as equal
 LITTLE = 0.2  # of the original's FLOPs: a network that saves less must not lose accuracy
 MUCH_LOSS = 0.1  # of all images: more than any saving is worth
 
@@ -29,12 +30,12 @@ class Recommendation:
 
     role: str | None
     text: str
-    none: bool = False  # it was found that none is to be taken
+    none: bool = False  # no network should be taken
 
 
 @dataclass(frozen=True)
 class OfferedNetwork:
-    """A network to choose, in the figures that decide."""
+    """A network that can be chosen, with the figures that decide."""
 
     role: str
     id: int | None
@@ -67,8 +68,18 @@ class OfferedNetwork:
         """As people read it: "candidate 17"."""
         return self.role if candidate_number(self.role) is None else self.role.replace("-", " ", 1)
 
+    def is_faster_than(self, other: "OfferedNetwork") -> bool:
+        """Whether it is measured to be faster by more than what counts as the same."""
+        if (
+            self.speed is None
+            or other.speed is None
+            or not (self.speed.is_certain and other.speed.is_certain)
+        ):
+            return False
+        return other.speed.ratio < (1 - AS_FAST) * self.speed.ratio
+
     def is_as_good_as(self, other: "OfferedNetwork", limited: Collection[str]) -> bool:
-        """Whether it errs no more, costs no more FLOPs, and has no more of what is limited."""
+        """Whether its error, its FLOPs and every limited quantity are at most those of the other."""
         pairs = [(self.test_error, other.test_error), (-self.saved, -other.saved)]
         if "params" in limited or "size" in limited:
             pairs.append((self.params, other.params))
@@ -88,19 +99,19 @@ class MetTarget:
 
 
 @dataclass(frozen=True)
-class Offer:
-    """Everything known when a choice is made; `images` is the size of the test set, where known."""
+class Shortlist:
+    """All networks and what decides between them; `images` is the size of the test set, if known."""
 
     original: OfferedNetwork
     options: tuple[OfferedNetwork, ...]
     images: int | None
-    is_share: bool  # errors are shares of images, not figures of the user's own task
+    is_share: bool  # errors are shares of images, not values of a user's task
     targets: tuple[MetTarget, ...]
     failed: tuple[str, ...]  # picks without a network
 
     @classmethod
-    def read(cls, recorded: Mapping[str, Any]) -> "Offer":
-        """The choice that the facts of a run offer; failed picks are only named."""
+    def read(cls, recorded: Mapping[str, Any]) -> "Shortlist":
+        """From the facts of a run; picks that failed are only named."""
         figures = {role: value for key, value in recorded.items() if (role := facts.solution_role(key))}
         roles = list(dict.fromkeys((*in_order(figures), *figures)))
         failed = tuple(role for role in roles if figures[role].get("failure"))
@@ -108,7 +119,8 @@ class Offer:
         options = _distinct(
             OfferedNetwork.read(role, figures[role], recorded) for role in roles if role not in failed
         )
-        errors = [error for one in (original, *options) for error in (one.test_error, one.search_error)]
+        networks = (original, *options)
+        errors = [network.test_error for network in networks] + [network.search_error for network in networks]
         return cls(
             original,
             options,
@@ -123,7 +135,7 @@ class Offer:
         return None if error is None or not self.images or not self.is_share else round(error * self.images)
 
     def no_worse(self, option: OfferedNetwork, other: OfferedNetwork) -> bool:
-        """Whether the test set does not show that an option errs more than another one."""
+        """Whether the error of an option is not significantly higher than that of another network."""
         assert option.test_error is not None
         assert other.test_error is not None
         a, b = self.wrong(option.test_error), self.wrong(other.test_error)
@@ -144,18 +156,18 @@ class Offer:
 
 
 def _distinct(options: Iterator[OfferedNetwork]) -> tuple[OfferedNetwork, ...]:
-    """Each network once, named by its first role; fine-tuned again by other options, it is another one."""
+    """Each network once, named by its first role; fine-tuned again with other options, it is another."""
     networks: dict[tuple[int | None, float | None], OfferedNetwork] = {}
     for option in options:
         key = option.id, option.test_error
-        known = networks.get(key)
-        networks[key] = option if known is None else replace(known, also=(*known.also, option.role))
+        first = networks.get(key)
+        networks[key] = option if first is None else replace(first, also=(*first.also, option.role))
     return tuple(networks.values())
 
 
 def _met_targets(recorded: Mapping[str, Any], options: Sequence[OfferedNetwork]) -> Iterator[MetTarget]:
     for role, target in facts.targets_in(recorded).items():
-        option = next((one for one in options if role in (one.role, *one.also)), None)
+        option = next((option for option in options if role in (option.role, *option.also)), None)
         if option is not None and target["met"]:
             limited = frozenset(part.partition("=")[0].strip() for part in target["asked"].split(","))
             yield MetTarget(role, option, target["asked"], limited)
@@ -168,16 +180,16 @@ def recommend(recorded: Mapping[str, Any]) -> Recommendation | None:
     """
     if not recorded.get(facts.FINISHED.key) or facts.ORIGINAL_FIGURES.key not in recorded:
         return None
-    choice = Offer.read(recorded)
-    if not choice.options:
+    shortlist = Shortlist.read(recorded)
+    if not shortlist.options:
         return None
     doubt = recorded[facts.ORIGINAL_FIGURES.key].get("doubt")
     if doubt:
         text = f"{doubt} Until this is fixed, none of these networks is recommended."
         return Recommendation(None, text, none=True)
-    option, target = _choose(choice)
-    advice = _say(option, choice, target)
-    if advice.role is None or _is_worth_it(option, choice):
+    option, target = _choose(shortlist)
+    advice = _say(option, shortlist, target)
+    if advice.role is None or _is_worth_it(option, shortlist):
         return advice
     closest = advice.text.removeprefix("Take ")
     return Recommendation(
@@ -185,55 +197,74 @@ def recommend(recorded: Mapping[str, Any]) -> Recommendation | None:
     )
 
 
-def _is_worth_it(option: OfferedNetwork, choice: Offer) -> bool:
+def _is_worth_it(option: OfferedNetwork, shortlist: Shortlist) -> bool:
     """Whether a network gains more than it loses; one that meets a target does in any case.
 
-    Not one that errs on ten of 100 images more than the original. Nor one that errs more, by over a point or
+    Not one that loses more than ten percentage points. Nor one that loses accuracy, by over a point or
     by more than noise, while it saves less than a fifth of the FLOPs and is not measured to be faster.
     """
-    loss = choice.loss(option)
-    if choice.targets or loss == float("inf"):
+    loss = shortlist.loss(option)
+    if shortlist.targets or loss == float("inf"):
         return True
     fast = option.speed is not None and option.speed.is_certain and 1 - 1 / option.speed.ratio > AS_FAST
-    errs_more = loss > SMALL_LOSS or not choice.no_worse(option, choice.original)
+    errs_more = loss > SMALL_LOSS or not shortlist.no_worse(option, shortlist.original)
     return loss <= MUCH_LOSS and (option.saved >= LITTLE or fast or not errs_more)
 
 
-def _choose(choice: Offer) -> tuple[OfferedNetwork, MetTarget | None]:
+def _choose(shortlist: Shortlist) -> tuple[OfferedNetwork, MetTarget | None]:
     """The network to take, and the target that it meets."""
-    if not choice.targets:
-        return _best(choice.options, choice), None
+    if not shortlist.targets:
+        return _fastest_best(shortlist.options, shortlist), None
     allowed = {
-        target: [one for one in choice.options if one.is_as_good_as(target.option, target.limited)]
-        for target in choice.targets
+        target: [
+            option for option in shortlist.options if option.is_as_good_as(target.option, target.limited)
+        ]
+        for target in shortlist.targets
     }
-    option = _best([one for options in allowed.values() for one in options], choice)
+    option = _fastest_best([option for options in allowed.values() for option in options], shortlist)
     met = [target for target, options in allowed.items() if option in options]
     return option, next((target for target in met if target.option == option), met[0])
 
 
-def _best(options: Sequence[OfferedNetwork], choice: Offer) -> OfferedNetwork:
+def _fastest_best(options: Sequence[OfferedNetwork], shortlist: Shortlist) -> OfferedNetwork:
+    """The best of some options; if others have no higher error and are faster, the best of those."""
+    best = _best(options, shortlist)
+    if best.test_error is None:
+        return best
+    faster = [
+        option
+        for option in options
+        if option.test_error is not None
+        and option.test_error <= best.test_error
+        and option.is_faster_than(best)
+    ]
+    return _fastest_best(faster, shortlist) if faster else best
+
+
+def _best(options: Sequence[OfferedNetwork], shortlist: Shortlist) -> OfferedNetwork:
     """The best of some options by test error and FLOPs; without test errors, the knee."""
-    tested = [one for one in options if one.test_error is not None]
+    tested = [option for option in options if option.test_error is not None]
     if not tested:
-        return next((one for one in options if KNEE in (one.role, *one.also)), options[0])
-    cheapest_first = sorted(tested, key=lambda one: (-one.saved, one.test_error))
-    if choice.original.test_error is not None:
-        harmless = next((one for one in cheapest_first if choice.no_worse(one, choice.original)), None)
-        fair = next((one for one in cheapest_first if choice.loss(one) <= SMALL_LOSS), harmless)
+        return next((option for option in options if KNEE in (option.role, *option.also)), options[0])
+    cheapest_first = sorted(tested, key=lambda option: (-option.saved, option.test_error))
+    if shortlist.original.test_error is not None:
+        harmless = next(
+            (option for option in cheapest_first if shortlist.no_worse(option, shortlist.original)), None
+        )
+        fair = next((option for option in cheapest_first if shortlist.loss(option) <= SMALL_LOSS), harmless)
         if harmless is not None and fair is not None and fair.saved - harmless.saved < NOTABLY:
             return harmless
         if fair is not None:
             return fair
-    most_accurate = min(tested, key=lambda one: (one.test_error, -one.saved))
-    return next(one for one in cheapest_first if choice.no_worse(one, most_accurate))
+    most_accurate = min(tested, key=lambda option: (option.test_error, -option.saved))
+    return next(option for option in cheapest_first if shortlist.no_worse(option, most_accurate))
 
 
-def _say(option: OfferedNetwork, choice: Offer, target: MetTarget | None) -> Recommendation:
+def _say(option: OfferedNetwork, shortlist: Shortlist, target: MetTarget | None) -> Recommendation:
     saved = f"saves {percent(option.saved, 1)} of the FLOPs"
-    speed_words = _speed_words(option, choice)
+    speed_words = _speed_words(option, shortlist)
     if option.test_error is None and target is None:
-        error = choice.figure(option.search_error)
+        error = shortlist.figure(option.search_error)
         return Recommendation(
             None,
             f"There is no test set to choose by: {option.name}, the best trade-off of the search, {saved} at "
@@ -245,41 +276,41 @@ def _say(option: OfferedNetwork, choice: Offer, target: MetTarget | None) -> Rec
     elif target is not None:
         why = f"it is at least as good as {target.role} in what was asked for ({target.text}) and"
     also = f" (also the {' and the '.join(option.also)})" if option.also else ""
-    failed = f"; the fine-tuning of {' and '.join(choice.failed)} failed" if choice.failed else ""
+    failed = f"; the fine-tuning of {' and '.join(shortlist.failed)} failed" if shortlist.failed else ""
     text = (
-        f"Take {option.name}{also}: {why} {saved}{_error_words(option, choice)}{speed_words}"
-        f"{_alternative(option, choice, target)}{failed}."
+        f"Take {option.name}{also}: {why} {saved}{_error_words(option, shortlist)}{speed_words}"
+        f"{_alternative(option, shortlist, target)}{failed}."
     )
     return Recommendation(option.role, text)
 
 
-def _error_words(option: OfferedNetwork, choice: Offer) -> str:
-    before, after = choice.original.test_error, option.test_error
+def _error_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
+    before, after = shortlist.original.test_error, option.test_error
     if after is None:
         return ""
-    a, b = choice.wrong(after), choice.wrong(before)
+    a, b = shortlist.wrong(after), shortlist.wrong(before)
     if before is None:
-        images = "" if a is None else f" ({a} of {choice.images:,} images)"
-        return f" at a test error of {choice.figure(after)}{images}"
-    counts = "" if a is None else f": {a} and {b} of {choice.images:,} images"
-    both = f"({choice.figure(after)} against {choice.figure(before)}{counts})"
+        images = "" if a is None else f" ({a} of {shortlist.images:,} images)"
+        return f" at a test error of {shortlist.figure(after)}{images}"
+    counts = "" if a is None else f": {a} and {b} of {shortlist.images:,} images"
+    both = f"({shortlist.figure(after)} against {shortlist.figure(before)}{counts})"
     if after == before or (a is not None and a == b):
         return f" at the test error of the original {both}"
     if a is not None and b is not None and within_noise(a, b):
         return f" at a test error within noise of the original's {both}"
     more = "more" if after > before else "less"
-    points = f"{100 * abs(after - before):.2f} points {more}" if choice.is_share else more
+    points = f"{100 * abs(after - before):.2f} points {more}" if shortlist.is_share else more
     return f" with {points} test error than the original {both}"
 
 
-def _speed_words(option: OfferedNetwork, choice: Offer) -> str:
+def _speed_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
     speed = option.speed
     if speed is None:
         return ""
     if not speed.is_certain:
         limits = f"between {speed.low:.2g} and {speed.high:.2g} times as fast"
         return f", but its speed is uncertain (measured {limits if speed.low else 'too few times'})"
-    both = f"({option.latency_ms:.3g} ms against {choice.original.latency_ms:.3g} ms)"
+    both = f"({option.latency_ms:.3g} ms against {shortlist.original.latency_ms:.3g} ms)"
     if abs(1 - 1 / speed.ratio) <= AS_FAST:
         return f", but it is no faster {both}"
     if speed.ratio < 1:
@@ -290,22 +321,27 @@ def _speed_words(option: OfferedNetwork, choice: Offer) -> str:
     return f" and runs {speed.ratio:.2g} times as fast ({share} of the time, as exported{also})"
 
 
-def _alternative(option: OfferedNetwork, choice: Offer, target: MetTarget | None) -> str:
+def _alternative(option: OfferedNetwork, shortlist: Shortlist, target: MetTarget | None) -> str:
     """What the next cheaper network saves and loses; a more expensive one gains nothing."""
     error = option.test_error
     if error is None:
         return ""
     cheaper = [
-        (one.saved, one.test_error, one.name)
-        for one in choice.options
-        # With a target, a network that errs less breaks a limit, or it would have been taken.
-        if one.saved > option.saved and one.test_error is not None and (not target or one.test_error > error)
+        (other.saved, other.test_error, other)
+        for other in shortlist.options
+        # With a target, a network with a lower error breaks a limit, or it would have been chosen.
+        if other.saved > option.saved
+        and other.test_error is not None
+        and (not target or other.test_error > error)
     ]
     if not cheaper:
         return ""
-    saved, other_error, name = min(cheaper, key=lambda one: one[0])
-    if not choice.is_share:
-        return f"; {name} saves {percent(saved, 1)} at {choice.figure(other_error)}"
+    saved, other_error, other = min(cheaper, key=lambda row: row[0])
+    slower, saves = option.is_faster_than(other), f"; {other.name} saves {percent(saved, 1)}"
+    if not shortlist.is_share:
+        return f"{saves} at {shortlist.figure(other_error)}{' but is slower' if slower else ''}"
     points = 100 * (other_error - error)
+    if slower and points < 0.005:
+        return f"{saves} but is slower"
     more = f"{points:.2f}" if points >= 0.005 else "less than 0.01"
-    return f"; {name} saves {percent(saved, 1)} for {more} points more"
+    return f"{saves} for {more} points more{' and is slower' if slower else ''}"

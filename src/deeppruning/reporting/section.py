@@ -1,7 +1,7 @@
 """A section of the page: what it shows, as plain data, and its plots for papers.
 
-Every file in `reporting/sections/` adds some. A section with markup and a script of its own has them in
-`template/NAME.html` and `template/NAME.js`; a heading with a table needs neither, see `table`.
+Every file in `reporting/sections/` adds some. The markup and script of a section are in `template/NAME.html`
+and `template/NAME.js`; a heading with a table needs neither, see `table`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

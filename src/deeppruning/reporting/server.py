@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import io
 import resource
-import selectors
-import socket
 import threading
-import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -55,23 +52,6 @@ def _address_errors(host: str, port: int) -> Iterator[None]:
         ) from error
 
 
-@dataclass(eq=False)
-class Connection:
-    """A client, what it has sent so far, and what is left to be sent to it."""
-
-    client: socket.socket
-    address: Any
-    end: float  # of patience, by the monotonic clock
-    request: bytes = b""
-    answer: bytes = b""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the request has arrived: only its head is read."""
-        ended = b"\r\n\r\n" in self.request or b"\n\n" in self.request
-        return ended or len(self.request) > LONGEST_REQUEST
-
-
 def _most_connections() -> int:
     """Half of the files that this process may open: the run has to be read as well."""
     return min(MOST_CONNECTIONS, max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
@@ -80,8 +60,8 @@ def _most_connections() -> int:
 class ReportServer(HTTPServer):
     """A server of one run; `address` is what to open, `serve_forever` serves until it is shut down.
 
-    One thread waits for all connections, so that a slow client costs a socket and blocks nobody. A whole
-    request must arrive within `patience` seconds, and its answer be taken within as many.
+    One thread serves all connections, so that a slow client blocks no other. A whole request must
+    arrive within `patience` seconds, and its answer must be received within as many.
     """
 
     allow_reuse_address = True
@@ -91,32 +71,19 @@ class ReportServer(HTTPServer):
         self, run_dir: Path | str, host: str = "127.0.0.1", port: int = 0, *, patience: float = PATIENCE
     ) -> None:
         collect(run_dir)  # a folder that is no run is refused before anything is opened
-        self.run_dir = run_dir
+        self.run_dir = Path(run_dir)
         with _address_errors(host, port):
             super().__init__((host, port), _Handler)
-        self.socket.setblocking(False)
         self.host = host
         self.patience = patience
-        self.connections: dict[socket.socket, Connection] = {}  # oldest first
-        self._pages = _Fresh(run_dir)
+        self.connections: dict[asyncio.Task[None] | None, None] = {}  # their tasks, oldest first
+        self._bodies: dict[str, tuple[Any, tuple[str, bytes]]] = {}
         self._stopping, self._stopped = threading.Event(), threading.Event()
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
         """Serve until `shutdown` is called, which is checked once per interval (seconds)."""
-        self._stopping.clear()
-        self._stopped.clear()
         try:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self.socket, selectors.EVENT_READ)
-                while not self._stopping.is_set():
-                    late = time.monotonic()  # before looking at what has arrived meanwhile, which counts
-                    for key, _ in selector.select(poll_interval):
-                        if key.fileobj is self.socket:
-                            self._admit(selector)
-                        else:
-                            self._go_on(selector, key.data)
-                    self._drop(selector, [one for one in self.connections.values() if one.end < late])
-                self._drop(selector, list(self.connections.values()))
+            asyncio.run(self._serve(poll_interval))
         finally:
             self._stopped.set()
 
@@ -125,53 +92,63 @@ class ReportServer(HTTPServer):
         self._stopping.set()
         self._stopped.wait()
 
-    def _admit(self, selector: selectors.BaseSelector) -> None:
-        """Accept a connection; if there are too many, the oldest is dropped."""
-        with contextlib.suppress(OSError):
-            client, address = self.socket.accept()
-            client.setblocking(False)
-            end = time.monotonic() + self.patience
-            opened = self.connections[client] = Connection(client, address, end)
-            selector.register(client, selectors.EVENT_READ, opened)
-        self._drop(selector, list(self.connections.values())[: -_most_connections()])
+    async def _serve(self, poll_interval: float) -> None:
+        server = await asyncio.start_server(
+            self._talk, sock=self.socket, limit=LONGEST_REQUEST, backlog=self.request_queue_size
+        )
+        while not self._stopping.is_set():
+            await asyncio.sleep(poll_interval)
+        server.close()
 
-    def _go_on(self, selector: selectors.BaseSelector, connection: Connection) -> None:
-        """Receive, or send part of the answer, as far as possible without waiting."""
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one client; if there are too many, the oldest is dropped."""
+        task = asyncio.current_task()
+        self.connections[task] = None
+        for oldest in list(self.connections)[: -_most_connections()]:
+            assert oldest is not None
+            oldest.cancel()
         try:
-            if connection.client not in self.connections:
-                return  # dropped in the same round
-            if not connection.answer:
-                received = connection.client.recv(LONGEST_REQUEST)
-                connection.request += received
-                if received and not connection.is_whole:
-                    return
-                connection.answer = self._answer(connection)
-                connection.end = time.monotonic() + self.patience
-                selector.modify(connection.client, selectors.EVENT_WRITE, connection)
-            connection.answer = connection.answer[connection.client.send(connection.answer) :]
-        except BlockingIOError:
-            return
-        except ConnectionError:  # a client that went away
-            connection.answer = b""
-        if not connection.answer:
-            self._drop(selector, [connection])
-
-    def _answer(self, connection: Connection) -> bytes:
-        try:
-            return _Handler(cast(Any, connection.request), connection.address, self).answer
-        except Exception:  # a fault of ours, which is reported and must not end the service
-            self.handle_error(connection.client, connection.address)
-            return b""
-
-    def _drop(self, selector: selectors.BaseSelector, connections: Iterable[Connection]) -> None:
-        for one in connections:
-            selector.unregister(one.client)
-            self.shutdown_request(one.client)
-            del self.connections[one.client]
+            request = await asyncio.wait_for(_head(reader), self.patience)
+            handler = _Handler(cast(Any, request), writer.get_extra_info("peername"), self)
+            writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all is taken
+            writer.write(handler.answer)
+            await asyncio.wait_for(writer.drain(), self.patience)
+            writer.close()
+        except (asyncio.CancelledError, asyncio.TimeoutError, ConnectionError):
+            writer.transport.abort()  # dropped, too slow, or gone
+        finally:
+            del self.connections[task]
 
     def body(self, path: str) -> tuple[str, bytes] | None:
-        """Content type and contents of what is served under a path; None if nothing is."""
-        return self._pages.body(path)
+        """Content type and contents of what is served under a path, None if nothing is.
+
+        Rendered again only when the run has changed; raises if the run cannot be read.
+        """
+        if path not in ("/", "/data.json"):
+            return None
+        stamp = self._stamp()
+        if path not in self._bodies or self._bodies[path][0] != stamp:
+            data = collect(self.run_dir)
+            page = path == "/"
+            text = render(data, live=True) if page else embed(data)
+            self._bodies[path] = stamp, ("text/html" if page else "application/json", text.encode())
+        return self._bodies[path][1]
+
+    def _stamp(self) -> tuple[Any, ...]:
+        """A value that changes with every file that is shown."""
+        history = self.run_dir / HISTORY
+        names = (CONFIG, HISTORY, f"{HISTORY}-journal", LOCK, f"{FOLDER}/{RESULTS}")
+        files = [self.run_dir / name for name in names]
+        stats = [file.stat() if file.exists() else None for file in files]
+        times = [(stat.st_mtime_ns, stat.st_size, stat.st_ino) if stat else None for stat in stats]
+        # A process may start or end without a change of files, and SQLite's own count of changes (bytes 24 to
+        # 28) separates what happens within one tick of the clock.
+        changes = b""
+        with contextlib.suppress(OSError):
+            if history.is_file():
+                with history.open("rb") as file:
+                    changes = file.read(28)[24:]
+        return (in_use(self.run_dir), changes, *times)
 
     @property
     def address(self) -> str:
@@ -191,45 +168,14 @@ class ReportServer(HTTPServer):
         return host in {f"{name}:{port}" for name in (*LOOPBACK, self.host)}
 
 
-class _Fresh:
-    """What is served, made anew only when the run has changed."""
-
-    def __init__(self, run_dir: Path | str) -> None:
-        self._run_dir = Path(run_dir)
-        self._lock = threading.Lock()
-        self._seen: dict[str, tuple[Any, tuple[str, bytes]]] = {}
-
-    def body(self, path: str) -> tuple[str, bytes] | None:
-        """Content type and contents; a run that cannot be read raises."""
-        makers = {"/": self._page, "/data.json": self._data}
-        if path not in makers:
-            return None
-        with self._lock:
-            stamp = self._stamp()
-            if path not in self._seen or self._seen[path][0] != stamp:
-                self._seen[path] = (stamp, makers[path]())
-            return self._seen[path][1]
-
-    def _stamp(self) -> tuple[Any, ...]:
-        """A value that changes with every file that is shown."""
-        files = [self._run_dir / name for name in (CONFIG, HISTORY, f"{HISTORY}-journal", LOCK)]
-        files.append(self._run_dir / FOLDER / RESULTS)
-        stats = [file.stat() if file.exists() else None for file in files]
-        times = [(stat.st_mtime_ns, stat.st_size, stat.st_ino) if stat else None for stat in stats]
-        # A process may start or end without a change of files, and SQLite's own count of changes (bytes 24 to
-        # 28) separates what happens within one tick of the clock.
-        changes = b""
-        with contextlib.suppress(OSError):
-            if files[1].is_file():
-                with files[1].open("rb") as file:
-                    changes = file.read(28)[24:]
-        return (in_use(self._run_dir), changes, *times)
-
-    def _page(self) -> tuple[str, bytes]:
-        return "text/html", render(collect(self._run_dir), live=True).encode()
-
-    def _data(self) -> tuple[str, bytes]:
-        return "application/json", embed(collect(self._run_dir)).encode()
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    """The head of a request, as far as the client sends it; nothing after it is read."""
+    request = b""
+    while not (b"\r\n\r\n" in request or b"\n\n" in request or len(request) > LONGEST_REQUEST):
+        if not (part := await reader.read(LONGEST_REQUEST)):
+            break
+        request += part
+    return request
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -251,14 +197,14 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.server.knows(self.headers.get("Host", "")):
             return self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"not the host this page is served at")
         try:
-            found = self.server.body(urlsplit(self.path).path)
+            content = self.server.body(urlsplit(self.path).path)
         except DeepPruningError as error:
             return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error).encode())
-        except ValueError:  # an address that is none
-            found = None
-        if found is None:
+        except ValueError:  # not a valid address
+            content = None
+        if content is None:
             return self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"not found")
-        kind, body = found
+        kind, body = content
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
         if self.headers.get("If-None-Match") == etag:
             return self._answer(HTTPStatus.NOT_MODIFIED, kind, b"", etag)
@@ -285,4 +231,4 @@ class _Handler(BaseHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing: a line every two seconds would bury the address."""
+        """Print nothing: a line every two seconds would hide the address."""

@@ -1,4 +1,4 @@
-"""Where a run stands: its state, how far it is, how long it will still take; and waiting for one to start."""
+"""The state of a run, its progress and its remaining time; and waiting for a run to start."""
 
 import os
 import socket
@@ -15,6 +15,7 @@ from deeppruning.roles import KNEE
 from deeppruning.runs.facts import FINISHED, ScanFigures
 from deeppruning.runs.folder import CONFIG, LOCK, refuse_occupied
 from deeppruning.runs.lock import holder_of, read_note
+from deeppruning.runs.records import EpochRow
 
 PAUSE = 0.5  # seconds between two looks for a run
 
@@ -80,7 +81,7 @@ def verdict(data: Mapping[str, Any]) -> str:
 
 def progress(
     data: Mapping[str, Any],
-    epochs: Sequence[Mapping[str, Any]],
+    epochs: Sequence[EpochRow],
     scan: ScanFigures | None = None,
     tuning: Iterable[int] = (),
 ) -> dict[str, Any] | None:
@@ -101,8 +102,8 @@ def progress(
     if data["state"] == "finetuning" and rounds:
         picks = {entry["id"] for entry in data["solutions"] if "id" in entry}
         networks = len(picks.union(tuning)) or 1
-        trained = [row for row in epochs if row["epoch"]]  # without epoch 0, before training
-        seconds = [row["seconds"] for row in trained if row["seconds"]]
+        trained = [row for row in epochs if row.epoch]  # without epoch 0, before training
+        seconds = [row.seconds for row in trained if row.seconds]
         return _stage("epochs", len(trained), networks * rounds, seconds, _workers(data, networks))
     return None
 
@@ -137,7 +138,7 @@ def _is_there(path: Path) -> bool:
     try:
         refuse_occupied(path)
     except RunError:
-        if not (path / CONFIG).is_file():  # something else lies there, and no run will come
+        if not (path / CONFIG).is_file():  # the folder holds something else, so no run can start in it
             raise
         return True
     return False

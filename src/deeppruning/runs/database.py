@@ -5,6 +5,7 @@ works on network drives, and a process killed at any moment leaves at most a jou
 when the file is opened next. There are few writes, so their cost does not matter.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -59,12 +60,12 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def refuse_format(path: Path, found: int) -> None:
+def refuse_format(path: Path, format_: int) -> None:
     """Raise unless a file has the format that this version writes."""
-    if found != FORMAT:
+    if format_ != FORMAT:
         raise RunError(
-            f"{path} has format {found}, this version of deeppruning reads format {FORMAT}: open it with the "
-            "version that wrote it, or start a new run"
+            f"{path} has format {format_}, but this version reads format {FORMAT}: open it with "
+            "the version of deeppruning that wrote it, or start a new run"
         )
 
 
@@ -102,15 +103,15 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> bool:
     A trigger would run whenever the run writes, and could write anything.
     """
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    found = _schema(connection)
-    if version == 0 and not found:
+    schema = _schema(connection)
+    if version == 0 and not schema:
         return True
     if version == 0:
         raise RunError(f"{path} is a database, but not the history of a run; choose another folder")
     refuse_format(path, version)
     with closing(sqlite3.connect(":memory:")) as model:
         _create(model)
-        strange = sorted(f"{kind} {name}" for kind, name, _ in _schema(model) ^ found)
+        strange = sorted(f"{kind} {name}" for kind, name, _ in _schema(model) ^ schema)
     if strange:
         raise RunError(
             f"{path} does not have the tables of a run (see its {strange[0]}): another program made or "
@@ -159,7 +160,7 @@ def readable_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except DeepPruningError as error:
-        if str(path) in str(error):
+        if str(path) in str(error) or f"{path.parent}{os.sep}" in str(error):  # it names its file already
             raise
         raise RunError(f"{path} has an invalid value: {error}") from error
     except DAMAGE as error:

@@ -194,6 +194,8 @@ BRANCHES = Fact("branches", dict[str, list[list[int]]])
 GRAPH_NOTES = Fact("graph_notes", list[str])  # what the channel graph could not follow
 GUIDE = Fact("guide", dict[str, Any])  # the orders of filters and units that the search uses
 SCAN = Fact("scan", ScanFigures)
+SPENT = Fact("search_seconds", float)  # that the search has taken, in all sittings
+ENDED = Fact("search_ended", Count)  # the generation after which the time was over
 TUNING = Fact("tuning", list[int])  # candidates that are fine-tuned with the run's own options
 FINISHED = Fact("finished", bool)
 LATENCY_PLAN = Fact("latency_plan", dict[str, Any])  # that the search uses
@@ -243,6 +245,11 @@ def solution_role(key: str) -> str | None:
     return key.removeprefix(_SOLUTION) if key.startswith(_SOLUTION) else None
 
 
+def solutions_in(facts: Mapping[str, Any]) -> dict[str, SolutionFigures]:
+    """The figures of all solutions of a run, by role."""
+    return {role: facts[key] for key in facts if (role := solution_role(key)) is not None}
+
+
 def named(key: str) -> Fact[Any]:
     """The fact of this name; a name that is not listed here may hold anything."""
     role = solution_role(key)
@@ -261,29 +268,29 @@ def refused_in(facts: Mapping[str, Any]) -> dict[str, str]:
     return dict(facts.get(REFUSED.key) or {})
 
 
-def told_target(role: str, asked: str, note: str) -> str:
+def target_line(role: str, asked: str, note: str) -> str:
     """The outcome of a target as a line for people.
 
-    >>> told_target("target", "flops=40%", "met by candidate 9")
+    >>> target_line("target", "flops=40%", "met by candidate 9")
     'target flops=40%: met by candidate 9'
     """
     return f"{role} {asked}: {note}"
 
 
-def told_targets(facts: Mapping[str, Any]) -> list[str]:
+def target_lines(facts: Mapping[str, Any]) -> list[str]:
     """The outcome of each target of a run as a line for people."""
-    return [told_target(role, target["asked"], target["note"]) for role, target in targets_in(facts).items()]
+    return [target_line(role, target["asked"], target["note"]) for role, target in targets_in(facts).items()]
 
 
-def told_refused(id_: int | str, why: str) -> str:
+def refusal_line(id_: int | str, why: str) -> str:
     """That a candidate was refused, as a line for people."""
     return f"candidate {id_} was refused, and the next best taken: {why}"
 
 
-def told_unhelped(figures: Mapping[str, Any]) -> str:
+def unhelped_line(figures: Mapping[str, Any]) -> str:
     """That fine-tuning a network did not help, and what to try, as a line for people; empty if it helped.
 
-    >>> told_unhelped({"not_helped": [0.02, 0.05, 100]}).partition(";")[0]
+    >>> unhelped_line({"not_helped": [0.02, 0.05, 100]}).partition(";")[0]
     'fine-tuning did not help (2.00 % of 100 validation images were wrong before it, 5.00 % after)'
     """
     if "not_helped" not in figures:

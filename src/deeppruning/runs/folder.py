@@ -8,10 +8,10 @@
 
 import os
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import tomli_w
 
@@ -25,16 +25,15 @@ from deeppruning.runs.trust import refuse_foreign_code, sign
 from deeppruning.system.commands import command
 from deeppruning.system.files import write_atomically
 from deeppruning.system.toml import read_toml
+from deeppruning.system.user_code import make_importable
 from deeppruning.version import __version__
 
 CONFIG, HISTORY, LOCK = "config.toml", "history.sqlite", "run.lock"
 FINETUNE = "finetune"  # the folder of networks in training
 COMPARISON = "compare"  # the table of config.toml that only a comparison has
 
-Opened = TypeVar("Opened", bound="RunFolder")
 
-
-class RunFolder:
+class RunFolder(AbstractContextManager["RunFolder"]):
     """A run on disk; made by `create` or `open`, closed by leaving its `with` block.
 
     `config` holds the options the run was created with, `version` the package version that created it.
@@ -50,7 +49,7 @@ class RunFolder:
         self._lock = lock
 
     @classmethod
-    def create(cls: type[Opened], path: Path | str, config: Mapping[str, Any]) -> Opened:
+    def create(cls, path: Path | str, config: Mapping[str, Any]) -> "RunFolder":
         """Start a run in a new or empty folder and lock it; options that are None are left out."""
         path = Path(path)
         try:
@@ -71,9 +70,7 @@ class RunFolder:
             raise
 
     @classmethod
-    def open(
-        cls: type[Opened], path: Path | str, *, read_only: bool = False, comparison: bool = False
-    ) -> Opened:
+    def open(cls, path: Path | str, *, read_only: bool = False, comparison: bool = False) -> "RunFolder":
         """Open a run to continue it, with its lock; or, read-only, to look at it while another process works.
 
         The folder of a comparison is refused if a run is expected, and vice versa.
@@ -108,6 +105,11 @@ class RunFolder:
         """Raise if the run names code of these kinds (model, data, objective) and is not this user's own."""
         refuse_foreign_code(self.path, self.config, self._signature, kinds)
 
+    def open_imports(self) -> None:
+        """Let imports look where they did when the run was made; only for runs with code that is trusted."""
+        if "code" in self.config:
+            make_importable(Path(self.config["code"]["folder"]))
+
     def solution(self, role: str) -> Path:
         """The file of the solution of this name, whether or not it has been saved."""
         return self.path / f"{role}.safetensors"
@@ -119,12 +121,7 @@ class RunFolder:
         if self._lock is not None:
             self._lock.release()
 
-    def __enter__(self: Opened) -> Opened:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

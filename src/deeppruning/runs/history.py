@@ -10,18 +10,16 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple
+from contextlib import AbstractContextManager
+from dataclasses import astuple
 from pathlib import Path
-from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 from deeppruning.errors import InputError, RunError
 from deeppruning.genome import Genome, pack_genome, unpack_genome
 from deeppruning.runs.database import connect, readable_errors, transaction
 from deeppruning.runs.facts import Fact, Kept, named
 from deeppruning.runs.records import Candidate, EpochRow, Evaluation
-
-Opened = TypeVar("Opened", bound="History")
 
 _EVALUATION = (
     *("num_genes", "error", "cost", "flops", "params", "seconds", "worker"),
@@ -31,11 +29,10 @@ _EVALUATION_COLUMNS = ", ".join(f"evaluations.{name}" for name in _EVALUATION)
 _CANDIDATE_COLUMNS = "id, generation, genome, candidates.num_genes, operator, parents"
 # A file in a traceback; its name is kept, its folder is not.
 _TRACED = re.compile(r'File "[^"\n]*[/\\]([^"/\\\n]+)"')
-_PICK = ("generation", "role", "candidate_id")
 _EPOCH = "solution, epoch, train_loss, train_error, test_error, lr, seconds"
 
 
-class History:
+class History(AbstractContextManager["History"]):
     """The history of one run. Every `record_` call is on the disk when it returns, whole or not at all.
 
     One process writes, which the lock of the run folder ensures; any number may read at the same time with
@@ -51,12 +48,7 @@ class History:
         """Close the file; further calls do nothing."""
         self._connection.close()
 
-    def __enter__(self: Opened) -> Opened:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def record_evaluation(self, evaluation: Evaluation) -> None:
@@ -185,7 +177,8 @@ class History:
     def picks(self) -> dict[int, dict[str, int]]:
         """The candidate that has each role, by generation."""
         picks: dict[int, dict[str, int]] = {}
-        for generation, role, id_ in self._picks():
+        rows = self._read("SELECT generation, role, candidate_id FROM picks ORDER BY generation, role")
+        for generation, role, id_ in rows:
             picks.setdefault(generation, {})[role] = id_
         return picks
 
@@ -195,22 +188,19 @@ class History:
         return [EpochRow(*row) for row in self._read(sql, (solution,))]
 
     def snapshot(self) -> dict[str, Any]:
-        """The whole history at one instant as JSON values; genomes are hexadecimal, see `unpack_genome`."""
+        """Candidates, picks, epochs and facts of one instant, by these names."""
         with readable_errors(self.path):
             # A deferred transaction makes all reads see the same state without blocking the writer.
             self._connection.execute("BEGIN DEFERRED")
             try:
                 return {
-                    "candidates": [_plain(row) for row in self.candidates()],
-                    "picks": [dict(zip(_PICK, row, strict=True)) for row in self._picks()],
-                    "epochs": [asdict(row) for row in self.epochs()],
+                    "candidates": self.candidates(),
+                    "picks": self.picks(),
+                    "epochs": self.epochs(),
                     "facts": self.facts(),
                 }
             finally:
                 self._connection.execute("ROLLBACK")
-
-    def _picks(self) -> list[tuple[Any, ...]]:
-        return self._read(f"SELECT {', '.join(_PICK)} FROM picks ORDER BY generation, role")
 
     def _read(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with readable_errors(self.path):
@@ -239,19 +229,3 @@ def _parents(id_: int, text: str) -> tuple[int, ...]:
 
 def _evaluation(genome: Genome, row: Sequence[Any]) -> Evaluation:
     return Evaluation(genome=genome, **dict(zip(_EVALUATION[1:], row[1:], strict=True)))
-
-
-def _plain(row: Candidate) -> dict[str, Any]:
-    plain: dict[str, Any] = {
-        "id": row.id,
-        "generation": row.generation,
-        "num_genes": len(row.genome),
-        "kept": int(row.genome.sum()),
-        "genome": pack_genome(row.genome).hex(),
-        "operator": row.operator,
-        "parents": list(row.parents),
-    }
-    if row.evaluation is None:
-        return plain | {"status": "waiting"}
-    values = {name: getattr(row.evaluation, name) for name in _EVALUATION[1:]}
-    return plain | values | {"status": row.evaluation.status.value, "reason": row.evaluation.reason}

@@ -1,7 +1,7 @@
 """Remove what killed processes leave behind: partial files and scratch folders.
 
-A process holds a lock on each of its own, which the system releases when the process ends: whatever can be
-locked is no longer in use.
+A process holds a lock on each of its files, which the system releases when the process ends: a file that can
+be locked is no longer in use.
 """
 
 import fcntl

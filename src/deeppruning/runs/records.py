@@ -111,41 +111,41 @@ class Candidate:
             )
 
     @property
-    def known(self) -> Evaluation:
-        """Its evaluation."""
+    def evaluated(self) -> Evaluation:
+        """Its evaluation; an error if it has not been evaluated yet."""
         if self.evaluation is None:
-            raise InputError(f"candidate {self.id} has not been evaluated yet; go on with the run")
+            raise InputError(f"candidate {self.id} has not been evaluated yet; resume the run")
         return self.evaluation
 
     @property
     def train_error(self) -> float | None:
         """The error that the search measured, see above; None if the candidate diverged or failed."""
-        return self.known.error
+        return self.evaluated.error
 
     @property
     def cost(self) -> float | None:
         """The second objective, FLOPs or something else."""
-        return self.known.cost
+        return self.evaluated.cost
 
     @property
     def flops(self) -> int:
         """Multiply-adds for one input."""
-        return self.known.flops
+        return self.evaluated.flops
 
     @property
     def params(self) -> int:
         """Parameters of the thin network."""
-        return self.known.params
+        return self.evaluated.params
 
     @property
     def status(self) -> Status:
         """The outcome of its evaluation."""
-        return self.known.status
+        return self.evaluated.status
 
     @property
     def reason(self) -> str:
         """Why it has no objectives, in one line; empty if it has."""
-        return self.known.reason
+        return self.evaluated.reason
 
 
 @dataclass(frozen=True)

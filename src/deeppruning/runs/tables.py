@@ -18,7 +18,7 @@ from deeppruning.limits import Limits
 ADVICE = "restore it from a copy or start a new run"
 LONGEST_TEXT = 1024  # characters of a path or name
 LONGEST_SIDE = 1 << 13  # pixels of an image: 200 MB
-MOST_WORKERS = 1 << 16  # of a cluster; this machine is asked for no more than it has cores
+MOST_WORKERS = 1 << 16  # of a cluster; on this machine the number of cores is the limit
 
 
 class Tables(dict[str, Any]):

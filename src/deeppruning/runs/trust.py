@@ -1,7 +1,7 @@
 """Code that a run folder names is executed only if this user made the run.
 
 A run folder is data and may come from anyone, but its config.toml may name code: a network, a data set or an
-objective of the user's own. Such names are signed when a run is created, with a key that never leaves the
+objective written by the user. Such names are signed when a run is created, with a key that never leaves the
 user's state folder, as Jupyter signs notebooks: a folder of someone else, or one in which the names were
 changed, has no valid signature.
 """

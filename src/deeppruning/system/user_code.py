@@ -1,4 +1,4 @@
-"""Load functions and classes of the user's own, named as package.module:name or path/to/file.py:name.
+"""Load functions and classes written by the user, named as package.module:name or path/to/file.py:name.
 
 Naming one runs the code of its file, as importing it would. Imports of files next to it work as they do for
 `python file.py`.

@@ -16,13 +16,16 @@ def computed_by() -> dict[str, str]:
     }
 
 
-def told_versions(versions: Mapping[str, str]) -> str:
+def versions_line(versions: Mapping[str, str]) -> str:
     """The same as one line of text.
 
-    >>> told_versions({"python": "3.12.1", "torch": "2.13.0", "processor": "AMD EPYC, AVX2"})
+    >>> versions_line({"python": "3.12.1", "torch": "2.13.0", "processor": "AMD EPYC, AVX2"})
     'AMD EPYC, AVX2 (torch 2.13.0)'
+    >>> versions_line({"torch": "2.13.0", "processor": "AMD EPYC, DEFAULT"})
+    'AMD EPYC, baseline instructions (torch 2.13.0)'
     """
-    return f"{versions.get('processor')} (torch {versions.get('torch')})"
+    shown = str(versions.get("processor")).replace(", DEFAULT", ", baseline instructions")
+    return f"{shown} (torch {versions.get('torch')})"
 
 
 def processor() -> str:

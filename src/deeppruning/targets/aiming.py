@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deeppruning.config import SearchConfig
 from deeppruning.errors import DAMAGE, InputError, RunError
-from deeppruning.evolution.space import Space
+from deeppruning.evolution import Space
 from deeppruning.genome import Population
 from deeppruning.graph import ChannelGraph
 from deeppruning.latency import Conditions, LatencyPlan
@@ -23,8 +23,7 @@ from deeppruning.latency.multiples import find_multiples
 from deeppruning.latency.plan import plan_latency
 from deeppruning.limits import COUNTED, Limits
 from deeppruning.objectives import Latency, Objective
-from deeppruning.runs import facts
-from deeppruning.runs.history import History
+from deeppruning.runs import History, facts
 
 BELOW = 0.8  # of the focus: where a search begins that has to go below its usual range
 LATENCY = "latency"
@@ -186,7 +185,7 @@ def fast_widths(
     """
     if search.multiples is not None:
         return search.round_to, None
-    room = next((one for one in WORTH_MEASURING if _has_room(graph, one, search.low, limits)), None)
+    room = next((size for size in WORTH_MEASURING if _has_room(graph, size, search.low, limits)), None)
     if room is None:
         counted = any(getattr(limits, name) is not None for name in COUNTED)
         return (1 if counted else None), None

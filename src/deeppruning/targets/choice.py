@@ -13,7 +13,7 @@ from deeppruning.latency import Conditions
 from deeppruning.latency.plan import measure_networks
 from deeppruning.limits import COUNTED, Limits
 from deeppruning.objectives import as_objective
-from deeppruning.runs.records import Candidate
+from deeppruning.runs import Candidate
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.proving import Proofs
 from deeppruning.targets.aiming import whole_figures
@@ -67,7 +67,9 @@ class CostMeter:
 
 def choose(candidates: Iterable[Candidate], limits: Limits, meter: CostMeter) -> Choice:
     """The best by the search's own score, of all that keep the limits of cost and whose cut is proven."""
-    left = [candidate for candidate in thin_ones(candidates) if candidate.id not in meter.proofs.refused]
+    left = [
+        candidate for candidate in thin_candidates(candidates) if candidate.id not in meter.proofs.refused
+    ]
     while left:
         choice = best_within(left, limits, meter)
         if not choice.met or meter.proofs.hold(choice.candidate):
@@ -81,8 +83,8 @@ def best_within(candidates: Sequence[Candidate], limits: Limits, meter: CostMete
     most = limits.most(meter.whole)
     counts = {candidate.id: meter.counts(candidate) for candidate in candidates}
     used = {id_: max((have[name] / most[name] for name in most), default=0.0) for id_, have in counts.items()}
-    within = sorted((one for one in candidates if used[one.id] <= 1.0), key=_best_first)
-    pool = within or [min(candidates, key=lambda one: (used[one.id], *_best_first(one)))]
+    within = sorted((each for each in candidates if used[each.id] <= 1.0), key=_best_first)
+    pool = within or [min(candidates, key=lambda each: (used[each.id], *_best_first(each)))]
     best, figures = pool[0], {}
     if limits.latency is not None:
         best, figures["latency"] = _fast_enough(pool, limits.latency, meter)
@@ -93,10 +95,10 @@ def best_within(candidates: Sequence[Candidate], limits: Limits, meter: CostMete
 def _fast_enough(pool: Sequence[Candidate], most: float, meter: CostMeter) -> tuple[Candidate, float]:
     """The best one with a measured latency within the limit, or the fastest, with its seconds."""
     if meter.searched_latency:
-        fast = [candidate for candidate in pool if candidate.known.objectives[1] <= SLACK * most]
-        pool = fast or [min(pool, key=lambda candidate: candidate.known.objectives[1])]
+        fast = [candidate for candidate in pool if candidate.evaluated.objectives[1] <= SLACK * most]
+        pool = fast or [min(pool, key=lambda candidate: candidate.evaluated.objectives[1])]
     else:  # a candidate that is worse and costlier than another is hardly faster
-        pool = front_of(pool, key="flops")
+        pool = pareto_front(pool, key="flops")
     measured: list[tuple[Candidate, float]] = []
     for candidate in pool:
         measured.append((candidate, meter.seconds(candidate, most)))
@@ -105,8 +107,8 @@ def _fast_enough(pool: Sequence[Candidate], most: float, meter: CostMeter) -> tu
     return min(measured, key=lambda pair: pair[1])
 
 
-def thin_ones(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Those that have an error and are not the original, without duplicates."""
+def thin_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The candidates that have an error and are smaller than the original, without duplicates."""
     thin: dict[bytes, Candidate] = {}
     for candidate in candidates:
         evaluated = candidate.evaluation is not None and candidate.train_error is not None
@@ -117,17 +119,17 @@ def thin_ones(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list(thin.values())
 
 
-def front_of(candidates: Iterable[Candidate], key: str = "cost") -> list[Candidate]:
+def pareto_front(candidates: Iterable[Candidate], key: str = "cost") -> list[Candidate]:
     """The Pareto front by score and cost, from the costliest to the cheapest."""
     front: list[Candidate] = []
-    for candidate in sorted(candidates, key=lambda one: (getattr(one, key), *_best_first(one))):
-        if not front or candidate.known.judged < front[-1].known.judged:
+    for candidate in sorted(candidates, key=lambda each: (getattr(each, key), *_best_first(each))):
+        if not front or candidate.evaluated.judged < front[-1].evaluated.judged:
             front.append(candidate)
     return front[::-1]
 
 
 def _best_first(candidate: Candidate) -> tuple[float, float, int]:
-    return candidate.known.judged, candidate.known.objectives[1], candidate.id
+    return candidate.evaluated.judged, candidate.evaluated.objectives[1], candidate.id
 
 
 def describe(limits: Limits, figures: Mapping[str, float], whole: Mapping[str, int]) -> str:
@@ -136,10 +138,9 @@ def describe(limits: Limits, figures: Mapping[str, float], whole: Mapping[str, i
     >>> describe(Limits.of("flops=40%,latency=5ms"), {"flops": 398, "latency": 0.0047}, {"flops": 1000})
     'flops 39.8 % (asked: at most 40%), latency 4.70 ms (asked: at most 5ms)'
     """
-    asked = limits.to_table()
     return ", ".join(
-        f"{name} {_shown(name, getattr(limits, name), figures[name], whole)} (asked: at most {asked[name]})"
-        for name in asked
+        f"{name} {_shown(name, getattr(limits, name), figures[name], whole)} (asked: at most {limit})"
+        for name, limit in limits.to_table().items()
         if name in figures
     )
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from deeppruning.amounts import percent
-from deeppruning.data.batches import Augment, Batches
+from deeppruning.data.batches import Augment, Batches, leaves_one_image
 from deeppruning.data.stream import Images
 from deeppruning.errors import InputError
 from deeppruning.system.device import precision_of
@@ -125,8 +125,7 @@ def recalibrate(
         check_learnt(model, "the network")
         return
     momenta = [norm.momentum for norm in norms]
-    # A last batch of one image has no variance.
-    lone = len(data) > batch_size and len(data) % batch_size == 1
+    lone = leaves_one_image(len(data), batch_size)
     try:
         with mode(model, training=False), torch.no_grad():
             for norm in norms:

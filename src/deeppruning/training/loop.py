@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from deeppruning.config import TrainConfig
-from deeppruning.data.batches import Augment, Batches
+from deeppruning.data.batches import Augment, Batches, leaves_one_image
 from deeppruning.data.stream import Images, ImageStream
 from deeppruning.errors import Diverged, InputError
 from deeppruning.genome import derived_seed
@@ -141,7 +141,10 @@ class _Epoch:
         wrong = torch.zeros((), dtype=torch.int64, device=self.device)
         seen = 0
         for number, (images, labels) in enumerate(batches, start=1):
-            lr = self._set_rate((epoch - 1) * len(batches) + number - 1, len(batches))
+            step = (epoch - 1) * len(batches) + number - 1
+            lr = rate(self.config.schedule, self.config.lr, step, self.config.epochs * len(batches))
+            for group in self.optimizer.param_groups:
+                group["lr"] = lr
             with autocast:
                 outputs = self.model(images)
                 if number == 1:
@@ -155,18 +158,22 @@ class _Epoch:
             losses += loss.detach().float() * len(labels)
             wrong += (outputs.detach().argmax(dim=1) != labels).sum()
             seen += len(labels)
-            last = number == len(batches)
-            if last or self.on_batch is not None or number % _CHECK_EVERY == 0:
-                report = self._report(epoch, number, len(batches), losses, wrong, seen, lr, start)
-                if self.on_batch is not None:
-                    self.on_batch(report)
+            if number < len(batches) and self.on_batch is None and number % _CHECK_EVERY:
+                continue
+            train_loss, speed = float(losses) / seen, seen / (time.perf_counter() - start)
+            if not math.isfinite(train_loss):
+                raise Diverged(
+                    f"training diverged in epoch {epoch}: the loss is {train_loss}; "
+                    f"lower the learning rate (it was {lr:g}) or check the data for values out of range"
+                )
+            report = BatchReport(epoch, number, len(batches), train_loss, int(wrong) / seen, lr, speed)
+            if self.on_batch is not None:
+                self.on_batch(report)
         return report
 
     def _batches(self, epoch: int) -> Batches:
         config = self.config
         generator = torch.Generator().manual_seed(derived_seed(config.seed, epoch, "batches"))
-        # A last batch of a single image has no variance for batch norm.
-        lone = len(self.train) > config.batch_size and len(self.train) % config.batch_size == 1
         return Batches(
             self.train,
             config.batch_size,
@@ -174,35 +181,9 @@ class _Epoch:
             augment=Augment(crop=config.crop or 0, flip=bool(config.flip), cutout=config.cutout),
             generator=generator,
             device=self.device,
-            drop_last=lone and config.batch_size > 1,
+            drop_last=leaves_one_image(len(self.train), config.batch_size),
             precision=precision_of(self.model),
         )
-
-    def _set_rate(self, step: int, steps_per_epoch: int) -> float:
-        lr = rate(self.config.schedule, self.config.lr, step, self.config.epochs * steps_per_epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        return lr
-
-    def _report(
-        self,
-        epoch: int,
-        batch: int,
-        batches: int,
-        losses: Tensor,
-        wrong: Tensor,
-        seen: int,
-        lr: float,
-        start: float,
-    ) -> BatchReport:
-        train_loss = float(losses) / seen
-        if not math.isfinite(train_loss):
-            raise Diverged(
-                f"training diverged in epoch {epoch}: the loss is {train_loss}; "
-                f"lower the learning rate (it was {lr:g}) or check the data for values out of range"
-            )
-        speed = seen / (time.perf_counter() - start)
-        return BatchReport(epoch, batch, batches, train_loss, int(wrong) / seen, lr, speed)
 
 
 def _forked_random_state(device: torch.device) -> AbstractContextManager[None]:

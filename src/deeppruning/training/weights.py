@@ -63,22 +63,10 @@ def load_weights(model: nn.Module, path: str | Path) -> str:
             f"{path} holds {1 + len(network.rivals)} networks that fit {type(model).__name__}, under "
             f"{', '.join((network.prefix, *network.rivals))}; save the state_dict() of one of them alone"
         )
-    missing = [key for key in wanted if key not in given and not key.endswith(COUNTER)]
-    unexpected = [key for key in given if key not in wanted]
-    reshaped = [
-        f"{key} (file {_shape(given[key])}, network {_shape(wanted[key])})"
-        for key in wanted
-        if key in given and given[key].shape != wanted[key].shape
-    ]
-    problems = [
-        _listed("missing in the file", missing),
-        _listed("not in the network", unexpected),
-        _listed("of another shape", reshaped),
-    ]
-    if missing or unexpected or reshaped:
+    if problems := _mismatches(given, wanted):
         where = f" under {network.prefix!r}" if network.prefix else ""
         raise WeightsError(
-            f"{path} does not fit {type(model).__name__}{where}: {'; '.join(filter(None, problems))}. "
+            f"{path} does not fit {type(model).__name__}{where}: {'; '.join(problems)}. "
             + (THIN if is_thin(path) else "Check the network's name, its options and the number of classes.")
         )
     check_given(path, model, given)
@@ -260,7 +248,8 @@ def _find_network(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> 
     compiled = {name.replace(COMPILED, ""): tensor for name, tensor in state.items()}
     needed = sum(not name.endswith(COUNTER) for name in wanted)
     for names in (state, compiled):
-        fitting = [network for network in _candidates(names, wanted, needed) if _fits(network, wanted)]
+        candidates = _candidates(names, wanted, needed)
+        fitting = [network for network in candidates if not _mismatches(network.state, wanted)]
         if fitting:
             return _choose(fitting)
     return next(_candidates(compiled, wanted, 1), _Network("", dict(state)))
@@ -289,11 +278,18 @@ def _prefixes(name: str) -> Iterator[str]:
         yield name[:end]
 
 
-def _fits(network: _Network, wanted: Mapping[str, Tensor]) -> bool:
-    missing = [name for name in wanted if name not in network.state and not name.endswith(COUNTER)]
-    return not missing and all(
-        name in wanted and tensor.shape == wanted[name].shape for name, tensor in network.state.items()
-    )
+def _mismatches(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
+    """How the tensors of a file differ from those of a network in names and shapes; empty if they fit."""
+    problems = {
+        "missing in the file": [name for name in wanted if name not in given and not name.endswith(COUNTER)],
+        "not in the network": [name for name in given if name not in wanted],
+        "of another shape": [
+            f"{name} (file {_shape(given[name])}, network {_shape(wanted[name])})"
+            for name in wanted
+            if name in given and given[name].shape != wanted[name].shape
+        ],
+    }
+    return [_listed(what, names) for what, names in problems.items() if names]
 
 
 def _choose(fitting: list[_Network]) -> _Network:

@@ -8,8 +8,12 @@ import click
 
 from deeppruning.cli.options.flags import DEVICES
 from deeppruning.cli.options.run import Vouched, int8_images, int8_options, run_argument, trust_options
+from deeppruning.errors import InputError
 from deeppruning.exporting.bench import ROUNDS, bench_networks, keep_figures
+from deeppruning.importing.resolve import is_onnx
 from deeppruning.reporting import write_report
+from deeppruning.system.commands import command
+from deeppruning.thinning.measuring import bench_files
 
 
 @click.command()
@@ -23,20 +27,27 @@ from deeppruning.reporting import write_report
     help=f"Number of forward passes per network. [{ROUNDS}, fewer if slow]",
 )  # fmt: skip
 @click.option("--threads", type=click.IntRange(min=1), default=1, help="Number of CPU threads. [1]")
-@click.option("--device", default="cpu", help=f"{DEVICES} [cpu]")
+@click.option("--device", default="auto", help=f"{DEVICES} [auto]")
 @int8_options("Also quantise every network and measure it next to its float version.")
+@click.option(
+    "--beside",
+    type=click.Path(path_type=Path),
+    metavar="FILE.onnx",
+    help="With an ONNX file as RUN: another one, measured beside it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print all figures as one JSON object.")
 @trust_options("model", "data")
 def bench(
     run: Path, batches: tuple[int, ...], runs: int | None, threads: int, device: str, as_json: bool,
-    int8: bool, data_dir: Path | None, test_images: int | None, **settings: Any,
+    int8: bool, data_dir: Path | None, test_images: int | None, beside: Path | None, **settings: Any,
 ) -> None:  # fmt: skip
     """Measure the latency of the original network, the three picks and the targets of RUN side by side.
 
     All networks run one forward pass in turn, for many rounds, in PyTorch and (if installed) onnxruntime, so
     that a busy moment of the machine affects all alike. Prints the median and half the interquartile range,
     saves the figures in the run and rewrites its report. Networks are measured in deployment form, with batch
-    norms folded. int8 files of `deeppruning export --int8` are measured as well; --int8 quantises all
+    norms folded. RUN may also be an ONNX file: it is measured in onnxruntime next to the one that --beside
+    names. int8 files of `deeppruning export --int8` are measured as well; --int8 quantises all
     networks for this measurement, including the original, and prints their test errors.
 
     \b
@@ -44,8 +55,17 @@ def bench(
       deeppruning bench runs/r56
       deeppruning bench runs/r56 --batch 1 --batch 64 --threads 4
       deeppruning bench runs/r56 --int8
+      deeppruning bench detector.onnx --beside thin.onnx
     """
     vouched = Vouched.take(settings)
+    if is_onnx(run) or beside is not None:
+        if beside is None or not is_onnx(run) or int8 or device not in ("auto", "cpu"):
+            raise InputError(
+                "two ONNX files are measured side by side, on the CPU and as they are: "
+                f"`{command('bench', 'a.onnx', '--beside', 'b.onnx')}`; --beside is not for a run folder"
+            )
+        click.echo(bench_files(run, beside, batches, threads=threads, as_json=as_json))
+        return
     figures = bench_networks(
         run, batches=batches, rounds=runs, threads=threads, device=device,
         spec=vouched.model, trust_run=vouched.trust_run, int8=int8,

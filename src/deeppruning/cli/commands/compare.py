@@ -8,9 +8,16 @@ from typing import Any
 import click
 
 from deeppruning import api
-from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
+from deeppruning.cli.options.backend import BackendChoice, backend_options
 from deeppruning.cli.options.config_file import config_option
-from deeppruning.cli.options.flags import GroupedCommand, flag, out_option, output_options, weights_option
+from deeppruning.cli.options.flags import (
+    NUMBERS,
+    GroupedCommand,
+    flag,
+    out_option,
+    output_options,
+    weights_option,
+)
 from deeppruning.cli.options.inputs import DataOptions, Inputs, data_options, model_option
 from deeppruning.cli.options.search import (
     finetune_config,
@@ -20,15 +27,14 @@ from deeppruning.cli.options.search import (
     search_options,
 )
 from deeppruning.cli.running import resumable
-from deeppruning.comparison import METHODS, USUAL, Comparison, choose_methods
-from deeppruning.comparison.results import RivalEvent, method_line
+from deeppruning.comparison import METHODS, USUAL, Comparison, MethodDone, choose_methods
+from deeppruning.comparison.results import ComparisonEvent
 from deeppruning.config import FinetuneConfig, SearchConfig
-from deeppruning.display.lines import diverged_line
+from deeppruning.display.lines import comparison_line
 from deeppruning.errors import InputError
 from deeppruning.options import COMPARING
 from deeppruning.reporting import write_report, write_rivals_plot
-from deeppruning.runs.folder import RunFolder
-from deeppruning.searching.events import EpochDone, FinetuneDiverged, Remark
+from deeppruning.runs import RunFolder
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 
@@ -40,14 +46,14 @@ from deeppruning.system.commands import command
 @data_options
 @flag(
     "--methods", heading=COMPARING, common=True, default=",".join(USUAL),
-    help=f"Names with commas between, or all: {', '.join(METHODS)}. [{','.join(USUAL)}]",
+    help=f"Names of methods, separated by commas, or all: {', '.join(METHODS)}. [{','.join(USUAL)}]",
 )  # fmt: skip
 @flag(
     "--match", heading=COMPARING, common=True, type=click.Path(path_type=Path), metavar="RUN",
     help="Run whose three picks take part; the methods get the same FLOPs and the run's options.",
 )  # fmt: skip
 @flag(
-    "--shares", heading=COMPARING, common=True, metavar="S,S,S",
+    "--shares", heading=COMPARING, common=True, type=NUMBERS, metavar="S,S,S",
     help="Without --match: fractions of the FLOPs to prune to, for example 0.8,0.5,0.3.",
 )  # fmt: skip
 @flag(
@@ -69,16 +75,16 @@ from deeppruning.system.commands import command
 @output_options("auto")
 @config_option
 def compare(
-    model: str, weights: Path | None, methods: str, match: Path | None, shares: str | None, seeds: int,
-    images: int | None, test_images: int | None, out: Path | None, device: str | None, quiet: bool,
-    as_json: bool, **settings: Any,
+    model: str, weights: Path | None, methods: str, match: Path | None, shares: tuple[float, ...] | None,
+    seeds: int, images: int | None, test_images: int | None, out: Path | None, device: str | None,
+    quiet: bool, as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Compare with other methods to prune MODEL: same data, same FLOPs, same fine-tuning.
 
     A criterion such as l1 prunes the same fraction of every layer; l1+refit removes the same filters and
     refits the remaining weights. guided is our search with other seeds, es-plus and es-comma are the paper's.
-    Methods that search evaluate as many candidates as the run. If it is stopped, the same command continues;
-    methods and seeds can be added later.
+    Methods that search evaluate as many candidates as the run. If the command is stopped, run it again to
+    continue; methods and seeds can be added later.
 
     \b
     Example:
@@ -102,26 +108,22 @@ def compare(
     progress = _Progress(quiet=quiet, as_json=as_json)
     choose_methods(methods)  # a misspelt name is an error before anything is loaded
     backend = choice.make(search.threads, device or "auto", progress.say)
-    with resumable(folder, "the same command"), entered(choice, backend, search.threads) as workers:
+    with resumable(folder, "the same command"), backend:
         loaded = Inputs(model, weights, data, settings["model_options"]).load()
         progress.say(loaded.normalization_line)
         comparison = api.compare(
-            loaded.network,
-            loaded.splits.train,
-            loaded.splits.test,
+            *loaded.model_and_data,
             methods=methods,
             match=match,
-            shares=_shares(shares),
+            shares=shares or (),
             seeds=seeds,
             images=images,
             test_images=test_images,
             run_dir=folder,
             search=None if match else search,
             finetune=finetune,
-            workers=workers,
             device=device or "auto",
             backend=backend,
-            candidate_timeout=choice.local_timeout(),
             observer=progress,
             progress=False,
         )
@@ -141,15 +143,8 @@ def _options(match: Path | None, settings: dict[str, Any]) -> tuple[SearchConfig
     if search != SearchConfig():
         raise InputError("with --match the run's own search options are used: leave them out")
     with RunFolder.open(match, read_only=True) as run:
-        kept = FinetuneConfig.from_table(run.config["finetune"])
-        return SearchConfig.from_table(run.config["search"]), replace(kept, **changes)
-
-
-def _shares(text: str | None) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(",")) if text else ()
-    except ValueError as error:
-        raise InputError(f"--shares takes numbers such as 0.8,0.5,0.3, got {text!r}") from error
+        recorded = FinetuneConfig.from_table(run.config["finetune"])
+        return SearchConfig.from_table(run.config["search"]), replace(recorded, **changes)
 
 
 class _Progress:
@@ -159,18 +154,13 @@ class _Progress:
         self._quiet, self._as_json = quiet, as_json
 
     def say(self, text: str) -> None:
-        if not self._quiet and not self._as_json:
+        if text and not self._quiet and not self._as_json:
             click.echo(text)
 
-    def __call__(self, event: RivalEvent) -> None:
-        if isinstance(event, EpochDone):
-            return
-        if isinstance(event, (FinetuneDiverged, Remark)):
-            self.say(event.text if isinstance(event, Remark) else diverged_line(event))
-            return
-        if self._as_json:
+    def __call__(self, event: ComparisonEvent) -> None:
+        if self._as_json and isinstance(event, MethodDone):
             click.echo(json.dumps({"event": "method", **asdict(event)}))
-        self.say(method_line(event))
+        self.say(comparison_line(event))
 
     def finish(self, comparison: Comparison, folder: Path, files: list[Path]) -> None:
         if self._as_json:

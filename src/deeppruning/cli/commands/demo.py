@@ -6,13 +6,13 @@ from pathlib import Path
 import click
 
 from deeppruning.cli.commands.prune import train_first
+from deeppruning.cli.options.backend import BackendChoice
 from deeppruning.cli.options.inputs import DataOptions, Inputs
 from deeppruning.cli.running import resumable, start
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.picture import make_progress
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
-from deeppruning.system.device import available_threads
 
 MODEL, DATA = "resnet20", "digits"
 TRAIN_EPOCHS = 12
@@ -45,10 +45,10 @@ def demo(context: click.Context, out: Path, workers: int | None, quiet: bool) ->
     """
     keep_freed_memory()
     out = _free(out)
-    workers = workers or available_threads()
-    data = DataOptions(data=DATA)
+    data, choice = DataOptions(data=DATA), BackendChoice(workers=workers)
     progress = make_progress(quiet=quiet, as_json=False)
-    progress.state.workers = workers
+    backend = choice.make(SEARCH.threads, "auto", progress.say)
+    progress.state.workers = backend.room()
     with resumable(out, command("resume", out)):
         # One thread, as in the search: the same numbers on every machine.
         weights = train_first(
@@ -56,8 +56,7 @@ def demo(context: click.Context, out: Path, workers: int | None, quiet: bool) ->
             epochs=TRAIN_EPOCHS, threads=1, **asdict(data),
         )  # fmt: skip
         loaded = Inputs(MODEL, weights, data).load()
-        run_table = {"workers": workers, "device": "auto", "backend": "local"}
-        start(out, loaded, SEARCH, FINETUNE, progress, run_table)
+        start(out, loaded, SEARCH, FINETUNE, progress, choice, backend)
 
 
 def _free(out: Path) -> Path:

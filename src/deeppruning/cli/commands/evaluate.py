@@ -21,6 +21,7 @@ from deeppruning.cli.options.inputs import (
 )
 from deeppruning.data.stream import Images
 from deeppruning.errors import DAMAGE, InputError, WeightsError
+from deeppruning.importing.resolve import is_onnx
 from deeppruning.jobs.solution import load, read_image_shape, read_solution, rebuild
 from deeppruning.models.registry import architecture_of, list_models
 from deeppruning.options import MACHINE, NETWORK, OUTPUT
@@ -47,7 +48,8 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Print error, loss and speed of MODEL on the test images.
 
-    The weights may be a network saved by a run; MODEL is then needed only for a class of your own.
+    MODEL may be an ONNX file. The weights may be a network saved by a run; MODEL is then needed only for a
+    class of your own.
 
     Images are normalised by --mean and --std if given, otherwise as recorded in the weights file, otherwise
     as is usual for the data set; the output says which.
@@ -65,6 +67,8 @@ def evaluate(
     if spec is None and thin is None:
         raise InputError("give the network: MODEL, or --weights with a network saved by a run")
     torch.set_num_threads(threads or min(torch.get_num_threads(), available_threads()))
+    if spec is not None and is_onnx(spec) and weights is None:
+        weights = Path(spec)
     splits, source = DataOptions.given(settings).load_for(weights)
     network = (
         _build_thin(thin, splits.test, spec, model_options)

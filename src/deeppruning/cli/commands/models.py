@@ -4,11 +4,11 @@ import json
 from dataclasses import asdict
 
 import click
-import torch
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from deeppruning.models import ModelSummary, describe_model, list_models
+from deeppruning.system.device import torch_threads
 
 
 @click.command()
@@ -27,11 +27,8 @@ def models(as_json: bool) -> None:
       deeppruning models
       deeppruning models --json
     """
-    # One image is too little work for several threads.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    summaries = [describe_model(name) for name in list_models()]
-    torch.set_num_threads(threads)
+    with torch_threads(1):  # one image is too little work for several
+        summaries = [describe_model(name) for name in list_models()]
     if as_json:
         click.echo(json.dumps([asdict(summary) for summary in summaries], indent=2))
     else:
@@ -40,11 +37,9 @@ def models(as_json: bool) -> None:
 
 def _table(summaries: list[ModelSummary]) -> Table:
     # No padding at the edges: every row then fits one line of an 80-column terminal.
-    table = Table(caption="FLOPs: multiply-adds for one 3x32x32 image, 10 classes", box=None, pad_edge=False)
-    table.add_column("name", no_wrap=True)
-    for heading in ("depth", "parameters", "FLOPs"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("what it is")
+    numbers = (Column(name, justify="right", no_wrap=True) for name in ("depth", "parameters", "FLOPs"))
+    table = Table(Column("name", no_wrap=True), *numbers, "what it is", box=None, pad_edge=False)
+    table.caption = "FLOPs: multiply-adds for one 3x32x32 image, 10 classes"
     for summary in summaries:
         table.add_row(
             summary.name,

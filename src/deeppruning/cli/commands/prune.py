@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from deeppruning.cli.commands.train import train
-from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
+from deeppruning.cli.options.backend import BackendChoice, backend_options
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.flags import GroupedCommand, flag, out_option, output_options, weights_option
 from deeppruning.cli.options.inputs import DataOptions, Inputs, data_options, model_option
@@ -20,15 +20,17 @@ from deeppruning.cli.options.search import (
     search_options,
     target_option,
 )
-from deeppruning.cli.running import check_untrained, folder_name, resumable, start
+from deeppruning.cli.running import check_untrained, resumable, start
 from deeppruning.config import TrainConfig
 from deeppruning.display.picture import make_progress
 from deeppruning.display.progress import SearchProgress
+from deeppruning.importing.resolve import is_onnx
 from deeppruning.limits import Limits
 from deeppruning.options import TRAINING
 from deeppruning.runs.folder import refuse_occupied
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
+from deeppruning.system.files import plain_name
 from deeppruning.training.folder import TrainFolder
 
 
@@ -55,14 +57,14 @@ def prune(
     context: click.Context, /, model: str, weights: Path | None, out: Path | None, train_epochs: int | None,
     device: str | None, quiet: bool, as_json: bool, target: Limits, **settings: Any,
 ) -> None:  # fmt: skip
-    """Search for pruned versions of MODEL, a network from the zoo or your own (file.py:factory).
+    """Search for pruned versions of MODEL: of the zoo, your own (file.py:factory) or model.onnx.
 
     Evaluates many ways to remove filters, picks three (heavy: most accurate, light: cheapest, knee: best
     trade-off), fine-tunes them and saves them with the history of the whole search. With --target the search
     concentrates near the limits, and the network that meets them is a fourth one. The result does not depend
     on --workers or --backend. A run that was stopped is continued by `deeppruning resume`. Without --weights
-    the network is trained first, in a folder next to the run. Options without a note on the paper are not
-    specified there.
+    the network is trained first, in a folder next to the run. Where the help
+    names no value of the paper, the paper does not give one.
 
     \b
     Example:
@@ -86,16 +88,18 @@ def prune(
             "(--preset paper is the search that uses them)"
         )
     data, options = DataOptions.given(settings), settings["model_options"]
-    out = out or Path("runs") / folder_name(model, data.data, "pruned")
+    if weights is None and is_onnx(model):
+        weights = Path(model)  # it is trained already
+    out = out or Path("runs") / plain_name(f"{model}-{data.data}-pruned")
     refuse_occupied(out)
-    again = command("resume", out)
-    with resumable(out, again), entered(choice, backend, search.threads) as progress.state.workers:
+    with resumable(out, command("resume", out)), backend:
+        progress.state.workers = backend.room()
         if weights is None:
             progress.say("no --weights given, so there is no trained network yet")
             epochs = TrainConfig().epochs if train_epochs is None else train_epochs
             TrainConfig(epochs=epochs)
             untrained = Inputs(model, None, data, options, objective=function)
-            check_untrained(untrained, search, finetune, choice, backend, chosen_device, target)
+            check_untrained(untrained, search, finetune, backend, chosen_device, target)
             weights = train_first(
                 context, out, progress, quiet=quiet, as_json=as_json, model=model, model_options=options,
                 epochs=epochs, seed=search.seed, device=chosen_device, **asdict(data),
@@ -103,8 +107,7 @@ def prune(
         loaded = Inputs(model, weights, data, options, objective=function).load()
         if target.bounds_error:
             progress.say("a tenth of the training images is set aside to check the error")
-        run_table = {"device": chosen_device, **choice.table(search.threads)}
-        start(out, loaded, search, finetune, progress, run_table, backend=backend, target=target)
+        start(out, loaded, search, finetune, progress, choice, backend, device=chosen_device, target=target)
 
 
 def train_first(

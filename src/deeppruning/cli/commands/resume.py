@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-import torch
 
 from deeppruning import api_runs
-from deeppruning.cli.options.backend import BackendChoice, backend_options, entered
+from deeppruning.cli.options.backend import BackendChoice, backend_options
 from deeppruning.cli.options.flags import IN_THE_RUN, GroupedCommand, output_options, weights_option
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.run import Vouched, run_argument, trust_options
-from deeppruning.cli.running import resumable
-from deeppruning.display.outcome import conclude, keep_latencies
+from deeppruning.cli.running import resumable, show_result
+from deeppruning.display.outcome import conclude
 from deeppruning.display.picture import make_progress
 from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError, RunError
@@ -50,13 +49,14 @@ def resume(
     keep_freed_memory()
     with RunFolder.open(run, read_only=True) as opened:
         config = opened.config
+        finished = is_begun(run) and opened.history.get_fact(facts.FINISHED) is True
+        lost = lost_solutions(opened) if finished else {}
     progress = make_progress(quiet=quiet, as_json=as_json)
     vouched, given = Vouched.take(settings), BackendChoice.take(settings)
     choice = given.or_as_in(config["run"])
     if unsaid := [flag for flag in choice.addresses() if flag not in given.addresses()]:
         vouched.check(opened, *unsaid)
-    if is_finished(run):
-        lost = lost_solutions(run)
+    if finished:
         for reason in lost.values():
             click.echo(reason, err=True)
         remade = [role for role in lost if role in ROLES or (role == TARGET and "target" in config)]
@@ -74,26 +74,21 @@ def resume(
             "workers are used (--workers sets another number)"
         )
     backend = choice.make(threads, device or config["run"]["device"], progress.say)
-    again = command("resume", run)
-    with resumable(run, again), entered(choice, backend, threads) as progress.state.workers:
+    with resumable(run, command("resume", run)), backend:
+        progress.state.workers = backend.room()
         loaded = Inputs.from_run(opened, vouched, weights).load()
         with progress:
             result = api_runs.resume(
                 run,
-                loaded.network,
-                loaded.splits.train,
-                loaded.splits.test,
-                workers=choice.local_workers(threads),
+                *loaded.model_and_data,
                 device=device or "auto",
                 backend=backend,
-                candidate_timeout=choice.local_timeout(),
                 objective=loaded.objective,
                 observer=progress,
                 progress=False,
                 report=False,  # after the latencies
             )
-        keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))
-        conclude(run, progress)
+        show_result(result, loaded, progress)
 
 
 def _show_again(run: Path, progress: SearchProgress, lost: Mapping[str, str]) -> None:
@@ -114,28 +109,17 @@ def _show_again(run: Path, progress: SearchProgress, lost: Mapping[str, str]) ->
         raise RunError(f"resume does not make {', '.join(lost)} again; use `{'`, `'.join(ways)}`")
 
 
-def is_finished(run: Path) -> bool:
-    """Whether a run is finished."""
-    if not is_begun(run):
-        return False
-    with RunFolder.open(run, read_only=True) as opened:
-        return opened.history.get_fact(facts.FINISHED) is True
-
-
-def lost_solutions(run: Path) -> dict[str, str]:
+def lost_solutions(run: RunFolder) -> dict[str, str]:
     """The networks of a finished run that are missing, damaged or replaced, by role, with the reason."""
     lost = {}
-    with RunFolder.open(run, read_only=True) as opened:
-        for key, kept in opened.history.facts().items():
-            role = facts.solution_role(key)
-            if role is None or kept.get("failure"):
-                continue
-            path = opened.solution(role)
-            try:
-                metadata, _ = read_solution(path)
-                due = {"role": role, "candidate": str(kept["id"])}
-                if any(metadata.get(name, value) != value for name, value in due.items()):
-                    lost[role] = f"{path} is not the network that the run saved there"
-            except DeepPruningError as error:
-                lost[role] = str(error)
+    for role, figures in facts.solutions_in(run.history.facts()).items():
+        if figures.get("failure"):
+            continue
+        path, expected = run.solution(role), {"role": role, "candidate": str(figures["id"])}
+        try:
+            metadata, _ = read_solution(path)
+            if any(metadata.get(name, value) != value for name, value in expected.items()):
+                lost[role] = f"{path} is not the network that the run saved there"
+        except DeepPruningError as error:
+            lost[role] = str(error)
     return lost

@@ -22,7 +22,6 @@ from deeppruning.cli.options.flags import (
     weights_option,
 )
 from deeppruning.cli.options.inputs import DataOptions, build_model, data_options, model_option
-from deeppruning.cli.running import folder_name
 from deeppruning.config import TrainConfig
 from deeppruning.data.splits import DataSplits
 from deeppruning.display.training import TrainingProgress
@@ -31,6 +30,7 @@ from deeppruning.runs.leftovers import remove_leftovers
 from deeppruning.runs.lock import RunLock
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import available_threads, choose_device
+from deeppruning.system.files import plain_name
 from deeppruning.training.checkpoint import EpochReport, read_history
 from deeppruning.training.folder import TrainFolder, save_model
 from deeppruning.training.loop import fit
@@ -77,7 +77,7 @@ def train(
     options |= {"weights": str(weights)} if weights is not None else {}
     if splits.train.normalization is not None:
         options |= {key: list(values) for key, values in asdict(splits.train.normalization).items()}
-    folder = TrainFolder(out or Path("runs") / folder_name(model, data.data))
+    folder = TrainFolder(out or Path("runs") / plain_name(f"{model}-{data.data}"))
     folder.create()
     lock = RunLock(folder.path / "lock")
     try:

@@ -8,15 +8,17 @@ from typing import Any, get_args, get_origin
 
 import click
 
+from deeppruning.backends.limits import Timeout, read_timeout
+from deeppruning.errors import InputError
+from deeppruning.limits import LIMITS
 from deeppruning.options import HEADINGS, MACHINE, NETWORK, OUTPUT, Option, described_options
 
-DEVICES = "auto, cpu, cuda, cuda:1 or mps."
+DEVICES = "Device: auto, cpu, cuda, cuda:1 or mps."
 IN_THE_RUN = "as in the run"
 _OTHER = "Other options"
 _ALL = "deeppruning.help-all"  # set in a context's meta by --help-all
 # Flags that people try in place of --target.
-_TARGETS = {"flops": "40%", "params": "30%", "size": "1MB", "latency": "5ms", "error": "+1%"}
-_TRIED = re.compile(rf"--(?:max|target|limit|keep|least|min)?-?({'|'.join(_TARGETS)}|parameters)(?:-.*)?")
+_TRIED = re.compile(rf"--(?:max|target|limit|keep|least|min)?-?({'|'.join(LIMITS)}|parameters)(?:-.*)?")
 
 
 class Flag(click.Option):
@@ -81,8 +83,8 @@ class GroupedCommand(click.Command):
             return finetune
         if target is None or "--target" not in flags:
             return None
-        name = target[1].replace("parameters", "params")
-        return f"--target {name}={_TARGETS[name]}"
+        example = LIMITS[target[1].replace("parameters", "params")].example
+        return f"--target {example.partition(' ')[0]}"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each heading that has options here."""
@@ -113,41 +115,43 @@ def _print_all(ctx: click.Context, parameter: click.Parameter, asked: bool) -> N
         ctx.exit()
 
 
-class NumbersType(click.ParamType):  # type: ignore[type-arg]
-    """Numbers with commas between, or a list of them in a file."""
+class Parsed(click.ParamType):  # type: ignore[type-arg]
+    """A value that a function reads from a text, or from what a file holds."""
 
-    name = "numbers"
+    def __init__(self, name: str, parse: Callable[[Any], Any]) -> None:
+        self.name, self.parse = name, parse
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        """A tuple of floats."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return tuple(float(part) for part in (value.split(",") if isinstance(value, str) else value))
+            return self.parse(value)
+        except InputError:  # it says what is wrong
+            raise
         except (TypeError, ValueError):
-            self.fail(f"{value!r} is not a list of numbers such as 0.485,0.456,0.406", param, ctx)
+            self.fail(f"{value!r} is not {self.name}", param, ctx)
 
 
-class SizeType(click.ParamType):  # type: ignore[type-arg]
-    """A side or HEIGHTxWIDTH; in a file also a number or a list of two."""
+def _read_numbers(value: Any) -> tuple[float, ...]:
+    return tuple(float(part) for part in (value.split(",") if isinstance(value, str) else value))
 
-    name = "size"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        """Height and width."""
-        sides = value.lower().split("x") if isinstance(value, str) else value
-        sides = [str(side) for side in (sides if isinstance(sides, (list, tuple)) else [sides])]
-        if len(sides) > 2 or not all(side.isascii() and side.isdigit() and int(side) > 0 for side in sides):
-            self.fail(f"{value!r} is not a side such as 32 or a height and width such as 32x48", param, ctx)
-        return int(sides[0]), int(sides[-1])
+def _read_size(value: Any) -> tuple[int, int]:
+    """Height and width from a side or HEIGHTxWIDTH; in a file also from a number or a list of two."""
+    sides = value.lower().split("x") if isinstance(value, str) else value
+    sides = [str(side) for side in (sides if isinstance(sides, (list, tuple)) else [sides])]
+    if len(sides) > 2 or not all(side.isascii() and side.isdigit() and int(side) > 0 for side in sides):
+        raise ValueError
+    return int(sides[0]), int(sides[-1])
+
+
+NUMBERS = Parsed("a list of numbers such as 0.485,0.456,0.406", _read_numbers)
+SIZE = Parsed("a side such as 32 or a height and width such as 32x48", _read_size)
+TIME_LIMIT = Parsed("a time limit", read_timeout)
 
 
 def _click_type(kind: Any) -> Any:
     if get_origin(kind) is tuple:
-        return {str: str, float: NumbersType(), int: SizeType()}[get_args(kind)[0]]
-    return click.Path(path_type=Path) if kind is Path else kind
+        return {str: str, float: NUMBERS, int: SIZE}[get_args(kind)[0]]
+    return {Path: click.Path(path_type=Path), Timeout: TIME_LIMIT}.get(kind, kind)
 
 
 def option_flags(

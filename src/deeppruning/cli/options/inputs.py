@@ -15,9 +15,9 @@ from deeppruning.data.registry import DATA_SETS, ENVIRONMENT, data_folders, data
 from deeppruning.data.splits import DataSplits
 from deeppruning.data.stream import Images
 from deeppruning.errors import InputError, RunError, WeightsError
-from deeppruning.models import resolve_model
+from deeppruning.importing.resolve import is_onnx, resolve_network
 from deeppruning.options import DATA, NETWORK, Options, option
-from deeppruning.runs.folder import RunFolder
+from deeppruning.runs import RunFolder
 from deeppruning.system.device import workers_here
 from deeppruning.system.user_code import load_function
 from deeppruning.training.weights import load_weights, normalization_for
@@ -49,14 +49,17 @@ class DataOptions(Options):
     )  # fmt: skip
     loading_workers: int | None = option(
         None, "Number of processes that decode pictures for each process that trains or evaluates.",
-        heading=DATA, default_text="its number of threads, at most 4",
+        heading=DATA, default_text="the number of threads of that process, at most 4",
     )  # fmt: skip
     mean: tuple[float, ...] | None = option(
         None, "Mean of each channel, for pixels in 0..1, instead of the data set's; needs --std.",
         heading=DATA, metavar="M,M,M",
     )  # fmt: skip
     std: tuple[float, ...] | None = option(
-        None, "Standard deviation of each channel, likewise; needs --mean.", heading=DATA, metavar="S,S,S"
+        None,
+        "Standard deviation of each channel, for pixels in 0..1; needs --mean.",
+        heading=DATA,
+        metavar="S,S,S",
     )
 
     def __post_init__(self) -> None:
@@ -96,7 +99,8 @@ class DataOptions(Options):
         splits = self.load()
         if self.mean is not None:
             return splits, "given by --mean and --std"
-        recorded = normalization_for(weights) if weights is not None else None
+        stored = weights is not None and not is_onnx(weights)
+        recorded = normalization_for(weights) if weights is not None and stored else None
         if recorded is None:
             own = "of the data set" if splits.test.normalization is not None else "none"
             return splits, own if weights is None else f"{own} (the weights file records none)"
@@ -125,8 +129,8 @@ class DataOptions(Options):
         """The absolute data folder, also where the data set was found in a default one."""
         if self.data_dir is not None or self.data not in DATA_SETS:
             return self.data_dir and self.data_dir.absolute()
-        status = data_status(self.data)
-        inside = [folder for folder in data_folders() if status.found and status.found.is_relative_to(folder)]
+        path = data_status(self.data).path
+        inside = [folder for folder in data_folders() if path and path.is_relative_to(folder)]
         return inside[0].absolute() if inside else None
 
     def to_table(self) -> dict[str, Any]:
@@ -192,14 +196,16 @@ def build_model(
 ) -> nn.Module:
     """The network that `spec` names, for the classes and shape of these images, with the weights loaded."""
     channels, height, width = data.image_shape
-    model = resolve_model(
+    model = resolve_network(
         spec,
         num_classes=data.num_classes,
         in_channels=channels,
         image_size=min(height, width),
         **(options or {}),
     )
-    note = load_weights(model, weights) if weights is not None else ""
+    if is_onnx(spec) and weights is not None and not is_onnx(weights):
+        raise InputError(f"{spec} has its own weights; leave out --weights {weights}")
+    note = load_weights(model, weights) if weights is not None and not is_onnx(weights) else ""
     if note:
         click.echo(f"note: {note}", err=True)
     return model
@@ -257,13 +263,13 @@ class Inputs:
         if weights is None and not place.exists():
             raise RunError(f"the weights of {run.path} are no longer at {place}; say where with --weights")
         vouched.check(run, "model", "data", "objective")
-        vouched.open_imports(run)
+        run.open_imports()
         if "data_dir" in data:
             data["data_dir"] = Path(data["data_dir"])
         data["data"] = vouched.data or data["data"]
         data["loading_workers"] = workers_here(data.get("loading_workers"))
         return cls(
-            model=vouched.model or model["spec"],
+            model=vouched.model or (str(weights) if weights and is_onnx(weights) else model["spec"]),
             weights=place,
             data=DataOptions.from_table(data),
             model_options=model.get("options", {}),
@@ -282,6 +288,11 @@ class Loaded:
     normalization_source: str
 
     @property
+    def model_and_data(self) -> tuple[nn.Module, Images, Images]:
+        """The network, the training and the test images: the first arguments of most calls."""
+        return self.network, self.splits.train, self.splits.test
+
+    @property
     def normalization_line(self) -> str:
         """Where the normalisation comes from, and its numbers."""
         return normalization_line(self.normalization_source, self.splits.train.normalization)
@@ -293,6 +304,8 @@ def _is_importable(spec: str) -> bool:
 
 
 def lasting_spec(spec: str) -> str:
-    """`file.py:name` with the file's absolute path; anything else unchanged."""
+    """`file.py:name` or `file.onnx` with the file's absolute path; anything else unchanged."""
+    if is_onnx(spec):
+        return str(Path(spec).absolute())
     source, colon, name = spec.rpartition(":")
     return f"{Path(source).absolute()}:{name}" if colon and source.endswith(".py") else spec

@@ -11,8 +11,7 @@ from deeppruning.cli.options.flags import flag, together
 from deeppruning.errors import InputError
 from deeppruning.exporting import MaterialSource
 from deeppruning.options import DATA, ELSEWHERE, OUTPUT
-from deeppruning.runs.folder import RunFolder
-from deeppruning.system.user_code import make_importable
+from deeppruning.runs import RunFolder
 
 _CODE = {
     "model": "Code of the network: package.module:factory or file.py:factory. [as in the run]",
@@ -56,11 +55,6 @@ class Vouched:
             raise InputError(f"{run.path} has no objective of your own; leave out --objective")
         if not self.trust_run:
             run.refuse_foreign_code([kind for kind in kinds if getattr(self, kind, None) is None])
-
-    def open_imports(self, run: RunFolder) -> None:
-        """Let imports look where they did when the run was made; only for runs that were checked."""
-        if "code" in run.config:
-            make_importable(Path(run.config["code"]["folder"]))
 
 
 def int8_options(help: str) -> Callable[[Any], Any]:

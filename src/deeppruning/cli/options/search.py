@@ -8,7 +8,7 @@ import click
 
 from deeppruning.cli.options.flags import flag, given_options, option_flags, together
 from deeppruning.config import FinetuneConfig, SearchConfig
-from deeppruning.limits import Limits
+from deeppruning.limits import EXAMPLES, Limits
 from deeppruning.objectives import OBJECTIVES
 from deeppruning.options import FINETUNING, SEARCH
 from deeppruning.searching.evaluations import EVALUATIONS
@@ -66,9 +66,8 @@ def target_option(*, required: bool = False) -> Callable[[Any], Any]:
         required=required,
         metavar="NAME=LIMIT",
         callback=lambda context, parameter, texts: Limits.parse(texts),
-        help="Upper limits for the pruned network: flops=40%, params=100k, size=1MB, latency=5ms, error=+1% "
-        "(above the original's) or error=8%; several with commas between, or repeated."
-        + ("" if required else " [none]"),
+        help=f"Upper limits for the pruned network, for example {EXAMPLES}; several are separated by commas, "
+        f"or the option is repeated.{'' if required else ' [none]'}",
     )
 
 

@@ -13,8 +13,8 @@ from deeppruning.genome import Genome, candidate_seed
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.searching.candidate import Context
+from deeppruning.searching.importance import Scores
 from deeppruning.searching.importance.criteria import L1Norm
-from deeppruning.searching.importance.evidence import Scores
 from deeppruning.searching.importance.orders import meet_flops, prunable, uniform_order
 from deeppruning.searching.task import Classification
 from deeppruning.training.loop import fit

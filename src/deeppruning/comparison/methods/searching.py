@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from deeppruning.comparison.problem import METHODS, Method, Network, Problem, Target, register_method
 from deeppruning.config import SearchConfig
 from deeppruning.errors import RunError
-from deeppruning.evolution.space import Space
+from deeppruning.evolution import Space
 from deeppruning.genome import Genome
 from deeppruning.objectives import as_objective
 from deeppruning.refitting.reference import FEWEST
-from deeppruning.runs.records import Evaluation
-from deeppruning.searching.guide import Guide, load_or_make_guide, scan_loss
+from deeppruning.runs import Evaluation
+from deeppruning.searching.guide import Guide, load_or_make_guide
 from deeppruning.searching.importance.orders import TOLERANCE, meet_flops, uniform_order
 from deeppruning.searching.loop import ask_evaluate_tell
+from deeppruning.searching.scan import scan_loss
 from deeppruning.searching.strategies import guided_strategy, paper_strategy
 
 NARROWEST = 0.1  # share of a group that a random width keeps at least
@@ -113,7 +114,7 @@ class Field:
 
     @classmethod
     def of(cls, problem: Problem) -> "Field":
-        """The guide is made anew for each method, unless its history has one."""
+        """The guide is computed for each method, unless its history has one."""
         judged = problem.by_refit()
         config = replace(problem.search, seed=problem.seed)
         look = partial(judged.map, scan_loss)

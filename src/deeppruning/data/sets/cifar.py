@@ -173,7 +173,7 @@ def _image_set(kind: Cifar, files: list[Rows]) -> ImageSet:
 
 
 def _keep_as_binary(folder: Path, files: dict[str, Rows]) -> None:
-    """Write the official binary files, all or none; a folder that is not writable does no harm."""
+    """Write the official binary files, all or none; nothing happens if the folder is not writable."""
     with suppress(OSError):
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:

@@ -5,12 +5,12 @@ between. Where something differs, units are added one by one, and those that fai
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from deeppruning.graph.atoms import Genes
+from deeppruning.graph.atoms import Bits, Genes
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.graph.depth import Branches, Depth, Emptied, find_units
@@ -22,7 +22,7 @@ from deeppruning.graph.proof.verify import Built
 from deeppruning.graph.repair import DepthRepair, filter_repair
 from deeppruning.graph.trace.flow import FlowRun
 from deeppruning.graph.trace.follow import Follower
-from deeppruning.graph.trace.tracer import Record
+from deeppruning.graph.trace.tracer import Trace
 
 SHARE = 0.7  # of the filters that stay in the other layers while units are emptied
 
@@ -32,7 +32,8 @@ class DepthFinder:
     """Finds the units of one traced network that may be emptied."""
 
     built: Built
-    scenes: Mapping[str, tuple[Scene, Sequence[Record]]]  # mode -> what is run, and the operations of its run
+    scenes: Mapping[str, tuple[Scene, Trace]]  # mode -> what is run, and how it ran
+    compared: dict[bytes, bool] = field(default_factory=dict)  # genome -> whether its cut was right
 
     def find(self) -> Depth:
         """The units, with those allowed that passed every comparison."""
@@ -63,11 +64,12 @@ class DepthFinder:
             units -= gone
         return True
 
-    def _branches(self, scene: Scene, records: Sequence[Record], units: Sequence[Genes]) -> Branches:
+    def _branches(self, scene: Scene, trace: Trace, units: Sequence[Genes]) -> Branches:
         model = scene.copy()
         with seeded():
-            flow = FlowRun(model, self.built.detached).follow(model, scene.args, scene.kwargs)
-        return Branches(model, flow, records, self.built.genes, units)
+            run = FlowRun(model, self.built.detached, by_shapes=trace.by_shapes)
+            flow = run.follow(model, scene.args, scene.kwargs)
+        return Branches(model, flow, trace.records, self.built.genes, units)
 
     def _equal(self, depth: Depth, gone: Emptied) -> bool:
         """Whether the network without these units, thinned elsewhere, equals the masked one."""
@@ -77,20 +79,28 @@ class DepthFinder:
             drawn[:, depth.units[number][:1]] = True  # not gone by chance
         drawn[:, depth.genes(gone)] = False
         genome = DepthRepair(filter_repair(plan), depth)(drawn)[0]
-        recipe = plan.recipe(genome)
+        key = genome.tobytes()  # which alone decides about the cut, whatever else is allowed by now
+        if key not in self.compared:
+            self.compared[key] = self._compare(genome, plan.recipe(genome))
+        return self.compared[key]
+
+    def _compare(self, genome: Bits, recipe: Recipe) -> bool:
         try:
             # Training mode has only to run: its random masks depend on sizes.
-            outputs = {mode: self._run(scene, recipe) for mode, (scene, _) in self.scenes.items()}
+            outputs = {mode: self._run(scene, recipe, mode) for mode, (scene, _) in self.scenes.items()}
         except Exception:
             return False  # some function does not accept a tensor without channels
-        scene, records = self.scenes["eval"]
+        scene, trace = self.scenes["eval"]
         full = scene.copy()
-        masked = MaskedRun(full, self.built.detached, records, kept_atoms(self.built.genes, genome))
+        masked = MaskedRun(full, self.built.detached, trace.records, kept_atoms(self.built.genes, genome))
+        masked.replayed = self.built.numbers
         with seeded():
             expected = masked.run(full, scene.args, scene.kwargs)
         return difference(outputs["eval"], expected)[0] <= tolerance_for(masked.coarsest)
 
-    def _run(self, scene: Scene, recipe: Recipe) -> Any:
+    def _run(self, scene: Scene, recipe: Recipe, mode: str) -> Any:
         with seeded(fused=True):  # as it will be used: what reads the weights of a layer must find them
             thin = cut(scene.copy(), recipe)
-            return Follower(thin).run(thin, scene.args, scene.kwargs)
+            follower = Follower(thin)
+            follower.replayed = self.built.numbers if mode == "eval" else ()
+            return follower.run(thin, scene.args, scene.kwargs)

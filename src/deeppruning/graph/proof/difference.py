@@ -1,11 +1,13 @@
 """The difference between the outputs of two networks, with a reason where it is not a number."""
 
+import cmath
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from deeppruning.graph.trace.follow import tensors_in
+from deeppruning.graph.trace.follow import Number, tensors_in
 
 # The effect of rounding over a whole network, by the lowest precision of its channels.
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -29,6 +31,16 @@ def difference(found: Any, expected: Any) -> tuple[float, str]:
         if gap > worst:
             worst, reason = gap, why and f"output {place} {why}"
     return worst, reason
+
+
+def same_numbers(found: Sequence[Number], expected: Sequence[Number], tolerance: float) -> bool:
+    """Whether numbers that forward code takes out of tensors are the same up to rounding."""
+    pairs = zip(found, expected, strict=False)
+    return len(found) == len(expected) and all(
+        one == other
+        or (one is not None and other is not None and cmath.isclose(one, other, rel_tol=tolerance))
+        for one, other in pairs
+    )
 
 
 def _gap(left: Tensor, right: Tensor) -> tuple[float, str]:

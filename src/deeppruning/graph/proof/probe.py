@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from deeppruning.errors import GraphError
 from deeppruning.graph.atoms import Bits
 from deeppruning.graph.payloads import Channels, Constant, Origin
+from deeppruning.graph.proof.difference import same_numbers
 from deeppruning.graph.proof.masking import MaskedRun
 from deeppruning.graph.rules.operations import LAYOUT, VIEWS
-from deeppruning.graph.trace.follow import Follower, execute, operation_name, tensors_in
+from deeppruning.graph.trace.follow import Follower, Number, execute, operation_name, tensors_in
 from deeppruning.graph.trace.tracer import Record
 
 
@@ -134,6 +135,7 @@ class ThinRun(Follower):
         self.strict_order = strict_order
         self.position = 0
         self.faults: list[Fault] = []
+        self.due_numbers: Sequence[Number] | None = None  # None: not compared
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and compare it with the expected step."""
@@ -152,6 +154,15 @@ class ThinRun(Follower):
             return self._stand_in(func, None)
         self.position += 1
         return result
+
+    def taken_out(self, number: Number, tensors: list[Tensor]) -> Number:
+        """A number that the forward code reads must be that of the masked network."""
+        given = super().taken_out(number, tensors)
+        if self.due_numbers is not None and not self.faults:
+            place = len(self.numbers)
+            if not same_numbers([number], self.due_numbers[place - 1 : place], 1e-7):
+                self.faults.append(Fault(self.expected[max(0, self.position - 1)].record, None))
+        return given
 
     def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         """A wrapped module counts as one operation."""
@@ -212,19 +223,13 @@ def close(found: NDArray[np.float64], expected: NDArray[np.float64], dtype: torc
 
 
 def find_faults(
-    thin: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    expected: Sequence[Step],
-    detached: frozenset[str],
-    *,
-    strict_order: bool,
+    run: ThinRun, thin: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[Fault]:
     """The operations of the thin network that differ from the masked one, in order."""
-    run = ThinRun(thin, detached, expected, strict_order=strict_order)
+    expected = run.expected
     try:
         run.run(thin, args, kwargs)
-        if run.position < len(expected) and strict_order and not run.faults:
+        if run.position < len(expected) and run.strict_order and not run.faults:
             return [Fault(expected[run.position].record, None, strayed=True)]
     except _Stop:
         pass

@@ -20,6 +20,7 @@ from deeppruning.errors import GraphError, describe_raised
 from deeppruning.graph.atoms import AtomTable
 from deeppruning.graph.cut.duplicate import duplicate, forget_runs, unrun
 from deeppruning.graph.proof.remedies import Decisions
+from deeppruning.graph.trace.follow import FOLLOWED_SEED
 from deeppruning.graph.trace.tracer import Trace, Tracer, run_on_labels
 
 
@@ -175,7 +176,7 @@ def seeded(seed: int = 0, *, fused: bool = False) -> Iterator[None]:
     try:
         torch.backends.mha.set_fastpath_enabled(fused and usual)
         with torch.random.fork_rng(), torch.no_grad():
-            torch.manual_seed(seed)
+            torch.manual_seed(FOLLOWED_SEED + seed)
             random.seed(seed)
             np.random.seed(seed)
             yield

@@ -1,6 +1,6 @@
 """The proof on the network's real weights: a thin copy gives what the masked full network gives."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +9,11 @@ from torch import nn
 from deeppruning.graph.atoms import Bits, Genes
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.plan import Plan
-from deeppruning.graph.proof.difference import difference, tolerance_for
+from deeppruning.graph.proof.difference import difference, same_numbers, tolerance_for
 from deeppruning.graph.proof.masking import MaskedRun, kept_atoms
-from deeppruning.graph.proof.probe import ExpectedSteps, find_faults
+from deeppruning.graph.proof.probe import ExpectedSteps, ThinRun, find_faults
 from deeppruning.graph.proof.twin import as_double, randomized_inputs, seeded
-from deeppruning.graph.trace.follow import Follower, tensors_in
+from deeppruning.graph.trace.follow import Follower, Number, tensors_in
 from deeppruning.graph.trace.tracer import Record
 
 
@@ -26,6 +26,7 @@ class Built:
     detached: frozenset[str]
     records: list[Record]  # of the run in evaluation mode
     notes: list[str]
+    numbers: Sequence[Number] = ()  # that the forward code takes out of tensors in that run
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,21 @@ def prove(
         inputs = randomized_inputs((wide_args, wide_kwargs), positive=positive)
         thin = cut(twin, built.plan.recipe(genome))
         masked = MaskedRun(twin, built.detached, built.records, kept_atoms(built.genes, genome))
+        masked.replayed = built.numbers
         with seeded():
             expected = masked.run(twin, *inputs)
         if not any(bool(tensor.isnan().any()) for tensor in tensors_in(expected)):
             break
     tolerance = tolerance_for(masked.coarsest)
+    follower = Follower(thin)
+    follower.replayed = built.numbers
     try:
         with seeded():
-            found = Follower(thin).run(thin, *inputs)
+            found = follower.run(thin, *inputs)
     except Exception as error:
         return Proof(float("inf"), tolerance, f"the thin network fails: {type(error).__name__}: {error}")
+    if not same_numbers(follower.numbers, masked.numbers, tolerance):
+        return Proof(float("inf"), tolerance, "a value that the forward code reads differs")
     gap, reason = difference(found, expected)
     return Proof(gap, tolerance, reason)
 
@@ -85,10 +91,13 @@ def place_of_fault(
     inputs, names = randomized_inputs((wide_args, wide_kwargs))
     thin = cut(twin, built.plan.recipe(genome))
     masked = ExpectedSteps(twin, built.detached, built.records, kept_atoms(built.genes, genome))
+    masked.replayed = built.numbers
     with seeded():
         masked.run(twin, inputs, names)
+    run = ThinRun(thin, built.detached, masked.steps, strict_order=True)
+    run.replayed, run.due_numbers = built.numbers, masked.numbers
     with seeded():
-        faults = find_faults(thin, inputs, names, masked.steps, built.detached, strict_order=True)
+        faults = find_faults(run, thin, inputs, names)
     if not faults:
         return "its output"
     record = built.records[faults[0].record]

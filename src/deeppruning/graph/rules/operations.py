@@ -65,16 +65,17 @@ ALONG = _names(
     """
 )
 
-# Tensors made in the forward code with the same values for every channel.
+# Tensors made in the forward code with the same values for every channel. Ones as wide as an activation are
+# not held at zero where that is: their sum counts all channels.
 FACTORIES = _names(
     """
     zeros ones full empty rand randn new_zeros new_ones new_full new_empty empty_strided
-    new_empty_strided scalar_tensor
+    new_empty_strided scalar_tensor ones_like full_like
     """
 )
 
 # The same, as wide as another tensor.
-LIKENESSES = _names("zeros_like ones_like full_like empty_like rand_like randn_like")
+LIKENESSES = _names("zeros_like empty_like rand_like randn_like")
 
 # Numbers that count positions: they mean other channels once some are gone.
 POSITIONS = _names("arange linspace logspace eye tril_indices triu_indices randperm")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from deeppruning.graph.trace.follow import Follower, execute, tensors_in
+from deeppruning.graph.trace.follow import Follower, execute, execute_blank, tensors_in
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,11 @@ class Memory:
 class FlowRun(Follower):
     """Runs a network and records its flow, with operations numbered as in a trace."""
 
-    def __init__(self, model: nn.Module, detached: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, model: nn.Module, detached: frozenset[str] = frozenset(), *, by_shapes: bool = False
+    ) -> None:
         super().__init__(model, detached)
+        self.execute = execute_blank if by_shapes else execute
         self.reads: list[frozenset[int]] = []
         self.calls: dict[str, list[range]] = defaultdict(list)
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -111,7 +114,7 @@ class FlowRun(Follower):
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and record what it reads and where it writes."""
         inputs = tensors_in((args, kwargs))
-        result = execute(func, args, kwargs)
+        result = self.execute(func, args, kwargs)
         outputs = tensors_in(result)
         if outputs:
             number = len(self.reads)

@@ -6,7 +6,7 @@ size, so that a thin network could not be compared with the full one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,9 +16,17 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+# Added to the seeds of followed runs: forward code that sets a seed of its own is recognised by another one.
+# Even, and the first draws of it and of the next lie far apart: a structure that is drawn shows.
+FOLLOWED_SEED = 0x5EED_0054
 UNINITIALISED = frozenset(
     "empty empty_like new_empty empty_strided new_empty_strided empty_permuted".split()  # noqa: SIM905
 )
+
+
+# Operations that return numbers to Python, by the name that users know.
+NUMBERS = {"_local_scalar_dense": "item", "equal": "equal", "allclose": "allclose"}
+Number = bool | int | float | complex | None  # None: any
 
 
 def operation_name(func: Any) -> str:
@@ -43,16 +51,53 @@ def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return result
 
 
+def is_blank_safe(func: Any) -> bool:
+    """Whether the shapes and the course of a run cannot depend on the values that this operation sees."""
+    own = func._schema.name.startswith("aten::")  # operations of others are not tagged
+    tags = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+    return own and not tags & {*func.tags}
+
+
+def execute_blank(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operation whose values do not matter: the result of a convolution is zeros of its shape.
+
+    Only for runs of which a trace has shown that nothing depends on values.
+    """
+    if operation_name(func) != "convolution" or not all(
+        x.is_contiguous() for x in tensors_in((args, kwargs))
+    ):
+        return execute(func, args, kwargs)
+    given = by_name(func, args, kwargs)
+    x, weight = given["input"], given["weight"]
+    if x.ndim != weight.ndim or given["transposed"]:
+        return execute(func, args, kwargs)
+    kernels, extents = weight.shape[2:], x.shape[2:]
+    moves = (_each(given[name], len(extents)) for name in ("stride", "padding", "dilation"))
+    made = [
+        (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+        for extent, kernel, stride, padding, dilation in zip(extents, kernels, *moves, strict=True)
+    ]
+    return torch.zeros((len(x), len(weight), *made), dtype=x.dtype, device=x.device)
+
+
+def _each(values: Sequence[int], count: int) -> list[int]:
+    """One number a dimension, where a single one may stand for all."""
+    return [*values] * (count if len(values) == 1 else 1)
+
+
 def _draw(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A draw with the same value at all positions, whatever the size, from the seed of the run.
 
-    Dropout drops nothing: zeros would hide what they are multiplied with.
+    Dropout drops nothing: zeros would hide what they are multiplied with. Where the forward code sets the
+    seed, or draws from a generator of its own, it makes a constant: its values count.
     """
+    name, given = operation_name(func), by_name(func, args, kwargs)
+    if given.get("generator") is not None or torch.initial_seed() & ~1 != FOLLOWED_SEED:
+        return func(*args, **kwargs)
     state = torch.get_rng_state()
     result = func(*args, **kwargs)
     torch.set_rng_state(state)
     share, deviation = float(torch.rand((), dtype=torch.float64)), float(torch.randn((), dtype=torch.float64))
-    name, given = operation_name(func), by_name(func, args, kwargs)
     if name == "bernoulli":
         result.fill_(1)
     elif name == "native_dropout" and given["train"] is not False:
@@ -80,6 +125,8 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.detached = detached
         self.stack: list[tuple[str, nn.Module]] = []
         self.inside_detached = 0
+        self.numbers: list[Number] = []  # that the forward code has taken out of tensors
+        self.replayed: Sequence[Number] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)  # type: ignore[no-untyped-call]
@@ -98,7 +145,17 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return result
         if self.inside_detached:
             return self.hidden_operation(func, args, kwargs)
-        return self.operation(func, args, kwargs)
+        result = self.operation(func, args, kwargs)
+        if isinstance(result, (bool, int, float, complex)) and operation_name(func) in NUMBERS:
+            return self.taken_out(result, tensors_in(args))
+        return result
+
+    def taken_out(self, number: Number, tensors: list[Tensor]) -> Number:
+        """A number leaves the tensors; the code gets that of the traced run, so that it goes the same way."""
+        self.numbers.append(number)
+        place = len(self.numbers) - 1
+        given = self.replayed[place] if place < len(self.replayed) else None
+        return number if given is None else given
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation."""

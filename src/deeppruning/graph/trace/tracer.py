@@ -22,7 +22,16 @@ from deeppruning.graph.payloads import Channels, Constant, Fixed, Origin, Payloa
 from deeppruning.graph.rules import find_rule
 from deeppruning.graph.rules.call import Call, Pattern
 from deeppruning.graph.rules.operations import ATTENTION_PREFIX
-from deeppruning.graph.trace.follow import Follower, by_name, execute, operation_name, tensors_in
+from deeppruning.graph.trace.follow import (
+    NUMBERS,
+    Follower,
+    Number,
+    by_name,
+    execute,
+    is_blank_safe,
+    operation_name,
+    tensors_in,
+)
 
 SHAPE: Any = Tensor.shape  # as a property of the class
 SIZES = frozenset({SHAPE.__get__, Tensor.size, Tensor.numel, Tensor.nelement, torch.numel})
@@ -33,8 +42,6 @@ EXITS = {
     Tensor.__dlpack__: "dlpack",
     Tensor.data_ptr: "data_ptr",
 }
-# Operations that return numbers to Python, by the name that users know.
-NUMBERS = {"_local_scalar_dense": "item", "equal": "equal"}
 
 
 class Reads(TorchFunctionMode):
@@ -94,6 +101,8 @@ class Trace:
     sizes: list[Atoms] = field(default_factory=list)  # channels whose number the forward code reads
     parameter_sizes: set[str] = field(default_factory=set)  # parameters with a size that it reads
     notes: list[str] = field(default_factory=list)
+    by_shapes: bool = True  # whether its operations and their shapes follow from shapes, whatever the values
+    numbers: list[Number] = field(default_factory=list)  # read by the code, where they depend on the input
 
 
 class Tracer(Follower):
@@ -136,6 +145,7 @@ class Tracer(Follower):
         """Execute one operation, apply its rule to the labels and record it."""
         result = execute(func, args, kwargs)
         outputs = tensors_in(result)
+        self.trace.by_shapes &= bool(outputs) and is_blank_safe(func)
         layer, module = self.stack[-1] if self.stack else ("", None)
         name = operation_name(func)
         if not outputs:
@@ -188,8 +198,14 @@ class Tracer(Follower):
         ):
             self.trace.sizes.append(payload.atoms)
 
+    def taken_out(self, number: Number, tensors: list[Tensor]) -> Number:
+        """Remember the number, by which other runs go the same way; one that is drawn is not the way's."""
+        self.trace.numbers.append(number if any(tensor in self.live for tensor in tensors) else None)
+        return number
+
     def take_out(self, tensor: Tensor, name: str) -> None:
         """Values leave the tensors: a cut must not change them, since their use is unknown."""
+        self.trace.by_shapes = False
         if self.inside_detached:
             return
         payload = self.lookup(tensor)
@@ -206,6 +222,7 @@ class Tracer(Follower):
     def hidden_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Inside a detached module everything runs at full width, also in a thin network."""
         result = execute(func, args, kwargs)
+        self.trace.by_shapes &= bool(tensors_in(result)) and is_blank_safe(func)
         self.trace.other_multiply_adds += _multiply_adds(func, args, kwargs, result)
         return result
 
@@ -221,7 +238,7 @@ class Tracer(Follower):
         self.trace.records.append(
             Record(call.name, call.layer, modules, inputs, payloads, shapes, call.site, likes, call.patterns)
         )
-        if call.name == "squeeze" and "dim" not in call.args:  # takes away what is of size 1
+        if _depends_on_width(call):
             self.trace.sizes += [payload.atoms for payload in inputs]
 
     def _count(self, call: Call, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -272,6 +289,17 @@ class Tracer(Follower):
         self.payloads[fresh] = Channels(1, atoms)
         self._write_down(call, [incoming] if isinstance(incoming, Channels) else [], [Channels(1, atoms)])
         return fresh
+
+
+def _depends_on_width(call: Call) -> bool:
+    """Whether the operation may do nothing at one width and something at another."""
+    if call.name == "squeeze":  # takes away what is of size 1
+        return "dim" not in call.args
+    if call.name != "roll":  # by the full width, or more, it goes all the way round
+        return False
+    payload, dims = call.payload("self"), call.args.get("dims") or ()
+    rank = call.outputs[0].ndim
+    return isinstance(payload, Channels) and (not dims or payload.dimension in {d % rank for d in dims})
 
 
 def _multiply_adds(func: Any, args: Any, kwargs: Any, result: Any) -> int:

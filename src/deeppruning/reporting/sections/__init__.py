@@ -1,1 +1,1 @@
-"""The sections of the page: every file here enters its own in `reporting/section.py`, found by itself."""
+"""The sections of the page: every file here adds its own to `SECTIONS` of `reporting/section.py`."""

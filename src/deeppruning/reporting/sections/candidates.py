@@ -7,41 +7,35 @@ from typing import Any
 import numpy as np
 
 from deeppruning.amounts import percent
-from deeppruning.genome import unpack_genome
 from deeppruning.objectives import OBJECTIVES, Function
 from deeppruning.reporting.plots import layers, population
 from deeppruning.reporting.section import SECTIONS, Data, Section, Source, table
 from deeppruning.roles import ORIGINAL
 from deeppruning.runs import facts
-from deeppruning.runs.archive_replay import Replay, Told, cost_range, replay, sources
+from deeppruning.runs.archive_replay import Replay, cost_range, replay, sources
+from deeppruning.runs.records import Candidate
 
 Genes = np.ndarray[Any, np.dtype[np.int64]]
-FIELDS = (
-    "id", "generation", "error", "cost", "flops", "params", "seconds", "status", "reason", "kept",
-    "operator", "parents", "score", "num_genes",
-)  # fmt: skip
 
 
 def _collect(source: Source, data: Data) -> Data:
     genes = _layer_genes(source.facts)
-    rows = source.snapshot["candidates"]
+    rows = [row for row in source.snapshot["candidates"] if row.evaluation is not None]
     branches = source.facts.get(facts.BRANCHES.key, {})
-    candidates = [_candidate(row, genes, branches) for row in rows if row["status"] != "waiting"]
+    candidates = [_candidate(row, genes, branches) for row in rows]
     search = source.run.config.get("search", {})
     costs = cost_range(search)
-    told = [_told(row) for row in candidates]
     # The original is where the search starts, never one of its picks.
-    given = {row["id"] for row in candidates if row["operator"] == ORIGINAL}
-    picks: dict[int, dict[str, Any]] = {}
-    for row in source.snapshot["picks"]:
-        if row["candidate_id"] not in given:
-            entry = picks.setdefault(row["generation"], {"generation": row["generation"]})
-            entry[row["role"]] = row["candidate_id"]
+    original = {row.id for row in rows if row.operator == ORIGINAL}
+    picks = {
+        generation: {role: id_ for role, id_ in roles.items() if id_ not in original}
+        for generation, roles in source.snapshot["picks"].items()
+    }
     return {
         "error_is_share": all(0.0 <= row["error"] <= 1.0 for row in candidates if row["error"] is not None),
         "candidates": candidates,
-        "picks": [picks[generation] for generation in sorted(picks)],
-        "archive": None if costs is None else _archive(told, replay(costs, told)),
+        "picks": [{"generation": generation, **roles} for generation, roles in picks.items() if roles],
+        "archive": None if costs is None else _archive(rows, replay(costs, rows)),
         "axes": _axes(search.get("objective", "flops"), candidates),
     }
 
@@ -52,42 +46,50 @@ def _layer_genes(recorded: Data) -> dict[str, Genes]:
     return {name: np.array(genes, np.int64) for name, genes in layers.items() if isinstance(genes, list)}
 
 
-def _candidate(
-    row: Mapping[str, Any], layers: Mapping[str, Genes], branches: Mapping[str, Any]
-) -> dict[str, Any]:
-    genome = unpack_genome(bytes.fromhex(row["genome"]), row["num_genes"])
+def _candidate(row: Candidate, layers: Mapping[str, Genes], branches: Mapping[str, Any]) -> dict[str, Any]:
     # A gene of -1 stands for a filter that is never cut: it reads the True at the end.
-    bits = np.append(genome, True)
+    bits = np.append(row.genome, True)
     widths = [
         0 if any(not bits[unit].any() for unit in branches.get(name, ())) else int(bits[genes].sum())
         for name, genes in layers.items()
     ]
-    return {**{name: row[name] for name in FIELDS}, "widths": widths}
+    evaluation = row.evaluated
+    return {
+        "id": row.id,
+        "generation": row.generation,
+        "error": evaluation.error,
+        "cost": evaluation.cost,
+        "flops": evaluation.flops,
+        "params": evaluation.params,
+        "seconds": evaluation.seconds,
+        "status": evaluation.status.value,
+        "reason": evaluation.reason,
+        "kept": int(row.genome.sum()),
+        "operator": row.operator,
+        "parents": list(row.parents),
+        "score": evaluation.score,
+        "num_genes": len(row.genome),
+        "widths": widths,
+    }
 
 
-def _told(row: Mapping[str, Any]) -> Told:
-    judged = row["error"] if row["score"] is None else row["score"]
-    parents = tuple(row["parents"] or ())
-    return Told(row["id"], row["generation"], row["cost"], judged, row["operator"] or "", parents)
-
-
-def _archive(told: Sequence[Told], history: Replay) -> dict[str, Any]:
+def _archive(rows: Sequence[Candidate], history: Replay) -> dict[str, Any]:
     """The archive after each generation, all that ever entered it, and the success of each origin."""
     return {
         "bins": history.archive.bins,
         "fronts": [{"generation": generation, "ids": ids} for generation, ids in history.fronts.items()],
         "entered": sorted(history.entered),
-        "sources": [asdict(source) for source in sources(told, history)],
+        "sources": [asdict(source) for source in sources(rows, history)],
     }
 
 
 def _axes(objective: str, candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """What the error can be plotted against, the objective of the search first."""
     column, label = OBJECTIVES[objective].column, OBJECTIVES[objective].title
-    # A function of the user's own leaves no name, but its costs are not those of the named objective.
+    # A function given by the user has no name, but its costs differ from those of the named objective.
     if any(row["cost"] != row[column] for row in candidates if row["cost"] is not None):
         column, label = Function.column, Function.label
-    others = {one.column: one.title for one in OBJECTIVES.values() if one.column != "cost"}
+    others = {other.column: other.title for other in OBJECTIVES.values() if other.column != "cost"}
     return [{"key": key, "label": title} for key, title in ({column: label} | others).items()]
 
 

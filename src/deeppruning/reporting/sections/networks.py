@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def _solutions(recorded: Data, data: Data) -> list[dict[str, Any]]:
     for role in dict.fromkeys((*in_order((*roles, *latest)), *roles)):
         saved = with_evidence(role, recorded.get(facts.solution_fact(role).key), recorded)
         if saved is not None:
-            unhelped = facts.told_unhelped(saved)
+            unhelped = facts.unhelped_line(saved)
             solutions.append({"role": role, "final": not saved.get("failure"), **saved, "unhelped": unhelped})
         elif latest.get(role) in by_id:
             solutions.append({"role": role, "final": False, **_provisional(by_id[latest[role]], data)})
@@ -87,7 +88,7 @@ def _commands(path: Path, config: Data, solutions: Sequence[Data]) -> dict[str, 
         here = Path.cwd()
         path = path.relative_to(here) if here in path.parents else Path(path.name)
     spec = str(config.get("model", {}).get("spec", ":"))
-    own = ", model" if ":" in spec else ""  # `load` needs a class of the user's own
+    own = ", model" if ":" in spec else ""  # `load` needs the network if it is the user's
     finals = [entry["role"] for entry in solutions if entry["final"]]
     return {
         "finetune": f"{command_for_page('finetune', path, '--candidate')} ",
@@ -105,8 +106,8 @@ def _curves(source: Source, data: Data) -> Data:
     """Fine-tuning, epoch by epoch; the picks first."""
     by_solution: dict[str, list[dict[str, Any]]] = {}
     for row in source.snapshot["epochs"]:
-        values = {key: _finite(value) for key, value in row.items() if key != "solution"}
-        by_solution.setdefault(row["solution"], []).append(values)
+        values = {key: _finite(value) for key, value in asdict(row).items() if key != "solution"}
+        by_solution.setdefault(row.solution, []).append(values)
     curves: list[dict[str, Any]] = []
     for name, rows in by_solution.items():
         id_ = candidate_number(name)

@@ -19,7 +19,7 @@ from deeppruning.runs.folder import COMPARISON, RunFolder
 FOLDER = "compare"  # of a run, for the comparison that is matched to it
 RESULTS = "results.json"
 OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
-STAND_INS = ("guided", "es-plus")  # our searches, the first of which stands for a matched run
+STAND_INS = ("guided", "es-plus")  # shown as ours if no run is matched, the first that is there
 LABELS = {OURS: "DeepPruningES"}
 
 

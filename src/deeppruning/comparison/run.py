@@ -4,21 +4,20 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 
-from deeppruning.backends.base import Backend, Key, Outcome, Session
+from deeppruning.backends import Outcome
+from deeppruning.comparison.prepare import ComparisonPlan
 from deeppruning.comparison.problem import (
     Clock,
     Contexts,
     Method,
     Network,
     Problem,
-    Target,
     Work,
     Workers,
     call,
@@ -28,28 +27,22 @@ from deeppruning.comparison.results import (
     OURS,
     Comparison,
     MethodDone,
-    RivalObserver,
     Row,
     Search,
     hypervolume,
     read_comparison,
 )
-from deeppruning.config import SearchConfig
 from deeppruning.errors import DAMAGE, Diverged, InputError, RunError
 from deeppruning.genome import Genome
 from deeppruning.jobs.finetuning import Finetuning, Tuned
 from deeppruning.jobs.rounds import Round, RoundDone, run_round
-from deeppruning.roles import candidate_name
-from deeppruning.runs import facts
-from deeppruning.runs.folder import RunFolder
-from deeppruning.runs.history import History
-from deeppruning.runs.records import Evaluation
+from deeppruning.roles import ROLES, candidate_name
+from deeppruning.runs import History, RunFolder
 from deeppruning.searching.candidate import Context
-from deeppruning.searching.events import ignore
 from deeppruning.searching.task import Classification
 from deeppruning.system.device import torch_threads
 from deeppruning.system.files import folder_within, write_atomically
-from deeppruning.training.tensors import hash_tensors, read_tensors, write_tensors
+from deeppruning.training.tensors import read_tensors, write_tensors
 
 RESULTS = "results.json"
 
@@ -100,50 +93,18 @@ def _network(place: int, tensors: Mapping[str, Tensor], failure: str) -> Network
     return Network(genome, weights or None, failure)
 
 
-@dataclass(frozen=True, eq=False)
-class Rivalry:
-    """A comparison, ready to run."""
-
-    model: nn.Module
-    contexts: Contexts  # with the whole task, and the first seed
-    search: SearchConfig
-    backend: Backend
-    methods: tuple[Method, ...]
-    targets: tuple[Target, ...]
-    seeds: int
-    ours: tuple[Network, ...] = ()  # the picks of the run that the comparison is matched to
-    ours_refit: bool = False  # whether this run refits its picks before it fine-tunes them
-    evaluated: tuple[Evaluation, ...] = ()  # all evaluations of this run
-    guide: Mapping[str, Any] | None = None  # of this run, if it is a guided one
-    same: str = ""  # the method that, with the first seed, repeats the search of this run
-    observer: RivalObserver = ignore
-
-    def data_fingerprint(self) -> str:
-        """A hash of all images and labels: of sample, training and test."""
-        task = self.contexts.plain.task
-        assert isinstance(task, Classification)
-        sets = {"sample": task.sample, "train": task.train, "test": task.test}
-        tensors = {
-            f"{name}/{part}": tensor
-            for name, images in sets.items()
-            if images is not None
-            for part, tensor in images.key_tensors().items()
-        }
-        return hash_tensors(tensors)
-
-
-def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
+def compare_methods(plan: ComparisonPlan, run: RunFolder) -> Comparison:
     """Ask every method with every seed and fine-tune its networks; steps that are on disk are not repeated.
 
     Methods and seeds of an earlier call on the same folder stay in the result.
     """
-    asked: list[Method | None] = [*((None,) if rivalry.ours else ()), *rivalry.methods]
-    steps = rivalry.seeds * len(asked)
+    asked: list[Method | None] = [*((None,) if plan.match else ()), *plan.methods]
+    steps = plan.seeds * len(asked)
     comparison: Comparison | None = None
-    for seed in range(rivalry.seeds):
-        contexts = rivalry.contexts.with_seed(rivalry.contexts.plain.seed + seed)
-        with rivalry.backend.open(call, contexts, kind=kind_of_call) as workers:
-            step = _Step(rivalry, run, contexts, workers, seed)
+    for seed in range(plan.seeds):
+        contexts = plan.contexts.with_seed(plan.contexts.plain.seed + seed)
+        with plan.job.backend.open(call, contexts, kind=kind_of_call) as workers:
+            step = _Step(plan, run, contexts, workers, seed)
             comparison = comparison or step.begin()
             for place, method in enumerate(asked, start=1):
                 rows, search = step.run(method)
@@ -153,7 +114,7 @@ def compare_methods(rivalry: Rivalry, run: RunFolder) -> Comparison:
                 text = json.dumps(comparison.to_table(), indent=1)
                 write_atomically(run.path / RESULTS, text.encode())
                 done = seed * len(asked) + place
-                rivalry.observer(MethodDone(rows[0].method, seed, done, steps, tuple(rows)))
+                plan.observer(MethodDone(rows[0].method, seed, done, steps, tuple(rows)))
     assert comparison is not None
     return comparison
 
@@ -175,7 +136,7 @@ def error_as_proposed(context: Context, network: Network) -> float | None:
 class _Step:
     """All steps of one seed."""
 
-    rivalry: Rivalry
+    plan: ComparisonPlan
     run_folder: RunFolder
     contexts: Contexts
     workers: Workers
@@ -188,8 +149,7 @@ class _Step:
 
     def begin(self) -> Comparison:
         """The results of earlier calls, or none but the original's error."""
-        results = self.run_folder.path / RESULTS
-        if results.exists():
+        if (results := self.run_folder.path / RESULTS).exists():
             return read_comparison(results)
         full = self.context.graph.full_genome()
         with History(self._history_file(OURS)) as history:
@@ -199,7 +159,7 @@ class _Step:
                 "the network has outputs on the test images that are not finite (nan or inf): there is "
                 "nothing to compare; check its weights and the values of the images"
             )
-        return Comparison(self.rivalry.targets, error, self.context.graph.flops(full))
+        return Comparison(self.plan.targets, error, self.context.graph.flops(full))
 
     def run(self, method: Method | None) -> tuple[list[Row], Search | None]:
         """Rows of one method, None standing for the picks of the run that was matched."""
@@ -222,43 +182,35 @@ class _Step:
                 params=graph.params(network.genome),
                 error_before=before,
                 error_after=errors.get(place),
-                select_seconds=proposal.seconds / len(self.rivalry.targets),
+                select_seconds=proposal.seconds / len(self.plan.targets),
                 finetune_seconds=seconds.get(place, 0.0),
             )
             for place, (target, network, before) in enumerate(
-                zip(self.rivalry.targets, proposal.networks, proposal.errors, strict=True)
+                zip(self.plan.targets, proposal.networks, proposal.errors, strict=True)
             )
         ]
         return rows, self._searched(name, method, proposal.seconds)
 
     def _propose(self, name: str, method: Method | None) -> Proposal:
         clock = Clock()
-        with History(self._history_file(name)) as history, torch_threads(self.rivalry.search.threads):
-            if name == self.rivalry.same and self.seed == 0:
-                self._take_over(history)
+        match = self.plan.match
+        with History(self._history_file(name)) as history, torch_threads(self.plan.job.search.threads):
+            if match is not None and name == match.method and self.seed == 0:
+                match.copy_search(history)
             problem = self._problem(history, clock)
-            if method is None:
-                networks = self._ours(problem)
-                seconds = clock.seconds() + sum(evaluation.seconds for evaluation in self.rivalry.evaluated)
-            else:
-                networks = method.propose(problem, self.rivalry.targets)
+            if method is not None:
+                networks = method.propose(problem, self.plan.targets)
                 seconds = clock.seconds()
+            else:  # the picks of the matched run as it hands them to fine-tuning
+                assert match is not None
+                networks = [match.picks[role] for role in ROLES]
+                networks = problem.refitted(pick.genome for pick in networks) if match.refits else networks
+                seconds = clock.seconds() + sum(evaluation.seconds for evaluation in match.evaluated)
             return Proposal(tuple(networks), tuple(problem.map(error_as_proposed, networks)), seconds)
 
-    def _take_over(self, history: History) -> None:
-        """Copy guide and evaluations of the matched run, so that its search is not repeated."""
-        if self.rivalry.guide is not None:
-            history.set_fact(facts.GUIDE, dict(self.rivalry.guide))
-        for evaluation in self.rivalry.evaluated:
-            history.record_evaluation(evaluation)
-
-    def _ours(self, problem: Problem) -> list[Network]:
-        """The picks of the matched run as it hands them to fine-tuning."""
-        picks = list(self.rivalry.ours)
-        return problem.refitted(pick.genome for pick in picks) if self.rivalry.ours_refit else picks
-
     def _problem(self, history: History, clock: Clock) -> Problem:
-        return Problem(self.rivalry.model, self.contexts, self.rivalry.search, self.workers, history, clock)
+        job = self.plan.job
+        return Problem(job.model, self.contexts, job.search, self.workers, history, clock)
 
     def _history_file(self, name: str) -> Path:
         return self._folder("searches") / f"{name}-seed-{self.seed}.sqlite"
@@ -284,7 +236,7 @@ class _Step:
         variant = f"{name}-seed-{self.seed}"
         networks = {place: network for place, network in enumerate(proposal.networks) if not network.failure}
         genomes = {place: network.genome for place, network in networks.items()}
-        roles = {place: (name, target.name) for place, target in enumerate(self.rivalry.targets)}
+        roles = {place: (name, target.name) for place, target in enumerate(self.plan.targets)}
         starts = {
             place: save(network.weights) for place, network in networks.items() if network.weights is not None
         }
@@ -292,8 +244,12 @@ class _Step:
         assert isinstance(task, Classification)
         assert task.tuning is not None
         seed = task.tuning.seed + self.seed
-        tuning = Finetuning(self.run_folder, self.context, self.rivalry.observer, seed, variant)
-        tuned = tuning.train(_Rounds(self.workers), genomes, roles, starts)
+        tuning = Finetuning(self.run_folder, self.context, self.plan.observer, seed, variant)
+
+        def submit(rounds: Iterable[tuple[int, Round]]) -> Iterator[Outcome[int, RoundDone]]:
+            return self.workers.map((place, Work(run_round, item)) for place, item in rounds)
+
+        tuned = tuning.train(submit, genomes, roles, starts)
         tuning.forget_answers()
         for place, outcome in tuned.items():
             if isinstance(outcome, RunError):
@@ -306,16 +262,3 @@ class _Step:
         }
         errors = {place: done.test_error for place, done in tuned.items() if isinstance(done, Tuned)}
         return {place: float(error) for place, error in errors.items() if error is not None}, seconds
-
-
-class _Rounds(Session[Round, RoundDone]):
-    """Rounds of fine-tuning by the workers of a comparison."""
-
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
-
-    def map(self, items: Iterable[tuple[Key, Round]]) -> Iterator[Outcome[Key, RoundDone]]:
-        return self._workers.map((key, Work(run_round, item)) for key, item in items)
-
-    def close(self) -> None:
-        """Nothing: the workers are closed where they were opened."""

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deeppruning.comparison.problem import REFIT, Contexts, Method, Network, Target, choose_methods
-from deeppruning.comparison.results import RivalObserver
-from deeppruning.comparison.rivalry import Rivalry
+from deeppruning.comparison.results import ComparisonObserver
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import balanced_sample
@@ -16,17 +15,18 @@ from deeppruning.data.stream import Images
 from deeppruning.errors import InputError, RunError
 from deeppruning.graph import ChannelGraph
 from deeppruning.jobs.identity import check_options, check_same_network
-from deeppruning.jobs.job import Job
+from deeppruning.jobs.prepare import Job
 from deeppruning.objectives import OBJECTIVES
 from deeppruning.roles import ROLES
-from deeppruning.runs import facts
+from deeppruning.runs import Evaluation, History, facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
-from deeppruning.runs.records import Evaluation
 from deeppruning.searching.evaluations import EVALUATIONS
+from deeppruning.searching.events import ignore
 from deeppruning.searching.task import Classification
 from deeppruning.system.commands import command
 from deeppruning.system.files import refuse_linked_folder
+from deeppruning.training.tensors import hash_tensors
 
 FLOPS = OBJECTIVES["flops"]
 EVERY_WIDTH = 1  # the default of round_to in a comparison
@@ -61,6 +61,13 @@ class Match:
         judged_alike = not EVALUATIONS.find(self.search.evaluation).refits
         return f"es-{self.search.selection}" if judged_alike else ""
 
+    def copy_search(self, history: History) -> None:
+        """Put guide and evaluations into another history, so that the search is not repeated."""
+        if self.guide is not None:
+            history.set_fact(facts.GUIDE, dict(self.guide))
+        for evaluation in self.evaluated:
+            history.record_evaluation(evaluation)
+
     @classmethod
     def read(cls, path: Path | str, model: Any) -> "Match":
         """Read a run with a finished search."""
@@ -71,7 +78,7 @@ class Match:
             if run.history.get_fact(facts.MULTIPLES) and search.round_to != EVERY_WIDTH:
                 search = replace(search, round_to=None)  # these multiples were not asked for
             candidates = {candidate.id: candidate for candidate in run.history.candidates()}
-            picks = run.history.picks().get(search.generations, {})
+            picks = run.history.picks().get(search.planned_generations, {})
             if picks.keys() != set(ROLES):
                 raise RunError(
                     f"the search in {path} is not over, so there are no picks to match; "
@@ -95,21 +102,54 @@ def comparable(search: SearchConfig) -> SearchConfig:
     return replace(search, round_to=EVERY_WIDTH) if search.round_to is None else search
 
 
-def make_rivalry(
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ComparisonPlan:
+    """A comparison, ready to run."""
+
+    job: Job
+    contexts: Contexts  # with the whole task, and the first seed
+    methods: Sequence[Method]
+    targets: tuple[Target, ...]
+    seeds: int
+    match: Match | None = None  # the run whose picks take part
+    observer: ComparisonObserver = ignore
+
+    def config(self) -> dict[str, Any]:
+        """What decides the results; a folder holds those of one such table."""
+        task = self.contexts.plain.task
+        assert isinstance(task, Classification)
+        sets = {"sample": task.sample, "train": task.train, "test": task.test}
+        tensors = {
+            f"{name}/{part}": tensor
+            for name, images in sets.items()
+            if images is not None
+            for part, tensor in images.key_tensors().items()
+        }
+        return {
+            "targets": [target.name for target in self.targets],
+            "flops": [target.flops for target in self.targets],
+            "search": self.job.search.to_table(),
+            "finetune": self.job.finetune.to_table(),
+            "model": hash_tensors(self.job.model.state_dict()),
+            "data": hash_tensors(tensors),
+        }
+
+
+def prepare_comparison(
     job: Job,
+    match: Match | None,
+    observer: ComparisonObserver,
     *,
     methods: str | Sequence[str],
     shares: Sequence[float],
-    match: Match | None,
     seeds: int,
     images: int | None,
     test_images: int | None,
-    observer: RivalObserver,
-) -> Rivalry:
+) -> ComparisonPlan:
     """Check everything before any work starts."""
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
         raise InputError(f"seeds must be a whole number of at least 1, got {seeds!r}")
-    task = job.task
+    task, graph = job.task, job.context.graph
     assert isinstance(task, Classification)
     assert task.train is not None
     if task.test is None:
@@ -120,30 +160,24 @@ def make_rivalry(
         task = replace(task, train=_part(task.train, images, job.search.seed))
     if test_images is not None and task.test is not None:
         task = replace(task, test=_part(task.test, test_images, job.search.seed))
-    graph = job.context.graph
     if match is not None:
         _check_same(match, task, graph)
     elif job.search.objective != FLOPS.name:
-        raise InputError(f"a comparison is at equal FLOPs: its objective is no {job.search.objective!r}")
+        raise InputError(f"a comparison is at equal FLOPs: its objective cannot be {job.search.objective!r}")
     targets = _targets(graph, shares, match)
     if job.search.evaluations < len(targets):
         raise InputError(
             f"{len(targets)} networks are asked for, more than the {job.search.evaluations} evaluations of "
             "a search; ask for fewer"
         )
-    return Rivalry(
-        model=job.model,
-        contexts=Contexts.of(replace(job.context, objective=FLOPS), task),
-        search=job.search,
-        backend=job.backend,
-        methods=tuple(chosen),
+    contexts = Contexts.of(replace(job.context, objective=FLOPS), task)
+    return ComparisonPlan(
+        job=job,
+        contexts=contexts,
+        methods=chosen,
         targets=targets,
         seeds=seeds,
-        ours=tuple(match.picks[role] for role in ROLES) if match else (),
-        ours_refit=match is not None and match.refits,
-        evaluated=match.evaluated if match else (),
-        guide=match.guide if match else None,
-        same=match.method if match else "",
+        match=match,
         observer=observer,
     )
 
@@ -181,9 +215,7 @@ def _targets(graph: ChannelGraph, shares: Sequence[float], match: Match | None) 
     if match is not None:
         return tuple(Target(role, graph.flops(match.picks[role].genome)) for role in ROLES)
     if not shares:
-        raise InputError(
-            "it is not said how large the networks shall be: give a run to match, or shares of the FLOPs"
-        )
+        raise InputError("say how large the networks should be: give a run to match, or shares of the FLOPs")
     if len(set(shares)) < len(shares):
         raise InputError(f"the shares of FLOPs must differ, got {', '.join(map(str, shares))}")
     for share in shares:
@@ -203,14 +235,14 @@ def open_comparison(path: Path | str, config: Mapping[str, Any]) -> RunFolder:
     if not (path / CONFIG).exists():
         return RunFolder.create(path, {COMPARISON: config})
     run = RunFolder.open(path, comparison=True)
-    known = run.config[COMPARISON]
+    recorded = run.config[COMPARISON]
     # Through TOML and back, absent options are left out: compare what would be written.
     given = without_none(json.loads(json.dumps(config)))
-    differing = sorted(key for key in given.keys() | known.keys() if given.get(key) != known.get(key))
+    differing = sorted(key for key in {*given, *recorded} if given.get(key) != recorded.get(key))
     if differing:
         run.close()
         raise RunError(
             f"{path} holds a comparison with other {', '.join(differing)}; "
-            "give the same to go on with it, or choose another folder"
+            "give the same to continue it, or choose another folder"
         )
     return run
