@@ -25,7 +25,7 @@ TURNS, FEWEST_TURNS = 8, 2
 SHORTEST = 0.5  # seconds that the turns take at least, so that a busy moment of the machine passes
 SECONDS = 20.0  # after which no further turn begins, apart from the fewest
 LARGEST_FILE = 1 << 26  # bytes of a cache file that is read
-# The fastest of several calls this short was not interrupted; the clock of the processor is too coarse for them.
+# The fastest of several calls this short was not interrupted, and processor clocks are too coarse for them.
 _UNINTERRUPTED = 1e-3
 # Windows counts processor time in steps of 16 ms, which says nothing about a forward pass.
 _COUNTS_PROCESSOR_TIME = time.get_clock_info("process_time").resolution < 1e-6
