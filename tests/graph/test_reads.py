@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deeppruning.graph import ChannelGraph
-from graph_checks import digests
+from graph_checks import digests, masked_by_hooks
 from graph_networks import NETWORKS, Net, block, head
 from graph_networks.parts import around
 
@@ -22,22 +22,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 IMAGES = torch.zeros(2, 3, 6, 6)
 Middle = Callable[[Net, Tensor], Tensor]
-
-
-def masked_by_hooks(model: nn.Module, graph: ChannelGraph, genome: np.ndarray, images: Tensor) -> Tensor:
-    """The full network with the outputs of removed filters, and of the norms behind them, set to zero."""
-    handles = []
-    for name, genes in graph.layer_genes().items():
-        removed = [gene >= 0 and not genome[gene] for gene in genes]
-        keep = ~torch.tensor(removed).view(-1, 1, 1)
-        for place in (name, name.replace(".0", ".1")):  # a block is a convolution and its norm
-            module = model.get_submodule(place)
-            handles.append(module.register_forward_hook(lambda module, args, out, keep=keep: out * keep))
-    try:
-        return model(images)
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def masked(where: Callable[[int], Any]) -> Middle:

@@ -91,8 +91,10 @@ class Builder:
             read += _never_run(model, traces) if read else []
             notes = list(dict.fromkeys([*self.stage.notes, *read]))
             built = Built(plan, genes, detached, trace.records, notes, trace.numbers)
-            failure = self._probe(built, traces)
+            trials = Trials(built.plan, built.genes, list(traces.values()))
+            failure = self._probe(built, traces, trials)
             if failure is None:
+                built = replace(built, notes=[*notes, *trials.widths.notes])
                 padded = any(issue.kind in ("constant", "module") for issue in table.issues.values())
                 built = self._with_paths(built, traces) if padded or self.options.depth else built
                 return self._with_depth(built, traces) if self.options.depth else built
@@ -132,7 +134,7 @@ class Builder:
                 return size
         return 1
 
-    def _probe(self, built: Built, traces: Mapping[str, Trace]) -> _Failure | None:
+    def _probe(self, built: Built, traces: Mapping[str, Trace], trials: Trials) -> _Failure | None:
         """Try all genomes that matter; the first that fails ends the round."""
         if not built.plan.num_genes:
             self._check_repeatable(built.records)
@@ -141,7 +143,7 @@ class Builder:
         only_in_training = any(
             record.site not in sites for trace in traces.values() for record in trace.records
         )
-        trials = Trials(built.plan, built.genes, list(traces.values()))
+        only_in_training |= len({frozenset(trace.book.questions) for trace in traces.values()}) > 1
         emptied = False
         for number, genome in enumerate(trials.genomes()):
             lone = np.array_equal(genome, trials.emptied)
@@ -199,6 +201,8 @@ class Builder:
         run.replayed, run.due_numbers = trace.numbers, masked.numbers if due is not None else None
         with seeded(seed):
             faults = find_faults(run, thin, scene.args, scene.kwargs)
+        if not faults and run.stopped and not self._outcome(scene, recipe, seed, trace.numbers):
+            return [run.stopped]  # whatever is drawn in training mode, it has to run
         if not faults:
             return []
         if not values:
