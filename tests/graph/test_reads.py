@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from deeppruning.errors import GraphError
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.cut.recipe import Recipe
 from graph_checks import digests, masked_by_hooks
 from graph_networks import NETWORKS, Net, block, head
 from graph_networks.parts import around
@@ -253,6 +256,42 @@ def test_layers_that_other_values_would_lead_to_are_named():
     assert graph.notes[1:] == [
         "seldom.0, seldom.1: not run on the example input, so a thin network may fail there"
     ]
+
+
+def by_side(net: Net, x: Tensor) -> Tensor:
+    return net.seldom(x) if x.shape[-1] > 8 else x
+
+
+@pytest.mark.parametrize(
+    "layer",
+    (nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.GroupNorm(2, 8), block(8, 8)),
+    ids=lambda x: type(x).__name__,
+)
+def test_a_layer_that_did_not_run_is_noted_and_says_so_when_it_is_reached(layer):
+    torch.manual_seed(0)
+    graph = ChannelGraph(around(by_side, 8, seldom=layer).eval(), IMAGES)
+    first = "seldom.0" if isinstance(layer, nn.Sequential) else "seldom"
+    (note,) = graph.notes
+    assert note.startswith(first)
+    assert note.endswith("not run on the example input, so a thin network may fail there")
+    thin = graph.prune(np.arange(14) % 2 == 0)
+    large = torch.zeros(2, 3, 12, 12)
+    assert thin(IMAGES).shape == (2, 5)
+    for network in (thin, pickle.loads(pickle.dumps(thin.seldom))):
+        with pytest.raises(
+            GraphError, match=f"^{first} reads 8 channels and is given 4: it did not run on the exa"
+        ):
+            network(large if network is thin else torch.zeros(2, 4, 6, 6))
+    assert graph.prune(graph.full_genome())(large).shape == (2, 5)
+    again = Recipe.from_json(graph.recipe(graph.full_genome()).to_json())
+    assert again.unreached[0] == first
+
+
+def test_layers_whose_weights_alone_are_used_have_run():
+    def run(net: Net, x: Tensor) -> Tensor:
+        return F.conv2d(x, net.other.weight, net.other.bias)
+
+    assert ChannelGraph(around(run, 8, other=nn.Conv2d(8, 8, 1)), IMAGES).notes == []
 
 
 def test_numbers_that_do_not_depend_on_the_input_are_not_noted():

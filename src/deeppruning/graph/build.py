@@ -88,8 +88,7 @@ class Builder:
             plan, classes, genes = assemble(model, table, traces, self.options, batch=self._batch(trace))
             detached = frozenset(self.decisions.detached)
             read = [note for trace in traces.values() for note in trace.notes]
-            read += _never_run(model, traces) if read else []
-            notes = list(dict.fromkeys([*self.stage.notes, *read]))
+            notes = list(dict.fromkeys([*self.stage.notes, *read, *_unreached_note(plan.uncut.unreached)]))
             built = Built(plan, genes, detached, trace.records, notes, trace.numbers)
             trials = Trials(built.plan, built.genes, list(traces.values()))
             failure = self._probe(built, traces, trials)
@@ -252,10 +251,8 @@ class Builder:
             )
 
 
-def _never_run(model: nn.Module, traces: Mapping[str, Trace]) -> list[str]:
-    """A note about layers that stand in code which other values may lead to: no cut reaches them."""
-    run = {name for trace in traces.values() for name in trace.maps_channels}
-    named = [name for name, part in model.named_modules() if name and part._parameters and name not in run]
+def _unreached_note(named: Sequence[str]) -> list[str]:
+    """A note about layers that other inputs may lead to: no cut reaches them."""
     first = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
     return [f"{first}: not run on the example input, so a thin network may fail there"] if named else []
 

@@ -70,6 +70,7 @@ class Trace:
     sizes: list[Atoms] = field(default_factory=list)  # channels whose number the forward code reads
     parameter_sizes: set[str] = field(default_factory=set)  # parameters with a size that it reads
     book: SizeBook = field(default_factory=SizeBook)  # what it decides by sizes
+    used: set[str] = field(default_factory=set)  # parameters and buffers that operations read
     notes: list[str] = field(default_factory=list)
     by_shapes: bool = True  # whether its operations and their shapes follow from shapes, whatever the values
     numbers: list[Number] = field(default_factory=list)  # read by the code, where they depend on the input
@@ -109,6 +110,8 @@ class Tracer(Follower):
         if found is None:
             return Fixed("a tensor that is neither parameter nor buffer")
         assert isinstance(found, Payload)
+        if isinstance(found, Origin):
+            self.trace.used.add(found.name)
         return found
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
