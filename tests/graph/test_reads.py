@@ -165,6 +165,44 @@ def test_constants_and_rolls_that_depend_on_the_width_are_settled(name, width):
     assert graph.num_genes == 6
 
 
+@pytest.mark.parametrize(
+    "gate",
+    [
+        lambda x: x * x.mean(1, keepdim=True),
+        lambda x: x + x.mean(1, keepdim=True),
+        lambda x: x * (x > x.mean(1, keepdim=True)),
+        lambda x: torch.maximum(x, x.mean(1, keepdim=True) / 2),
+        lambda x: x * (x > 1).to(x).mean(1, keepdim=True),
+        lambda x: x * x.var(1, keepdim=True, unbiased=False).sqrt(),
+        lambda x: x.mean(1, keepdim=True) / (x + 1),
+    ],
+    ids=["times", "plus", "compared", "limit", "share", "spread", "divided"],
+)
+def test_a_mean_over_channels_that_does_not_norm_them_freezes_them(gate):
+    torch.manual_seed(0)
+    graph = ChannelGraph(around(lambda net, x: gate(x), 8), IMAGES)
+    assert graph.layer_genes()["stem.0"] == [-1] * 8
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        lambda x: x - x.mean(1, keepdim=True),
+        lambda x: -x.mean(1, keepdim=True) + x,
+        lambda x: x * (1 / (1e-5 + x.square().mean(1, keepdim=True)).sqrt()),
+        lambda x: x * (1e-5 + x.square().mean(1, keepdim=True)) ** -0.5,
+        lambda x: x / (1e-5 + x.mean(1, keepdim=True)),
+        lambda x: x * (2 / (1 + x.var(1, keepdim=True, unbiased=False))),
+    ],
+    ids=["centred", "negated", "inverse", "power", "divided", "scaled"],
+)
+def test_a_norm_across_channels_written_by_hand_freezes_nothing(norm):
+    torch.manual_seed(0)
+    graph = ChannelGraph(around(lambda net, x: norm(x), 8), IMAGES)
+    assert graph.num_genes == 14
+    assert all(graph.verify(genome).holds for genome in np.random.default_rng(0).random((5, 14)) < 0.5)
+
+
 def test_an_own_seed_that_no_channel_depends_on_freezes_nothing():
     def run(net: Net, x: Tensor) -> Tensor:
         return x * torch.rand(x.shape[2:], generator=torch.Generator().manual_seed(3))
