@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.trace.reads import Reads
 from deeppruning.graph.trace.sizes import Ratio, Size, SizeBook, answers
 from graph_checks import masked_by_hooks
 from graph_networks import Net
@@ -132,6 +133,54 @@ def test_very_wide_layers_are_tried_where_answers_change_and_the_rest_is_noted()
     assert note.endswith(" of 100 widths")
     wrong = ChannelGraph(around(lambda net, x: x * 2 if x.shape[1] == 77 else x, 100), IMAGES)
     assert wrong.layer_genes()["stem.0"] == [-1] * 100
+
+
+WIDE = [1.0] * 20 + [2.0] + [1.0] * 20
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda net, x: x * WIDE[x.shape[1]],
+        lambda net, x: x * (2 if sum(1 for _ in range(x.shape[1])) == 20 else 1),
+        lambda net, x: x * 2 if int(0.5 * x.shape[1]) == 10 else x,
+    ],
+    ids=["list", "loop", "half"],
+)
+def test_uses_that_python_does_not_show_are_found_up_to_thirty_two_channels(run):
+    torch.manual_seed(0)
+    graph = ChannelGraph(around(run, 24), IMAGES)
+    assert (graph.layer_genes()["stem.0"], graph.num_genes) == ([-1] * 24, 6)
+
+
+X = torch.zeros(2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("read", "dimensions"),
+    [
+        (lambda: X.shape[0], [0]),
+        (lambda: X.shape[-1], [3]),
+        (lambda: X.shape[2:], [2, 3]),
+        (lambda: X.shape[1:3].numel(), [1, 2]),
+        (lambda: X.size(1), [1]),
+        (lambda: X.shape, [None]),
+        (lambda: [*X.shape], [None]),
+        (lambda: X.numel(), [None]),
+        (lambda: len(X), [0]),
+    ],
+)
+def test_only_what_code_takes_from_a_shape_is_read(read, dimensions):
+    found: list[int | None] = []
+
+    def note(tensor: Tensor, dimension: int | None, value: Any) -> Any:
+        found.append(dimension)
+        return value
+
+    due = read()
+    with Reads(note, lambda tensor, name: None, lambda values: None):
+        assert read() == due
+    assert found == dimensions
 
 
 def test_a_test_in_training_mode_alone_is_tried_too():

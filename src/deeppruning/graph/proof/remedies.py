@@ -96,7 +96,7 @@ class Doctor:
         return True
 
     def _freeze_inputs(self, record: Record) -> bool:
-        """Freeze what a layer reads, where something else is run in its place: its own filters may do no harm.
+        """Freeze only what a layer reads, where something else is run in its place.
 
         Only if there is a gene to take away, and none of the layer's own.
         """

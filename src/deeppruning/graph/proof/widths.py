@@ -17,7 +17,7 @@ from deeppruning.graph.trace.sizes import Formula, answers, sources_of
 from deeppruning.graph.trace.tracer import Trace
 
 EVERY_DECIDED = 64  # widths of a size that something is decided by, up to which all are tried
-EVERY_READ = 16  # of a size that is only read: what Python does with it is not always seen
+EVERY_READ = 32  # of a size that is only read: what Python does with it is not always seen
 SPREAD = 24  # widths to try at least where there are more
 FEW = 8  # values of an argument, up to which each is tried
 PAIRS = 256  # random genomes for questions about two sizes

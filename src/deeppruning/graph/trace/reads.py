@@ -1,6 +1,10 @@
 """What forward code reads of tensors without an operation that could be followed: sizes and values."""
 
+import dis
+import sys
 from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -39,7 +43,10 @@ class Reads(TorchFunctionMode):
         if func in SIZES:
             dimension = args[1] if len(args) > 1 else kwargs.get("dim")
             read = func(*args, **kwargs)
-            return self.size(args[0], dimension if isinstance(dimension, int) else None, read)
+            if isinstance(dimension, int):
+                return self.size(args[0], dimension, read)
+            taken = taken_next(sys._getframe(1)) if isinstance(read, tuple) else None
+            return self.size(args[0], None, read) if taken is None else self._part(args[0], read, taken)
         if func is Tensor.__len__:
             return int(
                 self.size(args[0], 0, len(args[0]))
@@ -50,6 +57,57 @@ class Reads(TorchFunctionMode):
         if kwargs:
             self.hand_over(kwargs.values())
         return func(*args, **kwargs)
+
+    def _part(self, tensor: Tensor, read: Any, taken: int | slice) -> Any:
+        """A shape of which the code takes only a part: the rest is not read."""
+        places = range(len(read))[taken] if -len(read) <= _lowest(taken) < len(read) else ()
+        for place in [places] if isinstance(places, int) else places:
+            read = (*read[:place], self.size(tensor, place, read[place]), *read[place + 1 :])
+        return torch.Size(read)
+
+
+def _lowest(taken: int | slice) -> int:
+    return taken if isinstance(taken, int) else 0
+
+
+@lru_cache(maxsize=4096)
+def _instructions(code: CodeType) -> dict[int, list[dis.Instruction]]:
+    """Offset -> the instruction there and those after it, without those that do nothing."""
+    listed = [
+        each for each in dis.get_instructions(code) if each.opname not in ("CACHE", "NOP", "EXTENDED_ARG")
+    ]
+    return {each.offset: listed[place : place + 5] for place, each in enumerate(listed)}
+
+
+def taken_next(frame: FrameType) -> int | slice | None:
+    """What the code of a frame takes from the result of its present instruction, if that is written down.
+
+    Most code that asks for a whole shape wants `x.shape[0]` or `x.shape[2:]`: channels are then not read.
+    """
+    _, *after = _instructions(frame.f_code).get(frame.f_lasti, [None])
+    constants: list[Any] = []
+    for each in after:
+        if each is not None and each.opname in ("LOAD_CONST", "LOAD_SMALL_INT"):
+            constants.append(each.argval)
+        elif each is not None and each.opname == "BUILD_SLICE" and len(constants) == 2:
+            constants = [slice(*constants)]
+        elif each is not None and each.opname == "BINARY_SLICE" and len(constants) == 2:
+            return _whole_numbers(slice(*constants))
+        elif (
+            each is not None
+            and len(constants) == 1
+            and (each.opname == "BINARY_SUBSCR" or each.argrepr == "[]")
+        ):
+            return _whole_numbers(constants[0])
+        else:
+            return None
+    return None
+
+
+def _whole_numbers(taken: Any) -> int | slice | None:
+    parts = (taken.start, taken.stop, taken.step) if isinstance(taken, slice) else (taken,)
+    allowed = (int, type(None)) if isinstance(taken, slice) else (int,)
+    return taken if all(type(part) in allowed for part in parts) else None
 
 
 def watch_attributes(model: nn.Module, book: SizeBook) -> None:
