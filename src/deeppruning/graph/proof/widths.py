@@ -2,7 +2,8 @@
 
 `if x.shape[1] == 5` has one answer at 5 channels and another at all other widths. A question that some width
 answers otherwise leads to code that was not traced, which may ask further; so every width is tried where
-there are few, and one for each combination of answers, and some more, where there are many.
+there are few, and one for each combination of answers, and some more, where there are many. What the code may
+ask there about other layers is not followed: where such a question freezes nothing, it is noted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +17,7 @@ from deeppruning.graph.plan import Plan
 from deeppruning.graph.trace.sizes import Formula, answers, sources_of
 from deeppruning.graph.trace.tracer import Trace
 
-EVERY_DECIDED = 64  # widths of a size that something is decided by, up to which all are tried
-EVERY_READ = 32  # of a size that is only read: what Python does with it is not always seen
+EVERY = 64  # widths of a size up to which all are tried; even if it is only read, for not every use is seen
 SPREAD = 24  # widths to try at least where there are more
 FEW = 8  # values of an argument, up to which each is tried
 PAIRS = 256  # random genomes for questions about two sizes
@@ -81,7 +81,10 @@ class Widths:
             removals = self._removals(strip, known[:, strip].sum(axis=1).tolist())
             if removals:
                 own = np.unique(strip[strip >= 0])
-                slot = next((slot for slot in slots if not slot[0][own].any()), None)
+                alone = (
+                    strip.tobytes() in self.asked
+                )  # a test may be one of two, which others answer when full
+                slot = next((slot for slot in slots if not slot[0][own].any() and not alone), None)
                 if slot is None:
                     slot = (np.zeros(self.plan.num_genes, dtype=np.bool_), [])
                     slots.append(slot)
@@ -120,7 +123,7 @@ class Widths:
         wanted: set[int] = set()
         if tests:
             wanted = self._decided([found for _, found in tests], [question.place for question, _ in tests])
-        elif strip.tobytes() in self.read and len(widths) <= EVERY_READ:
+        elif strip.tobytes() in self.read and len(widths) <= EVERY:
             wanted = set(range(len(widths)))
         for question, found in asked:
             values = np.unique(found)
@@ -132,18 +135,21 @@ class Widths:
     def _decided(self, tests: Sequence[NDArray[np.generic]], places: Sequence[str]) -> set[int]:
         """The widths to try of a size that questions with these answers are about, by their places."""
         count = len(tests[0])
-        if count <= EVERY_DECIDED:
-            return set(range(count))
-        table = np.stack([np.unique(found, return_inverse=True)[1] for found in tests])
-        _, first, which = np.unique(table, axis=1, return_index=True, return_inverse=True)
-        last = count - 1 - np.unique(which[::-1], return_index=True)[1]
-        spread = np.unique(np.geomspace(1, count - 1, SPREAD).astype(int))
-        wanted = {*first[:EVERY_DECIDED].tolist(), *last[:EVERY_DECIDED].tolist()}
-        wanted |= {*spread.tolist(), *(count - 1 - spread).tolist()}
+        wanted = set(range(count))
+        if count > EVERY:
+            table = np.stack([np.unique(found, return_inverse=True)[1] for found in tests])
+            _, first, which = np.unique(table, axis=1, return_index=True, return_inverse=True)
+            last = count - 1 - np.unique(which[::-1], return_index=True)[1]
+            spread = np.unique(np.geomspace(1, count - 1, SPREAD).astype(int))
+            wanted = {*first[:EVERY].tolist(), *last[:EVERY].tolist()}
+            wanted |= {*spread.tolist(), *(count - 1 - spread).tolist()}
         for place in places:
-            note = f"{place} decides by a number of channels: tried at {len(wanted)} of {count} widths"
-            self.notes += [note] if note not in self.notes else []
+            self._note(f"{place} decides by a number of channels: tried at {len(wanted)} of {count} widths")
         return wanted
+
+    def _note(self, text: str) -> None:
+        """What is found right at the widths that are tried may still be wrong where two layers are cut."""
+        self.notes += [text] if text not in self.notes else []
 
     def _joint(self, question: Question, tried: NDArray[np.bool_]) -> Iterator[Bits]:
         """Genomes that answer a question about several sizes otherwise than all that are tried."""
@@ -159,6 +165,8 @@ class Widths:
         found = question.answers(candidates)
         known = set(question.answers(tried).tolist())
         values, first = np.unique(found, return_index=True)
+        if question.exact and len(values) > 1:
+            self._note(f"{question.place} decides by the numbers of channels of several layers")
         new = [int(place) for value, place in zip(values.tolist(), first, strict=True) if value not in known]
         if question.exact or len(values) <= FEW:
             yield from (candidates[place] for place in new[:FEW])

@@ -13,8 +13,10 @@ from torch.overrides import TorchFunctionMode
 
 from deeppruning.graph.trace.sizes import SizeBook
 
-SHAPE: Any = Tensor.shape  # as a property of the class
+SHAPE: Any = Tensor.shape  # as properties of the class
+NBYTES: Any = Tensor.nbytes
 SIZES = frozenset({SHAPE.__get__, Tensor.size, Tensor.numel, Tensor.nelement, torch.numel})
+LAYOUTS = frozenset({Tensor.stride, Tensor.untyped_storage, Tensor.storage, NBYTES.__get__})
 EXITS = {
     Tensor.tolist: "tolist",
     Tensor.numpy: "numpy",
@@ -51,6 +53,8 @@ class Reads(TorchFunctionMode):
             return int(
                 self.size(args[0], 0, len(args[0]))
             )  # `len` gives a plain number, whatever it is given
+        if func in LAYOUTS:  # from which sizes may be computed
+            self.size(args[0], None, ())
         if func in EXITS:
             self.exit_of(args[0], EXITS[func])
         self.hand_over(args)
@@ -122,16 +126,22 @@ def watch_attributes(model: nn.Module, book: SizeBook) -> None:
             if type(value) is int and value == weight.shape[dimension]:
                 source = (names[id(weight)], dimension)
                 module.__dict__[attribute] = book.size(value, source, read=False)
+        if isinstance(module, nn.LayerNorm) and len(module.normalized_shape) == 1:
+            source = (names[id(weight)], 0)
+            module.normalized_shape = (book.size(module.normalized_shape[0], source, read=False),)
 
 
 def _sizes_of(module: nn.Module) -> dict[str, int]:
     """Attribute -> the dimension of the weight that it follows in a thin copy."""
     if isinstance(module, nn.modules.conv._ConvNd):
         turned = int(module.transposed)
-        inward = {"in_channels": 1 - turned} if module.groups == 1 else {}
-        return {"out_channels": turned, **inward}
+        if module.groups == 1:
+            return {"out_channels": turned, "in_channels": 1 - turned}
+        return {"in_channels": 0, **({} if turned else {"out_channels": 0, "groups": 0})}
     if isinstance(module, nn.Linear):
         return {"out_features": 0, "in_features": 1}
     if isinstance(module, nn.modules.batchnorm._NormBase):
         return {"num_features": 0}
-    return {"num_channels": 0} if isinstance(module, nn.GroupNorm) else {}
+    if isinstance(module, nn.GroupNorm):
+        return {"num_channels": 0, "num_groups": 0}
+    return {"num_parameters": 0} if isinstance(module, nn.PReLU) else {}
