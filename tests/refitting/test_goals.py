@@ -109,4 +109,4 @@ def test_rows_that_were_not_fitted_gain_by_what_an_activation_hides(monkeypatch)
         weights, offsets = fit.solve(weight[:10], 0.1)
         passed = (x[3000:, :10] @ weights + offsets).relu()
         missed[steps] = float((passed - y[3000:].relu()).square().sum())
-    assert missed[3] < 0.9 * missed[0]
+    assert missed[3] < 0.95 * missed[0]
