@@ -64,7 +64,7 @@ class SizeBook:
         self.read: set[int] = set()  # the numbers of those that were read from tensors
         self.questions: dict[Formula, str] = {}  # formula -> the module whose code asks
         self.arguments: dict[Formula, str] = {}  # formulas that are handed to torch
-        self.closed = False  # sizes may outlive the run in caches of the network
+        self.closed = False
 
     def size(self, value: int, source: Any, *, read: bool = True) -> Size:
         """A size that is read, or may be; equal sources are one."""

@@ -162,10 +162,11 @@ class Tracer(Follower):
         """Run the model, noting also what its code reads of tensors beside the operations."""
         book = self.trace.book
         watch_attributes(model, book)
-        with Reads(self.read_size, self.take_out, book.hand_over):
-            result = super().run(model, args, kwargs)
-        book.closed = True
-        return result
+        try:
+            with Reads(self.read_size, self.take_out, book.hand_over):
+                return super().run(model, args, kwargs)
+        finally:
+            book.closed = True  # sizes may live on, in caches of the network
 
     def read_size(self, tensor: Tensor, dimension: int | None, read: Any) -> Any:
         """The forward code reads the size of a tensor along one dimension, or along all; what it is given."""
