@@ -151,8 +151,9 @@ class Trials:
         self.records = [record for trace in traces for record in trace.records]
         self.genes = genes
         self.moves = _distinct(move for record in self.records for move in find_moves(record, genes))
-        named = sorted({name for trace in traces for name in trace.parameter_sizes})
-        strips = [plan.strips[strip] for name in named for _, strip in plan.uncut.parameters.get(name, ())]
+        named = sorted({place for trace in traces for place in trace.parameter_sizes})
+        cuts = [dict(plan.uncut.parameters.get(name, ())).get(dimension) for name, dimension in named]
+        strips = [plan.strips[strip] for strip in cuts if strip is not None]
         self.read = _free_sets([*(genes[atoms] for trace in traces for atoms in trace.sizes), *strips])
         self.widths = Widths(plan, genes, traces, np.random.default_rng(1))
         self.emptied = self._mended(np.zeros(plan.num_genes, dtype=np.bool_))

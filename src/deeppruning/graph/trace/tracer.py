@@ -68,7 +68,7 @@ class Trace:
     # Module with one (N, C, ...) input and output -> their widths; None for any other module.
     maps_channels: dict[str, tuple[int, int] | None] = field(default_factory=dict)
     sizes: list[Atoms] = field(default_factory=list)  # channels whose number the forward code reads
-    parameter_sizes: set[str] = field(default_factory=set)  # parameters with a size that it reads
+    parameter_sizes: set[tuple[str, int]] = field(default_factory=set)  # and dimensions of parameters
     book: SizeBook = field(default_factory=SizeBook)  # what it decides by sizes
     used: set[str] = field(default_factory=set)  # parameters and buffers that operations read
     notes: list[str] = field(default_factory=list)
@@ -172,9 +172,11 @@ class Tracer(Follower):
         """The forward code reads the size of a tensor along one dimension, or along all; what it is given."""
         payload = None if self.inside_detached else self.payloads.get(tensor, None)  # type: ignore[no-untyped-call]
         if isinstance(payload, Origin):
-            self.trace.parameter_sizes.add(payload.name)
-            unmoved = range(tensor.ndim if payload.unmoved else 0)
-            sources: dict[int, Any] = {place: (payload.name, place) for place in unmoved}
+            places = range(tensor.ndim) if dimension is None else [dimension % tensor.ndim]
+            sources: dict[int, Any] = {place: (payload.name, place) for place in places}
+            if not payload.unmoved:
+                places, sources = range(len(payload.shape)), {}  # any of them may lie there
+            self.trace.parameter_sizes |= {(payload.name, place) for place in places}
         elif isinstance(payload, Channels) and dimension in (
             None,
             payload.dimension,
