@@ -18,7 +18,7 @@ from deeppruning.graph.calls import Call, as_call, batch_size, check_finite, ont
 from deeppruning.graph.proof.twin import seeded
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.refitting.probing import ALIVE, FEWEST, probe
-from deeppruning.refitting.readers import LAYERS, Readers
+from deeppruning.refitting.readers import LAYERS
 from deeppruning.refitting.recorder import Recorder
 from deeppruning.refitting.records import LayerRecord
 
@@ -51,10 +51,12 @@ class Reference:
         seed: int = 0,
         device: str | None = None,
         memory: int = MEMORY,
+        thorough: bool = False,
     ) -> Reference:
         """Run the original once on a batch of inputs: a tensor, a tuple of arguments or a dict of them.
 
         Without a device it runs on that of the network. `memory` in bytes limits how many inputs are used.
+        `thorough` looks at more places of each input, for a network that is handed out.
         """
         model = graph.prune(graph.full_genome()).eval()
         if device is not None:
@@ -75,7 +77,8 @@ class Reference:
             bounds = [count * part // parts for part in range(parts + 1)]
             rows = [slice(first, last) for first, last in pairwise(bounds)]
             reference = cls(model, [part_of(call, some) for some in rows], rows, shown.needed)
-            reference._record(shown.readers, torch.Generator().manual_seed(seed))
+            generator = torch.Generator().manual_seed(seed)
+            reference._record(Recorder(model, count, shown.readers, generator, thorough=thorough))
         return reference
 
     @property
@@ -100,9 +103,8 @@ class Reference:
         pairs = zip(_sampled(outputs), self.outputs[part], strict=True)
         return sum(float((values.double() - due.double()).square().sum()) for values, due in pairs)
 
-    def _record(self, readers: Readers, generator: torch.Generator) -> None:
-        recorder = Recorder(self.model, self.count, readers, generator)
-        handles = recorder.watch()
+    def _record(self, recorder: Recorder) -> None:
+        handles, readers = recorder.watch(), recorder.readers
         try:
             for args, kwargs in self.parts:
                 self.outputs.append(_sampled(self.model(*args, **kwargs)))
