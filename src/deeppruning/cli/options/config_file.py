@@ -21,7 +21,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from deeppruning.backends.registry import backend_flags
+from deeppruning.backends.registry import address_flags
 from deeppruning.cli.options.flags import flag, together
 from deeppruning.cli.options.run import TRUST
 from deeppruning.errors import InputError, unknown
@@ -51,10 +51,9 @@ def _check_trust(context: click.Context, parameter: click.Parameter, trusted: bo
     content = {} if path is None or trusted else _read(path)
     if path is None or not _is_of_a_run(content):
         return
-    addresses = [option.flag for _, option in backend_flags().values() if option.is_address]
     from_file = [
         kind
-        for kind in ("model", "data", "objective", *addresses)
+        for kind in ("model", "data", "objective", *address_flags())
         if context.get_parameter_source(_key(kind)) is ParameterSource.DEFAULT_MAP
     ]
     refuse_foreign_code(path, content, content.get("signature"), from_file)
