@@ -58,6 +58,8 @@ class Option:
         entries = get_args(kind) if get_origin(kind) is tuple else ()
         if not entries:
             fits, expected = self._fits(kind, value), self._expected(kind)
+            if kind is float and (isinstance(value, bool) or not isinstance(value, (int, float))):
+                expected = "be a number"
         elif Ellipsis in entries:
             fits = isinstance(value, (list, tuple)) and all(self._fits(entries[0], each) for each in value)
             expected = f"be a list of {'texts' if entries[0] is str else 'numbers'}"

@@ -401,9 +401,10 @@ def test_a_choice_of_backend_is_kept_unless_another_is_made():
     elsewhere = BackendChoice(options={"ray_address": "h:1"}).or_as_in(stored)
     assert elsewhere == BackendChoice(backend="ray", options={"ray_address": "h:1", "ray_gpus": 0.5})
     assert BackendChoice(backend="local").or_as_in(stored) == BackendChoice(backend="local")
-    assert BackendChoice(backend="ray").or_as_in({"backend": "local", "workers": 2}) == BackendChoice(backend="ray")
+    ray = BackendChoice(backend="ray")
+    assert ray.or_as_in({"backend": "local", "workers": 2}) == ray
     assert BackendChoice(options={"ray_cpus": 2}).or_as_in({}).backend == "ray"
-    with pytest.raises(InputError, match="--ray-cpus must be a number, got 'two'"):
+    with pytest.raises(InputError, match="ray_cpus must be a number, got 'two'"):
         BackendChoice(options={"ray_cpus": "two"})
     with pytest.raises(InputError, match="--ray-gpus needs --backend ray"):
         BackendChoice(backend="local", options={"ray_gpus": 1})
