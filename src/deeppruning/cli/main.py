@@ -11,6 +11,7 @@ import click
 
 from deeppruning.cli.completion import light_command
 from deeppruning.errors import DeepPruningError, describe_raised, unknown, users_line
+from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.version import __version__
 
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
@@ -109,6 +110,7 @@ def cli() -> None:
       deeppruning train resnet20 --data digits --epochs 10 --out runs/base
       deeppruning prune resnet20 --weights runs/base/model.safetensors --data digits --out runs/thin
     """
+    keep_freed_memory()
 
 
 def main() -> None:

@@ -134,8 +134,6 @@ def load_data(
     *,
     data_dir: Path | str | None = None,
     download: bool = False,
-    test_share: float = 0.2,
-    seed: int = 0,
     image_size: int | tuple[int, int] | None = None,
     image_resize: int | None = None,
     loading_workers: int | None = None,
@@ -145,8 +143,9 @@ def load_data(
 
     `spec` is, in this order, a name (see `list_data`), `package.module:function` or `file.py:function`
     (called without arguments, it returns `DataSplits` or a pair (train, test)), a `.npz` file, or a folder of
-    class folders. `test_share` and `seed` split data that has no test part. `image_size` (a side, or height
-    and width) resizes all images. `say` is called with messages about downloads.
+    class folders. Of data without a test part, a fifth of every class becomes one, always the same.
+    `image_size` (a side, or height and width) resizes all images. `say` is called with messages about
+    downloads.
 
     Pictures of a folder are decoded when they are needed, by `loading_workers` processes (by default one per
     thread of this one, at most 4), unless they are few and small. They are resized until they cover
@@ -165,9 +164,9 @@ def load_data(
     elif ":" in spec and not path.exists():
         splits = _load_from_function(spec)
     elif path.is_dir():
-        return load_folder(path, form, test_share=test_share, seed=seed)
+        return load_folder(path, form)
     elif path.suffix == ".npz" and path.is_file():
-        splits = load_npz(path, test_share=test_share, seed=seed)
+        splits = load_npz(path)
     elif path.exists():
         raise DataError(f"{spec} is a file that is not .npz; give a folder of class folders or a .npz file")
     else:

@@ -35,7 +35,6 @@ from deeppruning.errors import InputError
 from deeppruning.options import COMPARING
 from deeppruning.reporting import write_report, write_rivals_plot
 from deeppruning.runs import RunFolder
-from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 
 
@@ -93,7 +92,6 @@ def compare(
       deeppruning compare resnet20 --weights runs/base/model.safetensors --data digits \\
         --shares 0.7,0.4 --methods l1,apoz --finetune-epochs 5 --out runs/compare
     """
-    keep_freed_memory()
     data = DataOptions.given(settings)
     if weights is None:
         raise InputError(

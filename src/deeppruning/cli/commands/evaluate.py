@@ -25,7 +25,6 @@ from deeppruning.importing.resolve import is_onnx
 from deeppruning.jobs.solution import load, read_image_shape, read_solution, rebuild
 from deeppruning.models.registry import architecture_of, list_models
 from deeppruning.options import MACHINE, NETWORK, OUTPUT
-from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import available_threads, choose_device
 from deeppruning.training.evaluate import evaluate as measure
 from deeppruning.training.evaluate import guessing_note
@@ -59,7 +58,6 @@ def evaluate(
       deeppruning evaluate resnet20 --weights runs/base/model.safetensors --data digits
       deeppruning evaluate --weights runs/thin/knee.safetensors --data digits
     """
-    keep_freed_memory()
     if model is not None and named_model not in (None, model):
         raise InputError(f"MODEL is {model!r} and --model {named_model!r}; leave one out")
     spec = model or named_model

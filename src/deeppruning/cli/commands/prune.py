@@ -28,7 +28,6 @@ from deeppruning.importing.resolve import is_onnx
 from deeppruning.limits import Limits
 from deeppruning.options import TRAINING
 from deeppruning.runs.folder import refuse_occupied
-from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 from deeppruning.system.files import plain_name
 from deeppruning.training.folder import TrainFolder
@@ -74,7 +73,6 @@ def prune(
       deeppruning prune resnet56 --weights r56.th --data cifar10 --target flops=40%,error=+1%
       deeppruning prune resnet56 --weights r56.th --data cifar10 --backend ray --ray-address auto
     """
-    keep_freed_memory()
     search, function = search_config(settings)
     finetune = finetune_config(settings, search.seed)
     chosen_device = device or "auto"

@@ -21,7 +21,6 @@ from deeppruning.jobs.solution import read_solution
 from deeppruning.roles import ROLES, TARGET, candidate_number
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder, is_begun
-from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 
 
@@ -46,7 +45,6 @@ def resume(
       deeppruning resume runs/thin
       deeppruning resume runs/thin --backend local
     """
-    keep_freed_memory()
     with RunFolder.open(run, read_only=True) as opened:
         config = opened.config
         finished = is_begun(run) and opened.history.get_fact(facts.FINISHED) is True

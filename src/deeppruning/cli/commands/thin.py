@@ -20,7 +20,6 @@ from deeppruning.cli.running import resumable
 from deeppruning.config import SearchConfig
 from deeppruning.display.picture import make_progress
 from deeppruning.options import DATA, OUTPUT, SEARCH, described_options
-from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 from deeppruning.system.files import plain_name
 from deeppruning.thinning import PictureOptions
@@ -121,7 +120,6 @@ def thin(
         --target size=10MB --out thin.onnx
       deeppruning thin speech.onnx --inputs features.npz --target params=50% --out thin.onnx
     """
-    keep_freed_memory()
     search = SearchConfig(**given_options(SearchConfig, settings))
     pictures = PictureOptions(
         image_size=image_size, scale=scale, mean=mean, std=std, colours=colours, layout=layout
