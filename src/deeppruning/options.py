@@ -98,6 +98,23 @@ def _short(value: Any) -> str:
     return shown if len(shown) < 80 else f"{shown[:77]}..."
 
 
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """How two tables of options differ; empty if they do not.
+
+    >>> differences({"epochs": 5, "lr": 0.1}, {"epochs": 6, "lr": 0.1})
+    'epochs was 5 and is 6'
+    """
+
+    def shown(value: Any) -> str:
+        return "not given" if value is None else _short(value)
+
+    return "; ".join(
+        f"{name} was {shown(then.get(name))} and is {shown(now.get(name))}"
+        for name in sorted(then.keys() | now.keys())
+        if then.get(name) != now.get(name)
+    )
+
+
 def option(
     default: Any,
     help: str,

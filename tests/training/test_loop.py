@@ -182,9 +182,9 @@ def test_finished_training_is_not_repeated(tmp_path: Path):
 def test_checkpoint_of_other_options_or_network_is_refused(tmp_path: Path):
     path = tmp_path / "c.safetensors"
     fit(small_net(), images(), CONFIG, checkpoint=path)
-    with pytest.raises(RunError, match=r"lr 0\.05 \(now 0\.2\)"):
+    with pytest.raises(RunError, match=r"lr was 0\.05 and is 0\.2"):
         fit(small_net(), images(), TrainConfig.from_table({**CONFIG.to_table(), "lr": 0.2}), checkpoint=path)
-    with pytest.raises(RunError, match=r"train_images 50 \(now 20\)"):
+    with pytest.raises(RunError, match=r"train_images was 50 and is 20"):
         fit(small_net(), images(20), CONFIG, checkpoint=path)
     with pytest.raises(RunError, match="another network"):
         fit(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), images(), CONFIG, checkpoint=path)
