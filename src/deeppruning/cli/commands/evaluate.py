@@ -47,11 +47,11 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Print error, loss and speed of MODEL on the test images.
 
-    MODEL may be an ONNX file. The weights may be a network saved by a run; MODEL is then needed only for a
-    class of your own.
+    MODEL is a name (see `deeppruning models`), your own network (file.py:factory) or an ONNX file. If
+    --weights is a network saved by a run, MODEL is needed only for your own class.
 
-    Images are normalised by --mean and --std if given, otherwise as recorded in the weights file, otherwise
-    as is usual for the data set; the output says which.
+    Images are normalised by --mean and --std, if given; otherwise as recorded in the weights file; otherwise
+    with the usual values of the data set. The output says which.
 
     \b
     Example:

@@ -56,14 +56,15 @@ def prune(
     context: click.Context, /, model: str, weights: Path | None, out: Path | None, train_epochs: int | None,
     device: str | None, quiet: bool, as_json: bool, target: Limits, **settings: Any,
 ) -> None:  # fmt: skip
-    """Search for pruned versions of MODEL: of the zoo, your own (file.py:factory) or model.onnx.
+    """Search for pruned versions of MODEL: a name (see `deeppruning models`), file.py:factory or model.onnx.
 
     Evaluates many ways to remove filters, picks three (heavy: most accurate, light: cheapest, knee: best
-    trade-off), fine-tunes them and saves them with the history of the whole search. With --target the search
-    concentrates near the limits, and the network that meets them is a fourth one. The result does not depend
-    on --workers or --backend. A run that was stopped is continued by `deeppruning resume`. Without --weights
-    the network is trained first, in a folder next to the run. Where the help
-    names no value of the paper, the paper does not give one.
+    trade-off), fine-tunes them and saves them with the history of the whole search. With --target, the search
+    concentrates near the limits and also returns a network that meets them. The result does not depend on
+    --workers or --backend. Without --weights, the network is trained first, in a folder next to the run. If
+    the run is stopped, continue it with `deeppruning resume`.
+
+    In the list of options, the default is in brackets, with the paper's value where the paper gives one.
 
     \b
     Example:

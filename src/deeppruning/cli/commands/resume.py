@@ -8,7 +8,7 @@ import click
 
 from deeppruning import api_runs
 from deeppruning.cli.options.backend import BackendChoice, backend_options
-from deeppruning.cli.options.flags import IN_THE_RUN, GroupedCommand, output_options, weights_option
+from deeppruning.cli.options.flags import IN_THE_RUN, GroupedCommand, output_options, run_weights_option
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.run import Vouched, run_argument, trust_options
 from deeppruning.cli.running import resumable, show_result
@@ -26,7 +26,7 @@ from deeppruning.system.commands import command
 
 @click.command(cls=GroupedCommand)
 @run_argument
-@weights_option
+@run_weights_option
 @trust_options("model", "data", "objective")
 @backend_options(of_run=True)
 @output_options(IN_THE_RUN)
@@ -35,9 +35,9 @@ def resume(
 ) -> None:
     """Continue RUN, the folder of a run that was stopped, to exactly the result it would have had.
 
-    Network, data and all options are read from the folder, which may have been moved. A finished run only
-    prints its table again; networks that are missing or damaged are made again. Code that the folder names
-    (your own network, data or objective) is run if you made the run on this machine; otherwise see
+    Network, data and all options are read from the folder, which may have been moved. If the run is finished,
+    its table is printed again, and networks that are missing or damaged are restored. Code that the folder
+    names (your own network, data or objective) is run if you made the run on this machine; otherwise see
     --trust-run.
 
     \b

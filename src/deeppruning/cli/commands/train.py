@@ -51,11 +51,11 @@ def train(
     model: str, weights: Path | None, model_options: dict[str, Any], out: Path | None, device: str,
     threads: int | None, quiet: bool, **settings: Any,
 ) -> None:  # fmt: skip
-    """Train MODEL, a network from the zoo (see `deeppruning models`) or your own (file.py:factory).
+    """Train MODEL: a name (see `deeppruning models`) or your own network (file.py:factory).
 
     Writes model.safetensors, history.json, train.toml and, after every epoch, checkpoint.safetensors.
-    If training was stopped, the same command continues after the last complete epoch, with the same result.
-    With --weights, training starts from these.
+    If training is stopped, the same command continues after the last complete epoch, with the same result.
+    With --weights, training starts from the weights in this file.
 
     \b
     Example:

@@ -23,7 +23,6 @@ from click.core import ParameterSource
 
 from deeppruning.backends.registry import address_flags
 from deeppruning.cli.options.flags import flag, together
-from deeppruning.cli.options.run import TRUST
 from deeppruning.errors import InputError, unknown
 from deeppruning.options import ELSEWHERE
 from deeppruning.runs.tables import check_tables
@@ -78,7 +77,8 @@ config_option = together(
         is_flag=True,
         expose_value=False,
         callback=_check_trust,
-        help=TRUST,
+        help="With --config and the config.toml of a run: run the code that it names, even if someone else "
+        "made the run or it was made on another machine.",
     ),
 )
 
