@@ -151,5 +151,5 @@ def _shown(name: str, limit: float | None, figure: float, whole: Mapping[str, in
     if name == "error":
         return percent(figure)
     if limit is not None and limit <= 1:
-        return f"{100 * figure / whole[name]:.1f} %"
+        return percent(figure / whole[name], 1)
     return f"{figure:,.0f}{' bytes' if name == 'size' else ''}"
