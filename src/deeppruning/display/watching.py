@@ -1,4 +1,4 @@
-"""Who watches a call from Python: somebody at a terminal or a notebook, an observer, or nobody."""
+"""What a call from Python shows: progress in a terminal or a notebook, events for an observer, or nothing."""
 
 import sys
 import warnings
@@ -18,7 +18,7 @@ from deeppruning.searching.events import Event, Observer, Remark, ignore
 
 
 def is_shown(progress: bool | None) -> bool:
-    """Whether progress is shown: as asked, or with None on a terminal and in a notebook.
+    """Whether progress is shown: if `progress` is None, in a terminal and in a notebook.
 
     A pipe, a log file and a test get lines only if they ask for them.
     """

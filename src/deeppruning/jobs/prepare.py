@@ -146,7 +146,7 @@ def prepare(
     graph = prunable_graph(model, example_input, options)
     if history is None:
         check_patterns(options.exclude, model, graph)
-        # Multiples that nobody asked for give way to a limit.
+        # Multiples that the user did not choose give way to a limit.
         refuse_unreachable(graph.rounded(1) if options.multiples is None else graph, target)
     chosen = as_objective(options.objective if objective is None else objective)
     settled = Settled(graph, options, chosen)

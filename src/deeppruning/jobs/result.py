@@ -129,7 +129,7 @@ class Networks:
         refused = self.meter.proofs.refused
         return (
             f"no candidate keeps {limits}; the nearest is candidate {choice.candidate.id}: {reached}. "
-            "For smaller networks search from a lower share on (SearchConfig(low=...))"
+            "To search for smaller networks, lower SearchConfig(low=...)"
             + (f". {len(refused)} were refused, the first: {next(iter(refused.values()))}" if refused else "")
         )
 

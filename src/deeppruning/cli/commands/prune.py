@@ -105,7 +105,7 @@ def prune(
             )  # fmt: skip
         loaded = Inputs(model, weights, data, options, objective=function).load()
         if target.bounds_error:
-            progress.say("a tenth of the training images is set aside to check the error")
+            progress.say("a tenth of the training images is held out to check the error")
         start(out, loaded, search, finetune, progress, choice, backend, device=chosen_device, target=target)
 
 

@@ -62,7 +62,7 @@ def resume(
             progress.say(f"{run} is finished")
             _show_again(run, progress, lost)
             return
-        progress.say(f"made again: {', '.join(remade)}")
+        progress.say(f"restored: {', '.join(remade)}")
     RunFolder.open(run).close()  # raises before data is read if another process has it
     threads = int(config["search"]["threads"])
     recorded = config["run"].get("workers")
@@ -104,7 +104,7 @@ def _show_again(run: Path, progress: SearchProgress, lost: Mapping[str, str]) ->
         for role in lost
     ]
     if ways:
-        raise RunError(f"resume does not make {', '.join(lost)} again; use `{'`, `'.join(ways)}`")
+        raise RunError(f"resume cannot restore {', '.join(lost)}; use `{'`, `'.join(ways)}`")
 
 
 def lost_solutions(run: RunFolder) -> dict[str, str]:
