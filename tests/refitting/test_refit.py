@@ -222,7 +222,8 @@ def test_a_lost_branch_answers_with_its_mean():
 
 
 def test_a_layer_too_large_for_the_full_solve_mixes_its_channels(monkeypatch):
-    monkeypatch.setattr("deeppruning.refitting.reference.FULL_SOLVE", 20)
+    monkeypatch.setattr("deeppruning.refitting.recorder.FULL_SOLVE", 20)
+    monkeypatch.setattr("deeppruning.refitting.sweep.FULL_SOLVE", 20)
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 12, 3), nn.ReLU(), nn.Conv2d(12, 12, 3), nn.ReLU(), nn.Conv2d(12, 4, 1)
@@ -269,7 +270,7 @@ def test_what_is_handed_back_is_never_further_from_the_original_than_the_cut():
         torch.manual_seed(seed)
         widths = [3, 12, 12, 12, 6]
         layers = [
-            nn.Sequential(nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU())
+            nn.Sequential(nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.SiLU())
             for a, b in itertools.pairwise(widths)
         ]
         graph = ChannelGraph(nn.Sequential(*layers).eval(), torch.zeros(1, 3, 8, 8))

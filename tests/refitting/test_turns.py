@@ -7,7 +7,7 @@ from torch import nn
 
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
-from deeppruning.refitting import Reference, reference, refit_with
+from deeppruning.refitting import Reference, recorder, reference, refit_with
 from deeppruning.refitting.turns import Turns
 
 
@@ -85,8 +85,8 @@ def test_many_parts_give_what_one_gives(cut, monkeypatch):
     whole = Reference.of(graph, images)
     assert len(whole.parts) == 1
     monkeypatch.setattr(reference, "PART", 8 * 12 * 12 * 4 * 9)  # bytes: nine inputs
-    monkeypatch.setattr(reference, "FEWEST_PLACES", 144)  # all of them, so that both see the same
-    monkeypatch.setattr(reference, "MOST_PLACES", 144)
+    monkeypatch.setattr(recorder, "FEWEST_PLACES", 144)  # all of them, so that both see the same
+    monkeypatch.setattr(recorder, "MOST_PLACES", 144)
     several = Reference.of(graph, images)
     assert [rows.stop - rows.start for rows in several.rows] == [8, 9, 9, 8, 9, 9, 9]
     monkeypatch.setattr(reference, "PART", 2**30)

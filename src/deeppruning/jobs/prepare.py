@@ -22,7 +22,7 @@ from deeppruning.jobs.solution import original_network
 from deeppruning.limits import COUNTED, Limits
 from deeppruning.models.registry import architecture_of
 from deeppruning.objectives import Objective, as_objective
-from deeppruning.refitting.reference import FEWEST
+from deeppruning.refitting.probing import FEWEST
 from deeppruning.runs import History
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.evaluations import EVALUATIONS

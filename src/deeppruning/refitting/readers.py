@@ -1,11 +1,13 @@
-"""Who reads a layer's answers: a batch norm alone, or a sum with a tensor that was there before.
+"""Who reads a layer's answers: a batch norm alone, a sum with a tensor that was there before, a ReLU.
 
-Where an answer is only ever added to another tensor, the layer can make up for what that tensor lacks. This
-is found by running the original once and following who reads whom.
+Where an answer is only ever added to another tensor, the layer can make up for what that tensor lacks. Where
+only a ReLU reads it, values below zero need not be met. This is found by running the original once and
+following who reads whom.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +20,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.utils.hooks import RemovableHandle
 
 from deeppruning.graph.trace.flow import FlowRun
-from deeppruning.graph.trace.follow import operation_name, tensors_in
+from deeppruning.graph.trace.follow import by_name, operation_name, tensors_in
 
 LAYERS = (_ConvNd, nn.Linear)
 Content = tuple[int, frozenset[int]]  # a piece of memory and who had written to it by then
@@ -53,12 +55,21 @@ class Anchor:
 
 
 @dataclass(frozen=True)
+class Gate:
+    """An activation that passes values between two limits and answers with the limit beyond them."""
+
+    low: float
+    high: float = math.inf
+
+
+@dataclass(frozen=True)
 class Readers:
     """What one run shows about the readers of layers."""
 
     calls: dict[str, int]  # how often each module is called
     norms: dict[str, str]  # layer -> the batch norm that alone reads it
     sums: dict[str, Anchor]  # layer with answers, behind their norm if any, that are only added -> to what
+    gates: dict[str, Gate]  # layer -> what alone reads its answers, or the sum, behind their norm if any
 
 
 @dataclass(frozen=True)
@@ -82,6 +93,8 @@ class ReaderRun(FlowRun):
         self.answers: dict[View, _Answer] = {}
         self.chains: list[_Answer] = []
         self.sums: list[tuple[_Answer, Anchor]] = []
+        self.totals: dict[View, list[str]] = {}  # a sum -> the layers whose answers are in it
+        self.gated: dict[View, Gate] = {}  # what an activation reads
 
     def find(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Readers:
         """Run the network on these inputs and return the readers of its layers."""
@@ -100,18 +113,37 @@ class ReaderRun(FlowRun):
             alone = self._read_once(answer.content) and self._read_once(answer.layer_content)
             if once and alone and answer.norm == norms.get(answer.layer, ""):
                 sums[answer.layer] = anchor
-        return Readers(calls, norms, sums)
+        return Readers(calls, norms, sums, self._gates(calls, norms, sums))
+
+    def _gates(
+        self, calls: Mapping[str, int], norms: Mapping[str, str], sums: Mapping[str, Anchor]
+    ) -> dict[str, Gate]:
+        gates = {}
+        for view, gate in self.gated.items():
+            if not self._read_once(view[0]):
+                continue
+            answer = self.answers.get(view)
+            if answer is not None and calls[answer.layer] == 1 and answer.norm == norms.get(answer.layer, ""):
+                gates[answer.layer] = gate
+            gates |= {layer: gate for layer in self.totals.get(view, ()) if layer in sums}
+        return gates
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Count what an operation reads, and note sums of two tensors of one shape."""
         for tensor in tensors_in((args, kwargs)):
             self.uses[self._view(tensor)[0]] += 1
+        gate = _gate(func, args, kwargs)
+        if gate is not None:
+            self.gated[self._view(args[0])] = gate
+        layers: list[str] = []
         if operation_name(func) == "add" and len(args) == 2 and not kwargs:
             one, other = args
             if isinstance(other, Tensor) and one.shape == other.shape:
-                self._sum(one, other)
-                self._sum(other, one)
-        return super().operation(func, args, kwargs)
+                layers = [*self._sum(one, other), *self._sum(other, one)]
+        result = super().operation(func, args, kwargs)
+        if layers:
+            self.totals[self._view(result)] = layers
+        return result
 
     def enter(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         """A submodule starts: its input can be had here."""
@@ -142,11 +174,14 @@ class ReaderRun(FlowRun):
             self.chains.append(self.answers[made])
             self.uses[made[0]] = 0
 
-    def _sum(self, mine: Tensor, other: Tensor) -> None:
+    def _sum(self, mine: Tensor, other: Tensor) -> list[str]:
+        """The layer that `mine` is the answer of, if `other` is available before it starts."""
         answer = self.answers.get(self._view(mine))
         anchor = self._anchor(self._view(other), answer.start) if answer is not None else None
         if answer is not None and anchor is not None and mine is not other:
             self.sums.append((answer, anchor))
+            return [answer.layer]
+        return []
 
     def _anchor(self, view: View, start: int) -> Anchor | None:
         """Where the other side of a sum is available before a layer starts."""
@@ -169,3 +204,18 @@ class ReaderRun(FlowRun):
 
     def _read_once(self, content: Content | None) -> bool:
         return content is None or self.uses[content] == 1
+
+
+def _gate(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Gate | None:
+    """The limits of a ReLU, ReLU6 or clamp; None for other operations and for limits that are tensors."""
+    name, given = operation_name(func), by_name(func, args, kwargs)
+    if name == "relu":
+        return Gate(0.0)
+    if name == "hardtanh":
+        low, high = given.get("min_val", -1.0), given.get("max_val", 1.0)
+    elif name in ("clamp", "clamp_min"):
+        low, high = given.get("min"), given.get("max")
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
+    else:
+        return None
+    return None if isinstance(low, Tensor) or isinstance(high, Tensor) else Gate(float(low), float(high))

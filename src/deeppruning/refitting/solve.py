@@ -9,20 +9,18 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 TOUCH = 1e-7  # of the mean diagonal, so that inputs that are always zero do not make it unsolvable
 SMALLEST = 1e-12
 FIRM = 1e-3  # ridge from which single precision suffices for products of rows
-RIDGES = (
-    0.1,
-    0.3,
-    1.0,
-    3.0,
-    10.0,
-)  # to choose from; smaller ones fit a little better and bear training much worse
+RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0)  # to choose from; smaller ones fit a little better and train much worse
 TRIED = 64  # outputs by which a ridge is chosen
+STEPS = 3  # in which a solution moves within intervals; more change little
+MOST_HELD = 2**27  # numbers of rows that are kept for these steps
 
 
 class Fit:
@@ -31,6 +29,10 @@ class Fit:
     Of many rows only sums are stored, so that memory stays bounded. Everything may have leading dimensions
     (the groups of a convolution), each solved separately. With an intercept, means are subtracted first: the
     solution is then the slope and its offset.
+
+    A target can be an interval (`within`): behind a ReLU, all values below zero are as good as each other.
+    A solution is then moved in a few steps, each the least-squares solution for the nearest points of the
+    intervals to the outputs of the last one.
     """
 
     def __init__(self, *, inputs: int, outputs: int, intercept: bool, leading: tuple[int, ...] = ()) -> None:
@@ -38,14 +40,15 @@ class Fit:
         self.rows = 0
         self._inputs, self._outputs, self._leading = inputs, outputs, leading
         self._held: list[tuple[Tensor, Tensor]] = []  # while there are fewer rows than inputs
+        self._intervals: list[tuple[Tensor, Tensor, Tensor]] = []  # rows, least and greatest outputs
         self._gram: Tensor | None = None  # afterwards
         self._cross = torch.zeros(*leading, inputs, outputs, dtype=torch.float64)
         self._sum_x = torch.zeros(*leading, 1, inputs, dtype=torch.float64)
         self._sum_y = torch.zeros(*leading, 1, outputs, dtype=torch.float64)
         self._square_y = torch.zeros(*leading, 1, outputs, dtype=torch.float64)
 
-    def add(self, x: Tensor, y: Tensor) -> None:
-        """Add rows: x (..., rows, inputs), y (..., rows, outputs)."""
+    def add(self, x: Tensor, y: Tensor, within: tuple[Tensor, Tensor] | None = None) -> None:
+        """Add rows: x (..., rows, inputs), y (..., rows, outputs) and, of the same shape, their intervals."""
         self.rows += x.shape[-2]
         # Products in single precision, because they take the time; sums in double.
         precision = torch.promote_types(torch.promote_types(x.dtype, y.dtype), torch.float32)
@@ -54,6 +57,8 @@ class Fit:
         self._sum_y += y.sum(-2, keepdim=True, dtype=torch.float64).cpu()
         self._square_y += y.double().square().sum(-2, keepdim=True).cpu()
         self._held.append((x, y))
+        if within is not None:
+            self._intervals.append((x, *within))
         if self.rows >= self._inputs:
             self._sum_up()
 
@@ -81,7 +86,32 @@ class Fit:
         change, sound = self._by_rows(first, ridge) if few else self._by_inputs(first, ridge)
         weights = first + torch.where(sound[..., None, None], change, torch.zeros_like(change))
         offset = (self._sum_y - self._sum_x @ weights) / max(self.rows, 1)
+        if self.by_intervals:
+            weights, offset = self._within(first, ridge, weights, offset)
         return weights.to(start), offset.squeeze(-2).to(start)
+
+    @property
+    def by_intervals(self) -> bool:
+        """Whether all rows have intervals, and not too many numbers."""
+        rows = sum(x.shape[-2] for x, _, _ in self._intervals)
+        return 0 < rows == self.rows and rows * self._inputs * math.prod(self._leading) <= MOST_HELD
+
+    def _within(self, first: Tensor, ridge: float, weights: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
+        """The solution for intervals, from the one for plain targets."""
+        x, least, greatest = (torch.cat(pieces, -2) for pieces in zip(*self._intervals, strict=True))
+        gram, _ = self._centred()
+        scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(SMALLEST)
+        factor, failed = _factor(gram, (ridge + TOUCH) * scale)
+        if bool(failed.any()):
+            return weights, offset
+        means = self._sum_x / self.rows if self.intercept else torch.zeros_like(self._sum_x)
+        for _ in range(STEPS):
+            nearest = (x @ weights.to(x) + offset.to(x)).clamp(least, greatest)
+            total = nearest.sum(-2, keepdim=True, dtype=torch.float64).cpu()
+            cross = (x.mT @ nearest).double().cpu() - means.mT @ total
+            weights = first + torch.cholesky_solve(cross - gram @ first, factor)
+            offset = (total - self._sum_x @ weights) / self.rows
+        return weights, offset
 
     def _by_inputs(self, first: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
         """One unknown per input: (X'X + ridge) change = X'(Y - X first)."""
@@ -106,6 +136,7 @@ class Fit:
         self._sum_x += other._sum_x
         self._sum_y += other._sum_y
         self._square_y += other._square_y
+        self._intervals += other._intervals
         if self._gram is None and other._gram is None:
             self._held += other._held
         else:

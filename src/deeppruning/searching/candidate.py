@@ -16,7 +16,7 @@ from deeppruning.graph.calls import as_call
 from deeppruning.latency import LatencyPlan
 from deeppruning.objectives import Objective, as_objective
 from deeppruning.refitting import Reference, refit_in_place
-from deeppruning.refitting.reference import bytes_per_input
+from deeppruning.refitting.probing import bytes_per_input
 from deeppruning.runs.records import Evaluation, Status, now
 from deeppruning.searching.task import Judgement, Task
 

@@ -26,7 +26,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.graph.groups import Group
 from deeppruning.refitting import Reference, refit_in_place
-from deeppruning.refitting.reference import FEWEST as NEEDED
+from deeppruning.refitting.probing import FEWEST as NEEDED
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.searching.candidate import Context

@@ -23,7 +23,7 @@ from deeppruning.data.stream import ImageStream
 from deeppruning.errors import Diverged, InputError
 from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.refitting.reference import FEWEST
+from deeppruning.refitting.probing import FEWEST
 from deeppruning.searching.task import MOST_REFITTED, Judgement, Task, candidate_inputs
 from deeppruning.training.distillation import distillation_loss
 from deeppruning.training.evaluate import mode

@@ -22,7 +22,7 @@ from deeppruning.importing.network import OnnxNetwork
 from deeppruning.importing.onnx import from_file
 from deeppruning.jobs.solution import Solution
 from deeppruning.limits import Limits
-from deeppruning.refitting.reference import FEWEST
+from deeppruning.refitting.probing import FEWEST
 from deeppruning.runs.facts import FINISHED
 from deeppruning.runs.folder import CONFIG, RunFolder
 from deeppruning.runs.records import Candidate

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from deeppruning.comparison.problem import METHODS, Method, Network, Problem, Target, register_method
 from deeppruning.errors import Diverged
 from deeppruning.genome import Genome, candidate_seed
-from deeppruning.refitting.reference import FEWEST
+from deeppruning.refitting.probing import FEWEST
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.importance.criteria import CRITERIA, Criterion, L1Norm
 from deeppruning.searching.importance.orders import (

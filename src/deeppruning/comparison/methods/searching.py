@@ -15,7 +15,7 @@ from deeppruning.errors import RunError
 from deeppruning.evolution import Space
 from deeppruning.genome import Genome
 from deeppruning.objectives import as_objective
-from deeppruning.refitting.reference import FEWEST
+from deeppruning.refitting.probing import FEWEST
 from deeppruning.runs import Evaluation
 from deeppruning.searching.guide import Guide, load_or_make_guide
 from deeppruning.searching.importance.orders import TOLERANCE, meet_flops, uniform_order
