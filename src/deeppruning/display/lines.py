@@ -28,7 +28,7 @@ _SOLUTION = ("role", "id", "path", "train_error", "test_error", "flops", "flops_
 
 
 def line_of(event: Event, state: SearchState) -> str:
-    """An event as a line; empty where there is nothing to say. `state` has taken the event in already."""
+    """An event as a line of text, or an empty text. `state` includes the event already."""
     match event:
         case Stage():
             return stage_line(event)

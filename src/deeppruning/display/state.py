@@ -170,7 +170,7 @@ class SearchState:
 
 
 def stage_title(stage: Stage) -> str:
-    """What is being done, in words; the name itself for a step of somebody's own."""
+    """What is being done, in words; for an unknown stage its name."""
     return _STAGES.get(stage.name, stage.name)
 
 
