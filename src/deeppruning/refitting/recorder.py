@@ -21,6 +21,7 @@ from deeppruning.refitting.solve import MOST_HELD
 
 ROWS_PER_UNKNOWN, FEWEST_PLACES = 6, 8  # of candidates: a search refits many of them
 THOROUGH = 4  # times as many rows, for networks that are handed out
+LARGER = 2  # times as many unknowns are solved for there
 MOST_UNKNOWNS = 8192  # channels above which a layer is left as cut
 
 
@@ -38,6 +39,7 @@ class Recorder:
     ) -> None:
         self.model, self.count = model, count
         self.factor = THOROUGH if thorough else 1
+        self.full_solve = LARGER * FULL_SOLVE if thorough else FULL_SOLVE
         self.readers, self.generator = readers, generator
         self.left: dict[str, str] = {}
         self.norms: dict[str, Moments] = {}
@@ -107,12 +109,12 @@ class Recorder:
         unknowns = weight[0].numel()
         linear = isinstance(module, nn.Linear)
         extents = tuple(y.shape[1:-1] if linear else y.shape[2:])
-        rows = self.factor * ROWS_PER_UNKNOWN * min(unknowns, FULL_SOLVE)
+        rows = self.factor * ROWS_PER_UNKNOWN * min(unknowns, self.full_solve)
         enough = max(-(-rows // self.count), self.factor * FEWEST_PLACES)
         room = MOST_HELD // (self.count * unknowns)
         places = Places.draw(len(x), extents, max(1, min(enough, MOST_PLACES, room)), self.generator)
         reads = None
-        if unknowns > FULL_SOLVE:
+        if unknowns > self.full_solve:
             patches = patches_at(module, x, places)
             reads = patches[..., patches.shape[-1] // 2].clone()
         answers = answers_at(y, places, channels_last=linear)

@@ -17,7 +17,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import Call, as_call, batch_size, check_finite, onto, part_of
 from deeppruning.graph.proof.twin import seeded
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.refitting.probing import ALIVE, FEWEST, probe
+from deeppruning.refitting.probing import ALIVE, FEWEST, FULL_SOLVE, probe
 from deeppruning.refitting.readers import LAYERS
 from deeppruning.refitting.recorder import Recorder
 from deeppruning.refitting.records import LayerRecord
@@ -41,6 +41,7 @@ class Reference:
     means: dict[str, Tensor] = field(default_factory=dict)  # of the answers of each layer or norm
     called: frozenset[str] = frozenset()  # modules that ran as such; others are read by someone else
     outputs: list[list[Tensor]] = field(default_factory=list)  # of each part, at some places
+    full_solve: int = FULL_SOLVE  # unknowns per filter above which channels are mixed instead
 
     @classmethod
     def of(
@@ -115,6 +116,7 @@ class Reference:
         self.norms = {name: moments.result() for name, moments in recorder.norms.items()}
         self.means = recorder.means
         self.called = frozenset(readers.calls)
+        self.full_solve = recorder.full_solve
         self._leave(readers.calls)
         for name, record in self.layers.items():
             record.norm, record.gate = readers.norms.get(name), readers.gates.get(name)
