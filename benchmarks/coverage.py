@@ -3,6 +3,7 @@
     python benchmarks/coverage.py                                   # all, a line each as they finish
     python benchmarks/coverage.py timm/dla34 torchvision/vgg16      # some
     python benchmarks/coverage.py --json coverage.jsonl --markdown docs/coverage.md
+    python benchmarks/coverage.py --only ours --markdown docs/coverage.md   # Torch-Pruning as the file has it
 
 Each network runs twice (once for each tool) in a process of its own with a time limit, so that none
 can stop the table. `--markdown` replaces what lies between the two markers of the file.
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from coverage_networks import NETWORKS, import_libraries, missing_packages
-from coverage_table import render, sentence
+from coverage_table import read_rivals, render, sentence
 from coverage_trial import run
 
 Row = dict[str, Any]
@@ -96,7 +97,7 @@ def main() -> None:
         "--json", type=Path, help="keep one line of JSON for each network; lines of others stay"
     )
     parser.add_argument("--markdown", type=Path, help="write the table into this file")
-    parser.add_argument("--only", choices=TOOLS, help="measure one tool; the JSON file has the other")
+    parser.add_argument("--only", choices=TOOLS, help="measure one tool; the files have the other")
     parser.add_argument("--table-only", action="store_true", help="do not measure, only write the table")
     options = parser.parse_args()
     tools = (options.only,) if options.only else TOOLS
@@ -104,6 +105,10 @@ def main() -> None:
     if unknown:
         sys.exit(f"unknown network {unknown[0]!r}; the table knows: {', '.join(NETWORKS)}")
     rows = read_rows(options.json) if options.json and options.json.exists() else {}
+    if options.markdown and options.markdown.exists():
+        table = options.markdown.read_text(encoding="utf-8").partition(BEGIN)[2]
+        for key, rival in read_rivals(table).items():
+            rows.setdefault(key, {}).setdefault("torch_pruning", rival)
     if not options.table_only:
         problem = missing_packages()
         if problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -105,3 +106,32 @@ def _summary(rows: Sequence[Row]) -> str:
         f"{whole}. Torch-Pruning cuts {len(right)} correctly, {idle} of which do not train afterwards; "
         f"{stopped} ran into the time limit, so nothing is known of those."
     )
+
+
+def read_rivals(text: str) -> dict[str, Row]:
+    """Network -> what a table in Markdown says of Torch-Pruning, so that our columns can be renewed alone.
+
+    >>> read_rivals("| `zoo/a` | 32 | ok, reaches 97 % |")
+    {'zoo/a': {'outcome': 'ok', 'reach': 0.97, 'trains': True}}
+    >>> read_rivals("| `zoo/b` | 32 | **cut fails** |\\n- `zoo/b`: no index 8")
+    {'zoo/b': {'outcome': 'cut fails', 'error': 'no index 8'}}
+    """
+    errors = dict(re.findall(r"^- `(.+?)`: (.+)$", text, flags=re.MULTILINE))  # the last list is the rival's
+    return {
+        name: _said(cell, errors.get(name, "")) for name, cell in re.findall(ROW, text, flags=re.MULTILINE)
+    }
+
+
+ROW = r"^\| `([^`]+/[^`]+)` \|.*\| ([^|]+) \|$"
+
+
+def _said(cell: str, error: str) -> Row:
+    reach = re.search(r"reaches (\d+) %", cell)
+    if reach is None:
+        stopped = re.fullmatch(r"\*\*(.+)\*\*", cell)
+        return {"outcome": stopped[1], "error": error} if stopped else {"error": cell}
+    share = int(reach[1]) / 100
+    wrong = re.search(r"wrong output\*\* \((.+?)\)", cell)
+    if wrong:
+        return {"outcome": "differs", "difference": float(wrong[1]), "reach": share}
+    return {"outcome": "ok", "reach": share, "trains": "does not train" not in cell}

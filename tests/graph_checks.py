@@ -112,3 +112,19 @@ def digests(names: Iterable[str]) -> dict[str, str]:
         graph = ChannelGraph(*NETWORKS[name]())
         found[name] = f"{graph}\n{graph.layer_genes()}"
     return found
+
+
+def masked_by_hooks(model: nn.Module, graph: ChannelGraph, genome: np.ndarray, images: Tensor) -> Tensor:
+    """The full network with the outputs of removed filters, and of the norms behind them, set to zero."""
+    handles = []
+    for name, genes in graph.layer_genes().items():
+        removed = [gene >= 0 and not genome[gene] for gene in genes]
+        keep = ~torch.tensor(removed).view(-1, 1, 1)
+        for place in (name, name.replace(".0", ".1")):  # a block is a convolution and its norm
+            module = model.get_submodule(place)
+            handles.append(module.register_forward_hook(lambda module, args, out, keep=keep: out * keep))
+    try:
+        return model(images)
+    finally:
+        for handle in handles:
+            handle.remove()

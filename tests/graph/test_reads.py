@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from deeppruning.errors import GraphError
 from deeppruning.graph import ChannelGraph
-from graph_checks import digests
+from deeppruning.graph.cut.recipe import Recipe
+from graph_checks import digests, masked_by_hooks
 from graph_networks import NETWORKS, Net, block, head
 from graph_networks.parts import around
 
@@ -22,22 +25,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 IMAGES = torch.zeros(2, 3, 6, 6)
 Middle = Callable[[Net, Tensor], Tensor]
-
-
-def masked_by_hooks(model: nn.Module, graph: ChannelGraph, genome: np.ndarray, images: Tensor) -> Tensor:
-    """The full network with the outputs of removed filters, and of the norms behind them, set to zero."""
-    handles = []
-    for name, genes in graph.layer_genes().items():
-        removed = [gene >= 0 and not genome[gene] for gene in genes]
-        keep = ~torch.tensor(removed).view(-1, 1, 1)
-        for place in (name, name.replace(".0", ".1")):  # a block is a convolution and its norm
-            module = model.get_submodule(place)
-            handles.append(module.register_forward_hook(lambda module, args, out, keep=keep: out * keep))
-    try:
-        return model(images)
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def masked(where: Callable[[int], Any]) -> Middle:
@@ -81,6 +68,14 @@ def middles(k: int) -> dict[str, Middle]:
     return {
         "wider than": lambda net, x: x * 2 if x.shape[1] > k else x,
         "narrower than": lambda net, x: x * 2 if len(x[0]) < k + 3 else x,
+        "one width": lambda net, x: x * 2 if x.shape[1] == k else x,
+        "some widths": lambda net, x: x * 2 if x.size(1) in (k, k + 2) else x,
+        "remainder": lambda net, x: x * (1 + x.shape[1] % (k + 1)),
+        "quotient": lambda net, x: x * 2 if x.shape[1] // 2 == k // 2 else x,
+        "table": lambda net, x: x * ([1.0] * k + [2.0] + [1.0] * 10)[x.shape[1]],
+        "dictionary": lambda net, x: x * {k: 2.0}.get(x.shape[1], 1.0),
+        "stored width": lambda net, x: x * 2 if net.body[0].in_channels == k else x,
+        "middle weight": lambda net, x: x * 2 if len(net.body[0].weight) == k else x,
         "odd width": lambda net, x: x * 2 if x.size(1) % 2 else x,
         "attribute": lambda net, x: x * 2 if net.stem[0].out_channels > k else x,
         "weight": lambda net, x: x * 2 if net.stem[0].weight.shape[0] > k else x,
@@ -178,6 +173,44 @@ def test_constants_and_rolls_that_depend_on_the_width_are_settled(name, width):
     assert graph.num_genes == 6
 
 
+@pytest.mark.parametrize(
+    "gate",
+    [
+        lambda x: x * x.mean(1, keepdim=True),
+        lambda x: x + x.mean(1, keepdim=True),
+        lambda x: x * (x > x.mean(1, keepdim=True)),
+        lambda x: torch.maximum(x, x.mean(1, keepdim=True) / 2),
+        lambda x: x * (x > 1).to(x).mean(1, keepdim=True),
+        lambda x: x * x.var(1, keepdim=True, unbiased=False).sqrt(),
+        lambda x: x.mean(1, keepdim=True) / (x + 1),
+    ],
+    ids=["times", "plus", "compared", "limit", "share", "spread", "divided"],
+)
+def test_a_mean_over_channels_that_does_not_norm_them_freezes_them(gate):
+    torch.manual_seed(0)
+    graph = ChannelGraph(around(lambda net, x: gate(x), 8), IMAGES)
+    assert graph.layer_genes()["stem.0"] == [-1] * 8
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        lambda x: x - x.mean(1, keepdim=True),
+        lambda x: -x.mean(1, keepdim=True) + x,
+        lambda x: x * (1 / (1e-5 + x.square().mean(1, keepdim=True)).sqrt()),
+        lambda x: x * (1e-5 + x.square().mean(1, keepdim=True)) ** -0.5,
+        lambda x: x / (1e-5 + x.mean(1, keepdim=True)),
+        lambda x: x * (2 / (1 + x.var(1, keepdim=True, unbiased=False))),
+    ],
+    ids=["centred", "negated", "inverse", "power", "divided", "scaled"],
+)
+def test_a_norm_across_channels_written_by_hand_freezes_nothing(norm):
+    torch.manual_seed(0)
+    graph = ChannelGraph(around(lambda net, x: norm(x), 8), IMAGES)
+    assert graph.num_genes == 14
+    assert all(graph.verify(genome).holds for genome in np.random.default_rng(0).random((5, 14)) < 0.5)
+
+
 def test_an_own_seed_that_no_channel_depends_on_freezes_nothing():
     def run(net: Net, x: Tensor) -> Tensor:
         return x * torch.rand(x.shape[2:], generator=torch.Generator().manual_seed(3))
@@ -269,6 +302,42 @@ def test_layers_that_other_values_would_lead_to_are_named():
     assert graph.notes[1:] == [
         "seldom.0, seldom.1: not run on the example input, so a thin network may fail there"
     ]
+
+
+def by_side(net: Net, x: Tensor) -> Tensor:
+    return net.seldom(x) if x.shape[-1] > 8 else x
+
+
+@pytest.mark.parametrize(
+    "layer",
+    (nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.GroupNorm(2, 8), block(8, 8)),
+    ids=lambda x: type(x).__name__,
+)
+def test_a_layer_that_did_not_run_is_noted_and_says_so_when_it_is_reached(layer):
+    torch.manual_seed(0)
+    graph = ChannelGraph(around(by_side, 8, seldom=layer).eval(), IMAGES)
+    first = "seldom.0" if isinstance(layer, nn.Sequential) else "seldom"
+    (note,) = graph.notes
+    assert note.startswith(first)
+    assert note.endswith("not run on the example input, so a thin network may fail there")
+    thin = graph.prune(np.arange(14) % 2 == 0)
+    large = torch.zeros(2, 3, 12, 12)
+    assert thin(IMAGES).shape == (2, 5)
+    for network in (thin, pickle.loads(pickle.dumps(thin.seldom))):
+        with pytest.raises(
+            GraphError, match=f"^{first} reads 8 channels and is given 4: it did not run on the exa"
+        ):
+            network(large if network is thin else torch.zeros(2, 4, 6, 6))
+    assert graph.prune(graph.full_genome())(large).shape == (2, 5)
+    again = Recipe.from_json(graph.recipe(graph.full_genome()).to_json())
+    assert again.unreached[0] == first
+
+
+def test_layers_whose_weights_alone_are_used_have_run():
+    def run(net: Net, x: Tensor) -> Tensor:
+        return F.conv2d(x, net.other.weight, net.other.bias)
+
+    assert ChannelGraph(around(run, 8, other=nn.Conv2d(8, 8, 1)), IMAGES).notes == []
 
 
 def test_numbers_that_do_not_depend_on_the_input_are_not_noted():

@@ -65,6 +65,7 @@ def assemble(
         detached=detached,
         grouped=dict(table.grouped),
         norms={layer: tuple(cuts) for layer, cuts in norms.items()},
+        unreached=_unreached(model, traces),
     )
     plan = Plan(
         num_genes=int(genes.max(initial=-1)) + 1,
@@ -227,6 +228,19 @@ def _detached(
         if cut_in or (strips.found[outward] >= 0).any():
             found[name] = (inward, outward)
     return found
+
+
+def _unreached(model: nn.Module, traces: Mapping[str, Trace]) -> tuple[str, ...]:
+    """Layers that did not run in any mode: how their weights would have to be cut is unknown."""
+    run = {name for trace in traces.values() for name in trace.maps_channels}
+    used = frozenset().union(*(trace.used for trace in traces.values()))
+    aliases = _aliases(model)
+    found = []
+    for name, module in model.named_modules():
+        own = [f"{name}.{key}" for key, value in module._parameters.items() if value is not None]
+        if name and own and name not in run and not any(aliases.get(each, each) in used for each in own):
+            found.append(name)
+    return tuple(found)
 
 
 def _aliases(model: nn.Module) -> dict[str, str]:

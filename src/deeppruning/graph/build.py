@@ -88,11 +88,12 @@ class Builder:
             plan, classes, genes = assemble(model, table, traces, self.options, batch=self._batch(trace))
             detached = frozenset(self.decisions.detached)
             read = [note for trace in traces.values() for note in trace.notes]
-            read += _never_run(model, traces) if read else []
-            notes = list(dict.fromkeys([*self.stage.notes, *read]))
+            notes = list(dict.fromkeys([*self.stage.notes, *read, *_unreached_note(plan.uncut.unreached)]))
             built = Built(plan, genes, detached, trace.records, notes, trace.numbers)
-            failure = self._probe(built, traces)
+            trials = Trials(built.plan, built.genes, list(traces.values()))
+            failure = self._probe(built, traces, trials)
             if failure is None:
+                built = replace(built, notes=[*notes, *trials.widths.notes])
                 padded = any(issue.kind in ("constant", "module") for issue in table.issues.values())
                 built = self._with_paths(built, traces) if padded or self.options.depth else built
                 return self._with_depth(built, traces) if self.options.depth else built
@@ -132,7 +133,7 @@ class Builder:
                 return size
         return 1
 
-    def _probe(self, built: Built, traces: Mapping[str, Trace]) -> _Failure | None:
+    def _probe(self, built: Built, traces: Mapping[str, Trace], trials: Trials) -> _Failure | None:
         """Try all genomes that matter; the first that fails ends the round."""
         if not built.plan.num_genes:
             self._check_repeatable(built.records)
@@ -141,7 +142,7 @@ class Builder:
         only_in_training = any(
             record.site not in sites for trace in traces.values() for record in trace.records
         )
-        trials = Trials(built.plan, built.genes, list(traces.values()))
+        only_in_training |= len({frozenset(trace.book.questions) for trace in traces.values()}) > 1
         emptied = False
         for number, genome in enumerate(trials.genomes()):
             lone = np.array_equal(genome, trials.emptied)
@@ -199,6 +200,8 @@ class Builder:
         run.replayed, run.due_numbers = trace.numbers, masked.numbers if due is not None else None
         with seeded(seed):
             faults = find_faults(run, thin, scene.args, scene.kwargs)
+        if not faults and run.stopped and not self._outcome(scene, recipe, seed, trace.numbers):
+            return [run.stopped]  # whatever is drawn in training mode, it has to run
         if not faults:
             return []
         if not values:
@@ -248,10 +251,8 @@ class Builder:
             )
 
 
-def _never_run(model: nn.Module, traces: Mapping[str, Trace]) -> list[str]:
-    """A note about layers that stand in code which other values may lead to: no cut reaches them."""
-    run = {name for trace in traces.values() for name in trace.maps_channels}
-    named = [name for name, part in model.named_modules() if name and part._parameters and name not in run]
+def _unreached_note(named: Sequence[str]) -> list[str]:
+    """A note about layers that other inputs may lead to: no cut reaches them."""
     first = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
     return [f"{first}: not run on the example input, so a thin network may fail there"] if named else []
 

@@ -158,12 +158,13 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Statistic:
-    """A mean or variance over channels; it may scale those same channels, any other use freezes them."""
+    """A mean or variance over channels; it may norm those same channels, any other use freezes them."""
 
     dimension: int  # the channels' in the tensor it was taken of
     atoms: Atoms
     reason: str
     sites: frozenset[Site]  # where it was taken
+    turned: bool = False  # whether it is an inverse or a negative, to multiply with or to add
 
 
 Payload = Channels | Origin | Constant | Fixed | Statistic

@@ -11,6 +11,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from deeppruning.graph.cut.duplicate import duplicate, forget_runs
 from deeppruning.graph.cut.hollow import Answer, Hollow, Reindexed, answer_of, extents_of
 from deeppruning.graph.cut.recipe import Cuts, Recipe
+from deeppruning.graph.cut.unreached import guard
 
 CONVOLUTIONS = (nn.modules.conv._ConvNd,)
 COMPUTING_HOOKS = (WeightNorm, prune.BasePruningMethod)
@@ -39,6 +40,7 @@ def cut(model: nn.Module, recipe: Recipe) -> nn.Module:
         _wrap(thin, name, recipe, keeps, strip_in, strip_out)
     forget_runs(thin)
     _replace_lost(thin, recipe)
+    guard(thin, recipe.unreached)
     return thin
 
 

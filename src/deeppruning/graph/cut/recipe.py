@@ -39,6 +39,7 @@ class Recipe:
         default_factory=dict
     )  # modules that are replaced by a constant -> the layer that fed them
     spread: tuple[str, ...] = ()  # the constants that fill a whole map
+    unreached: tuple[str, ...] = ()  # layers that did not run when the graph was built: they stay as they are
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kept", tuple(np.asarray(kept, dtype=np.int64) for kept in self.kept))
@@ -53,7 +54,7 @@ class Recipe:
         """As text, the same for equal recipes."""
         table = {each.name: getattr(self, each.name) for each in fields(self)}
         table["kept"] = [np.asarray(kept).tolist() for kept in self.kept]
-        for name in ("hollow", "answers", "spread"):  # absent if no branch is gone
+        for name in ("hollow", "answers", "spread", "unreached"):  # absent where there are none
             if not table[name]:
                 del table[name]
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
@@ -76,6 +77,7 @@ class Recipe:
                 norms=_cuts(table["norms"]),
                 hollow=tuple(map(str, table.get("hollow", ()))),
                 spread=tuple(map(str, table.get("spread", ()))),
+                unreached=tuple(map(str, table.get("unreached", ()))),
                 answers={str(name): str(feeder) for name, feeder in table.get("answers", {}).items()},
             )
             recipe._check()

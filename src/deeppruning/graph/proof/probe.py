@@ -136,6 +136,7 @@ class ThinRun(Follower):
         self.position = 0
         self.faults: list[Fault] = []
         self.due_numbers: Sequence[Number] | None = None  # None: not compared
+        self.stopped: Fault | None = None  # where another operation was run than the expected one
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation and compare it with the expected step."""
@@ -180,6 +181,7 @@ class ThinRun(Follower):
         if self.strict_order:  # else random draws differ with the sizes, and so may the operations
             record = step.record if step else self.expected[-1].record
             self.faults.append(Fault(record, None, strayed=True))
+        self.stopped = Fault((step or self.expected[-1]).record, None, strayed=True)
         raise _Stop
 
     def _fits(self, step: Step, outputs: list[Tensor]) -> bool:

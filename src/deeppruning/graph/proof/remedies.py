@@ -29,6 +29,7 @@ class Decisions:
     choices: dict[Site, int] = field(default_factory=dict)
     tied: set[Site] = field(default_factory=set)
     frozen: dict[Site, str] = field(default_factory=dict)
+    frozen_inputs: dict[Site, str] = field(default_factory=dict)
     frozen_constants: dict[Site, str] = field(default_factory=dict)
     squeezed: set[Site] = field(default_factory=set)  # operations that would drop a single channel
     excluded: set[str] = field(default_factory=set)  # layers whose width the code uses elsewhere
@@ -46,6 +47,9 @@ class Decisions:
             if record.site in self.squeezed:
                 for channels in record.inputs:
                     table.freeze(channels.atoms[:2], f"{_place(record)} must not be left with one channel")
+            if record.site in self.frozen_inputs:
+                for channels in record.inputs:
+                    table.freeze(channels.atoms, self.frozen_inputs[record.site])
             if record.site in self.frozen:
                 for atoms in record.atoms():
                     table.freeze(atoms, self.frozen[record.site])
@@ -76,6 +80,8 @@ class Doctor:
         first, *others = (trace.records[fault.record] for fault in faults)
         place = faults[0].record
         # A wrong size may have been made before the operation at which it was noticed.
+        if faults[0].strayed and self._freeze_inputs(first):
+            return True
         treated = next((r for r in reversed(trace.records[: place + 1]) if self._remedy(r)), None)
         if treated is None:
             return False
@@ -87,6 +93,23 @@ class Doctor:
                 touched |= own
             elif self._holds_gene(record):
                 self._detach(record)
+        return True
+
+    def _freeze_inputs(self, record: Record) -> bool:
+        """Freeze only what a layer reads, where something else is run in its place.
+
+        Only if there is a gene to take away, and none of the layer's own.
+        """
+        own = [payload.atoms for payload in record.payloads if isinstance(payload, Channels)]
+        inputs = [channels.atoms for channels in record.inputs]
+        if record.site in self.decisions.frozen_inputs or not own or not inputs:
+            return False
+        kin = set(self.classes[np.concatenate(own)].tolist())
+        if kin & set(self.classes[np.concatenate(inputs)].tolist()):
+            return False
+        if not any((self.genes[atoms] >= 0).any() for atoms in inputs):
+            return False
+        self.decisions.frozen_inputs[record.site] = _reason(record)
         return True
 
     def _classes_at(self, record: Record) -> set[int]:

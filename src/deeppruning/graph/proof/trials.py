@@ -1,13 +1,13 @@
 """Genomes to try on a network, chosen so that no operation can pass by luck.
 
-A random genome comes first. Wherever a genome can remove anything, some genome does; where the forward code
-reads sizes, these are tried at their extremes; and operations that divide or reorder channels (*moves*) get
-genomes of their own, for a trace cannot see how the forward code computes a position: written down as a
-number, computed from the width of a tensor, or read from the attributes of layers, which thin copies keep up
-to date. Only the last is right for every genome. But code that computes positions from widths does the same
-for all genomes with equal widths, so two genomes with equal widths and different expected results
-(`x.chunk(2, 1)`, 6 + 3 and 3 + 6 channels kept) cannot both come out right. The same holds for constants
-that the code applies to channels (`mask[:, 3:] = 0`).
+A random genome comes first. Wherever a genome can remove anything, some genome does. Where the forward code
+reads sizes, these are tried at their extremes, and at every width that it may decide by (`widths`).
+Operations that divide or reorder channels (*moves*) get genomes of their own, for a trace cannot see how the
+forward code computes a position: written down as a number, computed from the width of a tensor, or read from
+the attributes of layers, which thin copies keep up to date. Only the last is right for every genome. But code
+that computes positions from widths does the same for all genomes with equal widths, so two genomes with equal
+widths and different expected results (`x.chunk(2, 1)`, 6 + 3 and 3 + 6 channels kept) cannot both come out
+right. The same holds for constants that the code applies to channels (`mask[:, 3:] = 0`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from deeppruning.graph.atoms import Bits, Genes, Positions, positions_of
 from deeppruning.graph.payloads import Channels
 from deeppruning.graph.plan import Plan
+from deeppruning.graph.proof.widths import Widths
 from deeppruning.graph.repair import filter_repair
 from deeppruning.graph.trace.tracer import Record, Trace
 
@@ -153,6 +154,7 @@ class Trials:
         named = sorted({name for trace in traces for name in trace.parameter_sizes})
         strips = [plan.strips[strip] for name in named for _, strip in plan.uncut.parameters.get(name, ())]
         self.read = _free_sets([*(genes[atoms] for trace in traces for atoms in trace.sizes), *strips])
+        self.widths = Widths(plan, genes, traces, np.random.default_rng(1))
         self.emptied = self._mended(np.zeros(plan.num_genes, dtype=np.bool_))
 
     def genomes(self) -> Iterator[Bits]:
@@ -165,6 +167,8 @@ class Trials:
         yield from tried[1:]
         further = [*(self._structured() if self.moves else ()), *self._extremes()]
         yield from {genome.tobytes(): genome for genome in further}.values()
+        by_width = [self._mended(genome) for genome in self.widths.genomes([*tried, *further])]
+        yield from self.widths.different(by_width)
         yield from self._emptied_moves([*tried, *further])
 
     def _mended(self, genome: Bits) -> Bits:

@@ -1,9 +1,10 @@
 """What reductions and softmax do to labels: harmless along other dimensions than that of the channels.
 
-A norm across channels takes statistics of some channels and scales those same channels by them. Masking then
-means what it means for layer norm: removed channels do not take part in the statistics either. In any other
-use (read by a layer, added to other channels, returned) a mean over fewer channels is a different number:
-the channels it was taken of are frozen.
+A norm across channels takes statistics of some channels and subtracts them from those same channels, or
+divides these by them. Masking then means what it means for layer norm: removed channels do not take part in
+the statistics either. In any other use (multiplied with the channels, compared with them, read by a layer,
+added to other channels, returned) a mean over fewer channels is a different number: the channels it was taken
+of are frozen.
 """
 
 import math
@@ -78,7 +79,7 @@ def met_by(call: Call) -> list[tuple[Tensor, Payload]]:
     for tensor in tensors:
         found = call.peek(tensor)
         if isinstance(found, Statistic) and any(
-            _norms(tensor, found, *each, len(shape)) for each in carriers
+            _norms(tensor, found, *each, len(shape)) and _takes_away(call, tensor, found) for each in carriers
         ):
             call.normed |= found.sites
             continue
@@ -94,6 +95,26 @@ def _norms(tensor: Tensor, found: Statistic, other: Tensor, channels: Channels, 
     return alone and wide and np.array_equal(found.atoms, channels.atoms)
 
 
+def _takes_away(call: Call, tensor: Tensor, found: Statistic) -> bool:
+    """Whether an operation subtracts a statistic from channels, or divides them by it."""
+    if call.name in ("mul", "add"):
+        return found.turned
+    divisor = call.args.get("other")
+    return call.name in ("sub", "rsub") or (call.name == "div" and (divisor is tensor or found.turned))
+
+
+def _turns(call: Call) -> bool:
+    """Whether an operation makes of a statistic its inverse or negative, to multiply with or to add."""
+    if call.name in ("rsqrt", "reciprocal", "neg", "rsub"):
+        return True
+    if call.name == "pow":
+        exponent = call.args.get("exponent")
+        return isinstance(exponent, (int, float)) and exponent < 0
+    sides = [call.args.get("self"), call.args.get("other")]
+    taken = [isinstance(side, Tensor) and isinstance(call.peek(side), Statistic) for side in sides]
+    return call.name in ("div", "sub") and taken == [False, True]
+
+
 def carried(call: Call) -> Statistic | None:
     """The statistic that an operation on statistics alone gives (the root of a variance), if it is one."""
     found: Statistic | None = None
@@ -105,7 +126,8 @@ def carried(call: Call) -> Statistic | None:
             if found is not None and not np.array_equal(found.atoms, payload.atoms):
                 return None
             sites = payload.sites | (found.sites if found is not None else frozenset())
-            found = replace(payload, sites=sites)
+            turned = payload.turned or (found is not None and found.turned) or _turns(call)
+            found = replace(payload, sites=sites, turned=turned)
         elif isinstance(payload, Channels) or (tensor.numel() > 1 and not isinstance(payload, Constant)):
             return None
     return found

@@ -1,19 +1,18 @@
 """Run a network once, operation by operation, with labels beside its activations.
 
 What the forward code reads of tensors without an operation, sizes and values, cannot be followed further.
-Sizes that are read are tried at their extremes later. Values that are read must not change by a cut, and the
-code that depends on them is seen for one example only.
+Sizes that are read write down what is decided by them (`sizes`) and are tried later. Values that are read
+must not change by a cut, and the code that depends on them is seen for one example only.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -32,38 +31,8 @@ from deeppruning.graph.trace.follow import (
     operation_name,
     tensors_in,
 )
-
-SHAPE: Any = Tensor.shape  # as a property of the class
-SIZES = frozenset({SHAPE.__get__, Tensor.size, Tensor.numel, Tensor.nelement, torch.numel})
-EXITS = {
-    Tensor.tolist: "tolist",
-    Tensor.numpy: "numpy",
-    Tensor.__array__: "numpy",
-    Tensor.__dlpack__: "dlpack",
-    Tensor.data_ptr: "data_ptr",
-}
-
-
-class Reads(TorchFunctionMode):
-    """Calls back where forward code reads the size of a tensor (along one dimension or all) or its values."""
-
-    def __init__(
-        self, size: Callable[[Tensor, int | None], None], exit_of: Callable[[Tensor, str], None]
-    ) -> None:
-        super().__init__()
-        self.size = size
-        self.exit_of = exit_of
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in SIZES:
-            dimension = args[1] if len(args) > 1 else kwargs.get("dim")
-            self.size(args[0], dimension if isinstance(dimension, int) else None)
-        elif func is Tensor.__len__:
-            self.size(args[0], 0)
-        elif func in EXITS:
-            self.exit_of(args[0], EXITS[func])
-        return func(*args, **kwargs)
+from deeppruning.graph.trace.reads import Reads, watch_attributes
+from deeppruning.graph.trace.sizes import SizeBook
 
 
 @dataclass
@@ -100,6 +69,8 @@ class Trace:
     maps_channels: dict[str, tuple[int, int] | None] = field(default_factory=dict)
     sizes: list[Atoms] = field(default_factory=list)  # channels whose number the forward code reads
     parameter_sizes: set[str] = field(default_factory=set)  # parameters with a size that it reads
+    book: SizeBook = field(default_factory=SizeBook)  # what it decides by sizes
+    used: set[str] = field(default_factory=set)  # parameters and buffers that operations read
     notes: list[str] = field(default_factory=list)
     by_shapes: bool = True  # whether its operations and their shapes follow from shapes, whatever the values
     numbers: list[Number] = field(default_factory=list)  # read by the code, where they depend on the input
@@ -115,7 +86,7 @@ class Tracer(Follower):
     def __init__(self, model: nn.Module, table: AtomTable, *, detached: frozenset[str] = frozenset()) -> None:
         super().__init__(model, detached)
         self.table = table
-        self.trace = Trace()
+        self.trace = Trace(book=SizeBook(self._asking))
         self.payloads: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             self.payloads[tensor] = Origin(name, tuple(tensor.shape))
@@ -139,10 +110,16 @@ class Tracer(Follower):
         if found is None:
             return Fixed("a tensor that is neither parameter nor buffer")
         assert isinstance(found, Payload)
+        if isinstance(found, Origin):
+            self.trace.used.add(found.name)
         return found
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation, apply its rule to the labels and record it."""
+        with self.trace.book.shut():
+            return self._labelled(func, args, kwargs)
+
+    def _labelled(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = execute(func, args, kwargs)
         outputs = tensors_in(result)
         self.trace.by_shapes &= bool(outputs) and is_blank_safe(func)
@@ -183,20 +160,40 @@ class Tracer(Follower):
 
     def run(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run the model, noting also what its code reads of tensors beside the operations."""
-        with Reads(self.read_size, self.take_out):
-            return super().run(model, args, kwargs)
+        book = self.trace.book
+        watch_attributes(model, book)
+        try:
+            with Reads(self.read_size, self.take_out, book.hand_over):
+                return super().run(model, args, kwargs)
+        finally:
+            book.closed = True  # sizes may live on, in caches of the network
 
-    def read_size(self, tensor: Tensor, dimension: int | None) -> None:
-        """The forward code reads the size of a tensor along one dimension, or along all."""
+    def read_size(self, tensor: Tensor, dimension: int | None, read: Any) -> Any:
+        """The forward code reads the size of a tensor along one dimension, or along all; what it is given."""
         payload = None if self.inside_detached else self.payloads.get(tensor, None)  # type: ignore[no-untyped-call]
         if isinstance(payload, Origin):
             self.trace.parameter_sizes.add(payload.name)
+            unmoved = range(tensor.ndim if payload.unmoved else 0)
+            sources: dict[int, Any] = {place: (payload.name, place) for place in unmoved}
         elif isinstance(payload, Channels) and dimension in (
             None,
             payload.dimension,
             payload.dimension - tensor.ndim,
         ):
             self.trace.sizes.append(payload.atoms)
+            sources = {payload.dimension: payload.atoms}
+        else:
+            return read
+        book = self.trace.book
+        if not isinstance(read, tuple) and dimension is None:  # the number of elements
+            rest = math.prod(size for place, size in enumerate(tensor.shape) if place not in sources)
+            counted = [book.size(tensor.shape[place], source) for place, source in sources.items()]
+            return math.prod(counted, start=rest)
+        sizes = [
+            book.size(size, sources[place]) if place in sources else size
+            for place, size in enumerate(tensor.shape)
+        ]
+        return torch.Size(sizes) if isinstance(read, tuple) else sizes[dimension or 0]
 
     def taken_out(self, number: Number, tensors: list[Tensor]) -> Number:
         """Remember the number, by which other runs go the same way; one that is drawn is not the way's."""
@@ -225,6 +222,10 @@ class Tracer(Follower):
         self.trace.by_shapes &= bool(tensors_in(result)) and is_blank_safe(func)
         self.trace.other_multiply_adds += _multiply_adds(func, args, kwargs, result)
         return result
+
+    def _asking(self) -> str:
+        """The module whose code is at work."""
+        return (self.stack[-1][0] if self.stack else "") or "forward"
 
     def _site(self, name: str) -> Site:
         place = (*(module for module, _ in self.stack), name)
