@@ -20,7 +20,7 @@ SCHEDULES = ("constant", "cosine", "onecycle")
 RUNTIMES = ("torch", "onnxruntime")  # in which a latency can be measured
 STRATEGIES = ("guided", "paper")
 USUAL_SAMPLE = 1000  # the paper's
-USUAL_GENERATIONS, FEW_GENERATIONS = 15, 5  # of the guided search
+USUAL_GENERATIONS, FEW_GENERATIONS = 8, 4  # of the guided search
 _MOST_THREADS = 512  # of one process; thousands exhaust its memory before they start
 _LARGEST_SEED = 2**63 - 1
 
