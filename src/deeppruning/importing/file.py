@@ -57,6 +57,8 @@ class OnnxFile:
     inputs: list[FileValue]
     outputs: list[FileValue]
     header: Header
+    metadata: dict[str, str]
+    bytes: int  # with the files of its weights
 
 
 def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
@@ -71,12 +73,13 @@ def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
         model = _loaded(onnx, path)
         opset = max((one.version for one in model.opset_import if one.domain in DOMAINS), default=0)
         refuse_foreign(path, model.graph, opset, known)
-        _load_external(onnx, model, path)
+        size = path.stat().st_size + _load_external(onnx, model, path)
         graph = model.graph
         constants = {one.name: _array(onnx, one) for one in graph.initializer}
         nodes = [_node(onnx, node, place) for place, node in enumerate(graph.node)]
         inputs = [_value(onnx, one) for one in graph.input if one.name not in constants]
         outputs = [_value(onnx, one) for one in graph.output]
+        metadata = {one.key: one.value for one in model.metadata_props}
         header = _header(onnx, model, opset, {one.name for one in inputs})
     except InputError as error:
         raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
@@ -89,7 +92,8 @@ def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
         raise InputError(f"{path} cannot be read as ONNX ({reason}); is it whole?") from error
     if not nodes or not outputs:
         raise InputError(f"{path} holds no network: {len(nodes)} nodes and {len(outputs)} outputs")
-    return OnnxFile(path, _sorted(path, nodes, constants, inputs), constants, inputs, outputs, header)
+    nodes = _sorted(path, nodes, constants, inputs)
+    return OnnxFile(path, nodes, constants, inputs, outputs, header, metadata, size)
 
 
 def _loaded(onnx: Any, path: Path) -> Any:
@@ -115,8 +119,9 @@ def _header(onnx: Any, model: Any, opset: int, inputs: set[str]) -> Header:
     return Header(opset, model.ir_version, whole.SerializeToString(), graph.SerializeToString())
 
 
-def _load_external(onnx: Any, model: Any, path: Path) -> None:
-    """Tensors in files beside it; a path that leads out of its folder is refused."""
+def _load_external(onnx: Any, model: Any, path: Path) -> int:
+    """Tensors in files beside it, and how long these are; a path that leads out of its folder is refused."""
+    files: dict[Path, int] = {}
     folder = path.parent.resolve()
     tensors = list(model.graph.initializer)
     tensors += [
@@ -138,6 +143,8 @@ def _load_external(onnx: Any, model: Any, path: Path) -> None:
             )
         onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
         tensor.data_location = onnx.TensorProto.DEFAULT
+        files[target] = target.stat().st_size
+    return sum(files.values())
 
 
 def _array(onnx: Any, tensor: Any) -> NDArray[Any]:

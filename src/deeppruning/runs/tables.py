@@ -63,10 +63,10 @@ def _are_numbers(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_number, value))
 
 
-_TABLES = ("model", "data", "objective", "code", "run", "search", "finetune", "target", "compare")
+_TABLES = ("model", "data", "objective", "code", "run", "search", "finetune", "target", "compare", "thin")
 _TEXTS = (
     *("model.spec", "model.weights", "model.fingerprint", "data.data", "data.data_dir", "objective.spec"),
-    *("code.folder", "run.device", "run.backend", "run.ray_address"),
+    *("thin.inputs", "code.folder", "run.device", "run.backend", "run.ray_address"),
 )
 _KINDS: dict[str, tuple[Check, str]] = {
     **{name: (lambda value: isinstance(value, Mapping), "a table") for name in (*_TABLES, "model.options")},
