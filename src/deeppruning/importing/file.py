@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,9 +128,10 @@ def _load_external(onnx: Any, model: Any, path: Path) -> int:
     tensors += [
         attribute.t for node in model.graph.node for attribute in node.attribute if attribute.HasField("t")
     ]
-    for tensor in tensors:
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            continue
+    outside = [one for one in tensors if one.data_location == onnx.TensorProto.EXTERNAL]
+    if sum(_bytes_of(onnx, one) for one in outside) > LARGEST:
+        raise InputError(f"{path} has more than {LARGEST:,} bytes of weights, which cannot be read")
+    for tensor in outside:
         entries = {one.key: one.value for one in tensor.external_data}
         target = folder / entries.get("location", "")
         if not target.resolve().is_relative_to(folder) or target.is_symlink():
@@ -141,18 +143,35 @@ def _load_external(onnx: Any, model: Any, path: Path) -> int:
             raise WeightsError(
                 f"{path}: its weights file {entries.get('location')!r} is missing; put it beside it"
             )
-        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
-        tensor.data_location = onnx.TensorProto.DEFAULT
+        _read_external(onnx, tensor, target, int(entries.get("offset") or 0))
         files[target] = target.stat().st_size
     return sum(files.values())
 
 
+def _read_external(onnx: Any, tensor: Any, target: Path, offset: int) -> None:
+    """Fill a tensor from a file, with as many bytes as its shape has, whatever else is in the file."""
+    wanted = _bytes_of(onnx, tensor)
+    with target.open("rb") as file:
+        file.seek(offset)
+        tensor.raw_data = file.read(wanted)
+    if len(tensor.raw_data) != wanted:
+        raise WeightsError(
+            f"{target} ends within the weights {tensor.name!r}, which need {wanted:,} bytes from byte "
+            f"{offset:,} on; is it whole?"
+        )
+    tensor.data_location = onnx.TensorProto.DEFAULT
+
+
+def _bytes_of(onnx: Any, tensor: Any) -> int:
+    item = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return int(item) * math.prod(max(0, size) for size in tensor.dims)
+
+
 def _array(onnx: Any, tensor: Any) -> NDArray[Any]:
-    elements = int(np.prod([max(0, size) for size in tensor.dims], dtype=object)) if tensor.dims else 1
-    if elements * 1 > LARGEST:
+    elements = math.prod(max(0, size) for size in tensor.dims)
+    if elements > LARGEST:
         raise InputError(f"the tensor {tensor.name!r} has {elements:,} elements, more than can be read")
-    array = onnx.numpy_helper.to_array(tensor)
-    return np.asarray(array)
+    return np.asarray(onnx.numpy_helper.to_array(tensor))
 
 
 def _node(onnx: Any, node: Any, place: int) -> OnnxNode:
