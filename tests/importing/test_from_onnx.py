@@ -12,6 +12,8 @@ from torch import nn
 
 import deeppruning as dp
 from deeppruning.errors import DeepPruningError, InputError
+from deeppruning.importing.building import KNOWN
+from deeppruning.importing.file import read_onnx
 from deeppruning.importing.sizes import Part, reshape_parts
 
 onnx = pytest.importorskip("onnx")
@@ -172,6 +174,18 @@ def test_weights_outside_the_folder_or_cut_short_are_refused(
     tensor.data_location = TensorProto.EXTERNAL
     with pytest.raises(DeepPruningError, match=said):
         dp.from_onnx(written(folder, model))
+
+
+def test_weights_beside_the_file_count_as_its_own(file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "outside.onnx"
+    onnx.save_model(
+        onnx.load(str(file)), str(path), save_as_external_data=True, location="w", size_threshold=0
+    )
+    read = read_onnx(path, KNOWN)
+    assert read.bytes == path.stat().st_size + (tmp_path / "w").stat().st_size
+    assert not read.is_half
+    images = torch.rand(2, 3, 8, 8)
+    assert torch.equal(dp.from_onnx(path)(images), dp.from_onnx(file)(images))
 
 
 def test_many_weights_that_share_one_large_file_are_refused_unread(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from deeppruning.deploying.onnx_graph import require
 from deeppruning.errors import InputError, WeightsError
 from deeppruning.importing.refusing import DOMAINS, name_of, operation_of, refuse_foreign
 
+HALF_NAMES = ("float16", "bfloat16")
 LARGEST = 4 << 30  # bytes of a file and its external data; more is damage, or beyond this machine
 
 
@@ -60,6 +61,14 @@ class OnnxFile:
     header: Header
     metadata: dict[str, str]
     bytes: int  # with the files of its weights
+
+    @property
+    def is_half(self) -> bool:
+        """Whether most of its weights are in half precision."""
+        sizes = {True: 0, False: 0}
+        for array in self.constants.values():
+            sizes[array.dtype.name in HALF_NAMES] += array.size
+        return sizes[True] > sizes[False]
 
 
 def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
@@ -163,8 +172,8 @@ def _read_external(onnx: Any, tensor: Any, target: Path, offset: int) -> None:
 
 
 def _bytes_of(onnx: Any, tensor: Any) -> int:
-    item = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return int(item) * math.prod(max(0, size) for size in tensor.dims)
+    item = int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    return item * math.prod(max(0, int(size)) for size in tensor.dims)
 
 
 def _array(onnx: Any, tensor: Any) -> NDArray[Any]:

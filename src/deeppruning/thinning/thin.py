@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +29,7 @@ from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.events import Observer, Remark, ignore
 from deeppruning.system.files import plain_name
 from deeppruning.targets.choice import pareto_front, thin_candidates
+from deeppruning.thinning.asked import check_out, split_target
 from deeppruning.thinning.inputs import NamedInputs, PictureOptions, count_of, read_inputs, rows_of
 from deeppruning.thinning.measuring import Drift, SideBySide, measure_drift, measure_latency, seconds_of
 from deeppruning.thinning.outcome import Thinned, front_rows
@@ -40,7 +39,6 @@ from deeppruning.thinning.task import Thinning
 HELD_OUT = 5  # every fifth input, at most:
 MOST_HELD_OUT = 256
 MOST_BYTES = 1 << 30  # of all inputs
-LATENCY_SHARE = re.compile(r"\s*([\d.]+)\s*%\s*")
 
 
 def thin(
@@ -72,15 +70,22 @@ def thin(
     stopped continues there, and another target is taken from the search that is there.
     """
     path, out = Path(path), Path(out)
-    asked = _share_of_latency(target)
-    limits = Limits.of(target) if asked is None else Limits()
-    _check(path, out, limits, asked, search)
+    limits, latency_share = split_target(target)
+    check_out(path, out)
+    if search is not None and not EVALUATIONS.find(search.evaluation).refits:
+        raise InputError(
+            f"there are no labels to evaluate candidates by {search.evaluation!r}; leave out evaluation"
+        )
     options = replace(search or SearchConfig(), latency_runtime="onnxruntime")
     file = read_onnx(path, KNOWN)
+    if file.is_half and limits.size is not None and limits.size > 1:
+        # Networks are compared in single precision, in which weights are twice as large.
+        limits = replace(limits, size=2 * limits.size)
+        observer(Remark("sample", f"{path.name} is in half precision; in single precision that is {limits}"))
     network, used, held = _prepared(file, inputs, pictures or PictureOptions(), options.sample, observer)
-    if asked is not None:
+    if latency_share is not None:
         measured = seconds_of(path, used, batch=options.latency_batch, threads=options.latency_threads)
-        limits = Limits.of({**_others(target), "latency": f"{1000 * measured * asked:.4g}ms"})
+        limits = replace(limits, latency=float(f"{measured * latency_share:.4g}"))
         observer(Remark("sample", f"{path.name} takes {1000 * measured:.2f} ms; the target is {limits}"))
     folder = Path(run_dir) if run_dir is not None else Path("runs") / f"{plain_name(path.stem)}-thin"
     source = str(inputs) if isinstance(inputs, (str, Path)) else "from Python"
@@ -88,62 +93,6 @@ def thin(
     where = {"device": device, "backend": backend, "observer": observer, "progress": progress}
     solution, candidates = job.run(search, options, workers, where)
     return _written(job, path, out, solution, candidates, held, options)
-
-
-def _check(path: Path, out: Path, limits: Limits, asked: float | None, search: SearchConfig | None) -> None:
-    """Refuse before any work what cannot end well."""
-    if search is not None and not EVALUATIONS.find(search.evaluation).refits:
-        raise InputError(
-            f"there are no labels to evaluate candidates by {search.evaluation!r}; leave out evaluation"
-        )
-    if limits.bounds_error:
-        raise InputError(
-            f"there are no labels to check {limits} by; limit a cost: flops, params, size or latency"
-        )
-    if not limits and asked is None:
-        raise InputError("say how much is left: for example target flops=70%")
-    if out.suffix.lower() != ".onnx":
-        raise InputError(f"{out} must be called something.onnx: that is what is written")
-    if out.is_dir():
-        raise InputError(f"{out} is a folder; name the file to write in it")
-    if path.exists() and out.exists() and path.samefile(out):
-        raise InputError(f"{out} is the file that is read; choose another name for the thin one")
-    parent = out.absolute().parent
-    there = next(one for one in (parent, *parent.parents) if one.exists())
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"{there} cannot be written to ({error.strerror}), so {out} could not be made; "
-            "choose another place"
-        ) from error
-
-
-def _share_of_latency(target: Any) -> float | None:
-    """A latency that is asked for as a share of the original's; None where there is none."""
-    given = _as_mapping(target).get("latency")
-    found = LATENCY_SHARE.fullmatch(given) if isinstance(given, str) else None
-    if found is None:
-        return None
-    try:
-        share = float(found[1]) / 100
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise InputError(f"target 'latency={given}': a share lies above 0 % and at most at 100 %")
-    return share
-
-
-def _as_mapping(target: Any) -> dict[str, Any]:
-    if isinstance(target, str):
-        parts = [part.partition("=") for part in target.split(",")]
-        return {name.strip(): value.strip() for name, equals, value in parts if equals}
-    return dict(target) if isinstance(target, Mapping) else {}
-
-
-def _others(target: Any) -> dict[str, Any]:
-    return {name: limit for name, limit in _as_mapping(target).items() if name != "latency"}
 
 
 def _prepared(

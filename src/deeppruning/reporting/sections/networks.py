@@ -89,6 +89,8 @@ def _commands(path: Path, config: Data, solutions: Sequence[Data]) -> dict[str, 
         path = path.relative_to(here) if here in path.parents else Path(path.name)
     spec = str(config.get("model", {}).get("spec", ":"))
     own = ", model" if ":" in spec else ""  # `load` needs the network if it is the user's
+    if spec.endswith(".onnx"):
+        own = f", dp.from_onnx({Path(spec).name!r})"
     thin = "thin" in config  # inputs without labels: nothing can be trained
     finals = [entry["role"] for entry in solutions if entry["final"]]
     return {
