@@ -35,6 +35,7 @@ from deeppruning.importing.building import KNOWN
 from deeppruning.importing.file import read_onnx
 from deeppruning.importing.onnx import check_same
 from deeppruning.importing.trying import run_trials
+from deeppruning.targets.choice import pareto_front, thin_candidates
 from deeppruning.thinning import PictureOptions
 from deeppruning.thinning.inputs import read_inputs
 from deeppruning.thinning.measuring import measure_drift, measure_latency
@@ -117,12 +118,10 @@ def run_file(label: str, args: argparse.Namespace) -> dict[str, Any]:
         unseen = read_inputs(str(args.unseen), wanted, options, args.test)
         name = wanted[0].name
         facts, network, _ = examine(label, path, {name: inputs[name][:2]})
-        options_ = dp.SearchConfig(offspring=args.offspring, generations=args.generations, seed=0)
-        front, facts["search_s"] = seconds(
-            lambda: dp.search(network, inputs[name], search=options_, workers=args.workers)
-        )
+        front, facts["search_s"] = seconds(lambda: dp.search(network, inputs[name], workers=args.workers))
         facts |= {
             "candidates": len(front.candidates),
+            "points": len(pareto_front(thin_candidates(front.candidates))),
             "photos": len(inputs[name]),
             "unseen": len(unseen[name]),
         }
@@ -174,10 +173,8 @@ def main() -> None:
     parser.add_argument("--zoo", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", action="append")
-    parser.add_argument("--sample", type=int, default=500)
-    parser.add_argument("--test", type=int, default=200)
-    parser.add_argument("--offspring", type=int, default=20)
-    parser.add_argument("--generations", type=int, default=4)
+    parser.add_argument("--sample", type=int, default=192, help="photographs to search and refit on")
+    parser.add_argument("--test", type=int, default=200, help="photographs for the drift")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--here", help=argparse.SUPPRESS)
     parser.add_argument("--table", type=Path, nargs="+")

@@ -47,6 +47,7 @@ class SearchState:
     """What has happened so far; `update` takes in one event."""
 
     workers: int = 1
+    judged_by: str = "error"  # or "drift", of the outputs where there are no labels
     stage: Stage | None = None  # of the preparations, while it lasts
     started: Started | None = None
     scanned: LayersScanned | None = None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeppruning.errors import InputError
-from deeppruning.importing.file import OnnxFile, OnnxNode
+from deeppruning.importing.file import HALF_NAMES, OnnxFile, OnnxNode
 from deeppruning.importing.layers import BUILDERS, SIZES
 from deeppruning.importing.modules import Operation
 from deeppruning.importing.network import OnnxNetwork, RunStep, Wiring
@@ -21,7 +21,6 @@ from deeppruning.importing.operations import HOST, OPERATIONS, run
 
 KNOWN = {*BUILDERS, *OPERATIONS, *HOST, "Constant", "DequantizeLinear"}
 MOST_ON_HOST = 64  # integers: sizes and positions, not data
-HALF_NAMES = ("float16", "bfloat16")
 HALF_CODES = (10, 16)  # of these types in ONNX
 
 

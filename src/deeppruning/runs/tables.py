@@ -38,8 +38,16 @@ class Tables(dict[str, Any]):
         return Tables, (dict(self), self._file, self._name)
 
 
-_TABLES = ("model", "data", "objective", "code", "run", "search", "finetune", "target", "compare")
-_TEXTS = ("model.spec", "model.weights", "model.fingerprint", "objective.spec", "code.folder", "run.device")
+_TABLES = ("model", "data", "objective", "code", "run", "search", "finetune", "target", "compare", "thin")
+_TEXTS = (
+    "model.spec",
+    "model.weights",
+    "model.fingerprint",
+    "objective.spec",
+    "thin.inputs",
+    "code.folder",
+    "run.device",
+)
 _TEXT: Option = option(None, "").metadata["option"]
 _PARSERS: dict[str, Callable[[Any], object]] = {
     "search": lambda table: SearchConfig.from_table(table or {}),

@@ -30,7 +30,7 @@ picture_options = together(
     flag(
         "--image-size", heading=DATA, common=True, type=SIZE, metavar="SIDE|HxW",
         help="Resize pictures to this size; they keep their proportions and are cropped. [that of the file's "
-        "input, or 224 if it is open]",
+        "input or its metadata, or 224 if it is open]",
     ),
     flag(
         "--scale", heading=DATA, common=True, type=float,
@@ -130,11 +130,9 @@ def thin(
     backend = choice.make(search.threads, chosen_device, progress.say)
     run_dir = run_dir or Path("runs") / f"{plain_name(model.stem)}-thin"
     progress.say(f"reading {model} and {inputs}")
-    again = command(
-        "thin", model, "--inputs", inputs, "--target", ",".join(target), "--out", out, "--run", run_dir
-    )
+    again = command("thin", *click.get_current_context().meta["given"])
     with resumable(run_dir, again), backend, progress:
-        progress.state.workers = backend.room()
+        progress.state.workers, progress.state.judged_by = backend.room(), "drift"
         thinned = thin_file(
             model, inputs, target=",".join(target), out=out, pictures=pictures,
             search=search if search.changed() else None, run_dir=run_dir, device=chosen_device,

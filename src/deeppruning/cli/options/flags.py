@@ -66,6 +66,7 @@ class GroupedCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse; an unknown option is answered with the one that is probably meant."""
+        ctx.meta["given"] = list(args)  # as they were written
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

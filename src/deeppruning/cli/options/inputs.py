@@ -216,6 +216,11 @@ class Inputs:
         Code that the run names is used only if the user made the run or vouches for it.
         """
         model, data = run.config.get("model", {}), dict(run.config.get("data", {}))
+        if "thin" in run.config:
+            raise RunError(
+                f"{run.path} was made by `deeppruning thin`, which needs no labels and trains nothing; the "
+                "same command continues it, and with another --target takes another network from it"
+            )
         if "spec" not in model or "data" not in data:
             raise RunError(
                 f"{run.path} was started from Python, so its network and data are not recorded; "
