@@ -105,17 +105,17 @@ def main() -> None:
     if unknown:
         sys.exit(f"unknown network {unknown[0]!r}; the table knows: {', '.join(NETWORKS)}")
     rows = read_rows(options.json) if options.json and options.json.exists() else {}
+    rivals: dict[str, Row] = {}
     if options.markdown and options.markdown.exists():
-        table = options.markdown.read_text(encoding="utf-8").partition(BEGIN)[2]
-        for key, rival in read_rivals(table).items():
-            rows.setdefault(key, {}).setdefault("torch_pruning", rival)
+        rivals = read_rivals(options.markdown.read_text(encoding="utf-8").partition(BEGIN)[2])
     if not options.table_only:
         problem = missing_packages()
         if problem:
             sys.exit(problem)
         import_libraries()
         for key in options.networks or NETWORKS:
-            rows[key] = measure(key, options.limit, tools, rows.get(key, {}))
+            known = {"torch_pruning": rivals[key]} if key in rivals else {}
+            rows[key] = measure(key, options.limit, tools, known | rows.get(key, {}))
             sys.stdout.write(sentence(rows[key]) + "\n")
             sys.stdout.flush()
             if options.json:

@@ -17,7 +17,10 @@ from deeppruning.graph.plan import Plan
 from deeppruning.graph.trace.sizes import Formula, answers, sources_of
 from deeppruning.graph.trace.tracer import Trace
 
-EVERY = 64  # widths of a size up to which all are tried; even if it is only read, for not every use is seen
+EVERY = (
+    64  # widths of a size up to which all are tried, if code decides by it or uses it in ways that are unseen
+)
+EVERY_READ = 16  # the same for all other sizes that are read, for they may be used in more than one way
 SPREAD = 24  # widths to try at least where there are more
 FEW = 8  # values of an argument, up to which each is tried
 PAIRS = 256  # random genomes for questions about two sizes
@@ -59,12 +62,14 @@ class Widths:
         self.generator = generator
         self.notes: list[str] = []
         self.read: dict[bytes, Genes] = {}
+        self.unseen: set[bytes] = set()
         self.questions: list[Question] = []
         for trace in traces:
             book = trace.book
             strips = [_strip(plan, genes, source) for source in book.sources]
             free = {number for number, strip in enumerate(strips) if (strip >= 0).any()}
             self.read |= {strips[number].tobytes(): strips[number] for number in free & book.read}
+            self.unseen |= {strips[number].tobytes() for number in book.unseen}
             for listed, exact in ((book.questions, True), (book.arguments, False)):
                 for formula, place in listed.items():
                     used = sources_of(formula)
@@ -123,8 +128,9 @@ class Widths:
         wanted: set[int] = set()
         if tests:
             wanted = self._decided([found for _, found in tests], [question.place for question, _ in tests])
-        elif strip.tobytes() in self.read and len(widths) <= EVERY:
-            wanted = set(range(len(widths)))
+        elif strip.tobytes() in self.read:
+            most = EVERY if strip.tobytes() in self.unseen else EVERY_READ
+            wanted = set(range(len(widths) if len(widths) <= most else 0))
         for question, found in asked:
             values = np.unique(found)
             if not question.exact and len(values) <= FEW:

@@ -61,7 +61,7 @@ class SizeBook:
         self.place = place
         self.sources: list[Any] = []  # atoms of channels, or a parameter and its dimension
         self.numbers: dict[Hashable, int] = {}
-        self.read: set[int] = set()  # the numbers of those that were read from tensors
+        self.given: list[tuple[int, Size]] = []  # those that were read from tensors, with their numbers
         self.questions: dict[Formula, str] = {}  # formula -> the module whose code asks
         self.arguments: dict[Formula, str] = {}  # formulas that are handed to torch
         self.closed = False
@@ -72,9 +72,20 @@ class SizeBook:
         number = self.numbers.setdefault(key, len(self.sources))
         if number == len(self.sources):
             self.sources.append(source)
+        made = Size(value, self, ("size", number))
         if read:
-            self.read.add(number)
-        return Size(value, self, ("size", number))
+            self.given.append((number, made))
+        return made
+
+    @property
+    def read(self) -> set[int]:
+        """The numbers of the sizes that were read from tensors."""
+        return {number for number, _ in self.given}
+
+    @property
+    def unseen(self) -> set[int]:
+        """Those of them that were read without a use that shows."""
+        return {number for number, size in self.given if not size.seen}
 
     def ask(self, formula: Formula) -> None:
         """The answer decides about the run."""
@@ -98,8 +109,10 @@ class SizeBook:
                 self.hand_over(value)
             elif kind is slice:
                 self.hand_over((value.start, value.stop, value.step))
-            elif isinstance(value, Counted) and value.depth and len(self.arguments) < MOST_QUESTIONS:
-                self.arguments.setdefault(("pos", value.formula), self.place())
+            elif isinstance(value, Counted):
+                value.seen = True
+                if value.depth and len(self.arguments) < MOST_QUESTIONS:
+                    self.arguments.setdefault(("pos", value.formula), self.place())
 
 
 class Counted:
@@ -109,8 +122,12 @@ class Counted:
     book: SizeBook | None
     formula: Formula
     depth: int
+    seen: bool = False  # whether anything was computed from it or decided by it, or torch was given it
 
     def _derived(self, value: Any, name: str, *others: Any) -> Any:
+        for each in (self, *others):
+            if isinstance(each, Counted):
+                each.seen = True
         depth = 1 + max(getattr(each, "depth", 0) for each in (self, *others))
         formula = (name, *(getattr(each, "formula", each) for each in others))
         kind = Size if type(value) is int else Ratio if type(value) is float else None
@@ -122,6 +139,7 @@ class Counted:
         return kind(value, self.book, formula, depth)
 
     def _ask(self, *formula: Any) -> None:
+        self.seen = True
         if self.book is not None:
             self.book.ask(tuple(getattr(each, "formula", each) for each in formula))
 
