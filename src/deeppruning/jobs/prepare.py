@@ -138,10 +138,7 @@ def prepare(
         task = replace(task, device=device)
     if options.generations is None:
         options = replace(options, generations=_usual_generations(task))
-    if example_input is None:
-        if not isinstance(task, Classification):
-            raise InputError("a task of your own needs example_input: one input the network can be run on")
-        example_input = example_image(model, task.sample)
+    example_input = _example(model, task) if example_input is None else example_input
     observer(Stage("graph"))
     graph = prunable_graph(model, example_input, options)
     if history is None:
@@ -155,16 +152,7 @@ def prepare(
             observer(Stage("widths"))
         settled = settle(graph, options, chosen, target, example_input, device, history)
     _check_sample(task, options, sample_note)
-    context = Context(
-        graph=settled.graph,
-        task=task.for_search() if isinstance(task, Classification) else task,
-        objective=settled.objective,
-        example_input=example_input,
-        seed=options.seed,
-        device=device,
-        plan=settled.plan,
-        memory=options.memory,
-    )
+    context = _context(settled, task, example_input, device)
     augmentation = None
     if measure and isinstance(task, Classification):
         task, augmentation = fit_augmentation(task, original_network(context), history)
@@ -183,6 +171,27 @@ def prepare(
         sample_note=sample_note,
         augmentation=augmentation,
     )
+
+
+def _context(settled: Settled, task: Task, example_input: Any, device: str) -> Context:
+    """What workers are sent: of images only the sample."""
+    return Context(
+        graph=settled.graph,
+        task=task.for_search() if isinstance(task, Classification) else task,
+        objective=settled.objective,
+        example_input=example_input,
+        seed=settled.search.seed,
+        device=device,
+        plan=settled.plan,
+        memory=settled.search.memory,
+    )
+
+
+def _example(model: nn.Module, task: Task) -> Any:
+    """One input of the network, if the task has images."""
+    if not isinstance(task, Classification):
+        raise InputError("a task of your own needs example_input: one input the network can be run on")
+    return example_image(model, task.sample)
 
 
 def _usual_generations(task: Task) -> int:
