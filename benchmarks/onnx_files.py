@@ -85,14 +85,13 @@ def seconds(work: Any) -> tuple[Any, float]:
     return result, used() - start
 
 
-def examine(label: str, path: Path, example: Any) -> tuple[dict[str, Any], Any, Any]:
-    """Operators, parity, prunable filters and three proofs; with the network and its graph."""
+def examine(label: str, path: Path, example: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Operators, parity, prunable filters, three proofs, and the difference of a thin file."""
     operators = Counter(node.op_type for node in onnx.load(str(path), load_external_data=False).graph.node)
     network, imported = seconds(lambda: dp.from_onnx(path, example))
     file = read_onnx(path, KNOWN)
     parity = max(check_same(file, network, trial) for trial in run_trials(file, example))
-    one = network.example_inputs() if example is None else example
-    small = {name: value[:1] for name, value in one.items()}
+    small = {name: value[:1] for name, value in example.items()}
     graph, built = seconds(lambda: dp.ChannelGraph(network, small))
     free = sum(group.filters for group in graph.groups if group.prunable)
     frozen = [group for group in graph.groups if not group.prunable]
@@ -101,26 +100,35 @@ def examine(label: str, path: Path, example: Any) -> tuple[dict[str, Any], Any, 
         why[group.reasons[0] if group.reasons else "?"] += group.filters
     draw = np.random.default_rng(0)
     genomes = [graph.repair(draw.random(graph.num_genes) < share) for share in (0.8, 0.5, 0.2)]
-    proofs = [bool(graph.verify(genome)) for genome in genomes] if graph.num_genes else []
-    facts = {
+    proofs = [bool(graph.verify(genome)) for genome in genomes]
+    with tempfile.TemporaryDirectory() as folder:
+        written = dp.export(graph.prune(genomes[1]), out=Path(folder) / "thin.onnx").difference
+    return {
         "file": label, "nodes": sum(operators.values()), "operators": dict(operators.most_common()),
         "parity": parity, "import_s": imported, "graph_s": built, "prunable": free,
         "filters": free + sum(group.filters for group in frozen), "frozen": dict(why), "proofs": proofs,
-        "bytes": path.stat().st_size,
+        "written": written,
     }  # fmt: skip
-    return facts, network, graph
 
 
-def run_file(label: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One file of a wheel, to the end; its search is kept beside the JSON and continued if stopped."""
+def import_file(label: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One file of a wheel, as far as the proofs."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = find_files(args.wheels, Path(folder))[label]
+        wanted = read_onnx(path, KNOWN).inputs
+        few = read_inputs(str(args.unseen), wanted, PictureOptions(**FILES[label][1]), 2)
+        return examine(label, path, few)
+
+
+def thin_file(label: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One file of a wheel, thinned; its search is kept beside the JSON and continued if it was stopped."""
     with tempfile.TemporaryDirectory() as folder:
         path = find_files(args.wheels, Path(folder))[label]
         pictures = PictureOptions(**FILES[label][1])
-        wanted = read_onnx(path, KNOWN).inputs
-        unseen = read_inputs(str(args.unseen), wanted, pictures, args.test)
-        facts, _, _ = examine(label, path, {name: one[:2] for name, one in unseen.items()})
+        unseen = read_inputs(str(args.unseen), read_onnx(path, KNOWN).inputs, pictures, args.test)
         run = args.json.with_suffix("") / plain_name(path.stem)
-        facts |= {"unseen": args.test, "photos": args.sample, "resumed": run.exists(), "shares": {}}
+        facts: dict[str, Any] = {"file": label, "bytes": path.stat().st_size, "resumed": run.exists()}
+        facts["shares"] = {}
         for share in SHARES:
             out = Path(folder) / f"thin-{share}.onnx"
             thinned, used = seconds(
@@ -129,8 +137,7 @@ def run_file(label: str, args: argparse.Namespace) -> dict[str, Any]:
                     search=dp.SearchConfig(sample=args.sample), run_dir=run, workers=1,
                 )
             )  # fmt: skip
-            facts.setdefault("search_s", used)
-            facts |= {"points": len(thinned.front)}
+            facts = {"search_s": used, **facts, "points": len(thinned.front)}
             row = {
                 "flops": 1 - thinned.solution.flops_pruned, "bytes": out.stat().st_size,
                 **vars(measure_drift(path, out, unseen)), **vars(measure_latency((path, out), unseen)),
@@ -141,7 +148,7 @@ def run_file(label: str, args: argparse.Namespace) -> dict[str, Any]:
     return facts
 
 
-def run_zoo(label: str) -> dict[str, Any]:
+def import_zoo(label: str, args: argparse.Namespace) -> dict[str, Any]:
     """A family of the zoo as one of torch's exporters writes it."""
     family, exporter = label.split(" ")[0], label.split(" ")[-1]
     torch.manual_seed(0)
@@ -154,28 +161,32 @@ def run_zoo(label: str) -> dict[str, Any]:
             **({"dynamic_shapes": ({0: torch.export.Dim("batch")},), "external_data": False, "verbose": False}
                if exporter == "dynamo" else {"dynamic_axes": {"images": {0: "b"}, "scores": {0: "b"}}}),
         )  # fmt: skip
-        facts, _, graph = examine(label, path, {"images": torch.rand(2, 3, 32, 32)})
-        genome = graph.repair(np.random.default_rng(1).random(graph.num_genes) < 0.6)
-        facts["written"] = dp.export(graph.prune(genome), out=Path(folder) / "thin.onnx").difference
-    return facts
+        return examine(label, path, {"images": torch.rand(2, 3, 32, 32)})
 
 
 def run_all(args: argparse.Namespace) -> None:
-    """Every file that is not in the JSON yet, each in a process of its own."""
-    lines = args.json.read_text().splitlines() if args.json.exists() else []
-    done = {json.loads(line)["file"] for line in lines}
-    for label in args.only or [*FILES, *ZOO]:
-        if label in done:
+    """Every step that is not in the JSON yet, each in a process of its own: imports, then searches."""
+    labels = args.only or [*FILES, *ZOO]
+    steps = [("import", label) for label in labels] + [("thin", label) for label in labels if label in FILES]
+    rows = results(args.json) if args.json.exists() else []
+    done = {("thin" if "shares" in row else "import", row["file"]) for row in rows}
+    for step, label in steps:
+        if (step, label) in done:
             continue
         start = time.time()
-        code = subprocess.run([sys.executable, *sys.argv, "--here", label], check=False).returncode
-        how = "done" if code == 0 else "failed"
-        print(f"{label}: {how} after {time.time() - start:.0f} s", flush=True)
+        here = [sys.executable, *sys.argv, "--here", step, label]
+        how = "done" if subprocess.run(here, check=False).returncode == 0 else "failed"
+        print(f"{step} {label}: {how} after {time.time() - start:.0f} s", flush=True)
+
+
+def results(path: Path) -> list[dict[str, Any]]:
+    """What is in the JSON."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def write_tables(args: argparse.Namespace) -> None:
     """Put the tables of all results in the place of those that are in the Markdown file."""
-    made = tables([json.loads(line) for line in args.json.read_text().splitlines()])
+    made = tables(results(args.json))
     before, _, rest = args.markdown.read_text().partition(BEGIN)
     args.markdown.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.partition(END)[2]}")
 
@@ -193,11 +204,13 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="a file by its name in the table; may be repeated")
     parser.add_argument("--sample", type=int, default=128, help="photographs to search and refit on")
     parser.add_argument("--test", type=int, default=200, help="photographs for the drift")
-    parser.add_argument("--here", help=argparse.SUPPRESS)
+    parser.add_argument("--here", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.here:
-        facts = run_file(args.here, args) if args.here in FILES else run_zoo(args.here)
+        step, label = args.here
+        steps = {"import": import_file if label in FILES else import_zoo, "thin": thin_file}
+        facts = steps[step](label, args)
         with args.json.open("a") as file:
             file.write(json.dumps(facts) + "\n")
         return

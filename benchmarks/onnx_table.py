@@ -10,14 +10,14 @@ Facts = Mapping[str, Any]
 
 def tables(rows: Sequence[Facts]) -> str:
     """What was imported and proven, and what thinning gave; the files of the zoo in a table of their own."""
-    real, zoo = ([row for row in rows if ("shares" in row) == whole] for whole in (True, False))
-    parts = [_imported(real)] if real else []
-    if real:
+    thinned = [row for row in rows if "shares" in row]
+    imported = [row for row in rows if "shares" not in row]
+    zoo = [row for row in imported if " by " in row["file"]]
+    parts = [_imported([row for row in imported if row not in zoo]), _imported(zoo)]
+    if thinned:
         heads = "file", "search", "FLOPs", "other answers", "distance", "latency", "size", "boxes that stay"
-        shares = [(row, share) for row in real for share in sorted(row["shares"], reverse=True)]
-        parts.append(_table(heads, [_thinned(row, share) for row, share in shares]))
-    if zoo:
-        parts.append(_imported(zoo))
+        shares = [(row, share) for row in thinned for share in sorted(row["shares"], reverse=True)]
+        parts.insert(1, _table(heads, [_thinned(row, share) for row, share in shares]))
     return "\n\n".join(parts)
 
 

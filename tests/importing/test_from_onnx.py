@@ -14,6 +14,7 @@ import deeppruning as dp
 from deeppruning.errors import DeepPruningError, InputError
 from deeppruning.importing.building import KNOWN
 from deeppruning.importing.file import read_onnx
+from deeppruning.importing.network import rounding_of
 from deeppruning.importing.sizes import Part, reshape_parts
 
 onnx = pytest.importorskip("onnx")
@@ -239,3 +240,17 @@ def test_averages_with_padding_of_any_form_are_cut_and_written(tmp_path: Path, p
     out = dp.export(thin, out=tmp_path / "thin.onnx")
     kinds = [node.op_type for node in onnx.load(str(out.path)).graph.node]
     assert kinds == ["Conv", "AveragePool", "Conv"]
+
+
+def test_how_far_rounding_may_go_is_measured_on_the_network_itself(tmp_path: Path) -> None:
+    image = {"x": torch.rand(1, 3, 8, 8)}
+
+    def rounding(*nodes) -> float:
+        constants = {**CONV, "large": np.float32([4096])}
+        return rounding_of(dp.from_onnx(written(tmp_path, model_of(nodes, constants=constants))), image)
+
+    assert 0 < rounding(helper.make_node("Conv", ["x", "w"], ["y"])) < 1e-4
+    away = helper.make_node("Add", ["x", "large"], ["a"]), helper.make_node("Sub", ["a", "large"], ["y"])
+    assert 1e-4 < rounding(*away) < 1e-2
+    cast = helper.make_node("Cast", ["x"], ["a"], to=TensorProto.FLOAT)
+    assert rounding(cast, helper.make_node("Conv", ["a", "w"], ["y"])) == 0  # it has no double precision
