@@ -20,7 +20,7 @@ from deeppruning.refitting.records import LayerRecord, Moments, Partner
 from deeppruning.refitting.solve import MOST_HELD
 
 ROWS_PER_UNKNOWN, FEWEST_PLACES = 6, 8  # of candidates: a search refits many of them
-THOROUGH = 4  # times as many rows, for networks that are handed out
+THOROUGH_ROWS, THOROUGH_PLACES = 24, 16  # of networks that are handed out
 LARGER = 2  # times as many unknowns are solved for there
 MOST_UNKNOWNS = 8192  # channels above which a layer is left as cut
 
@@ -38,7 +38,8 @@ class Recorder:
         thorough: bool,
     ) -> None:
         self.model, self.count = model, count
-        self.factor = THOROUGH if thorough else 1
+        self.rows_per_unknown = THOROUGH_ROWS if thorough else ROWS_PER_UNKNOWN
+        self.fewest_places = THOROUGH_PLACES if thorough else FEWEST_PLACES
         self.full_solve = LARGER * FULL_SOLVE if thorough else FULL_SOLVE
         self.readers, self.generator = readers, generator
         self.left: dict[str, str] = {}
@@ -109,8 +110,8 @@ class Recorder:
         unknowns = weight[0].numel()
         linear = isinstance(module, nn.Linear)
         extents = tuple(y.shape[1:-1] if linear else y.shape[2:])
-        rows = self.factor * ROWS_PER_UNKNOWN * min(unknowns, self.full_solve)
-        enough = max(-(-rows // self.count), self.factor * FEWEST_PLACES)
+        rows = self.rows_per_unknown * min(unknowns, self.full_solve)
+        enough = max(-(-rows // self.count), self.fewest_places)
         room = MOST_HELD // (self.count * unknowns)
         places = Places.draw(len(x), extents, max(1, min(enough, MOST_PLACES, room)), self.generator)
         reads = None
