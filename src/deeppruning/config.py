@@ -1,7 +1,7 @@
 """Every option of training, the search and fine-tuning: our defaults, or the paper's by `paper()`.
 
 >>> SearchConfig(offspring=4).evaluations
-63
+35
 >>> SearchConfig.paper().evaluations
 203
 >>> SearchConfig(mutation=2.0)
