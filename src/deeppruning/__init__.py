@@ -2,7 +2,7 @@
 
 >>> import deeppruning as dp
 >>> dp.SearchConfig().evaluations
-303
+83
 """
 
 import importlib

@@ -11,7 +11,6 @@ import numpy as np
 from torch import nn
 
 from deeppruning.backends import Backend
-from deeppruning.backends.limits import Timeout
 from deeppruning.comparison import USUAL, Comparison, compare_methods
 from deeppruning.comparison.prepare import Match, comparable, open_comparison, prepare_comparison
 from deeppruning.comparison.results import ComparisonObserver
@@ -59,7 +58,6 @@ def prune(
     workers: int | None = None,
     device: str = "auto",
     backend: Backend | None = None,
-    candidate_timeout: Timeout | None = None,
     observer: Observer = ignore,
     progress: bool | None = None,
     report: bool = True,
@@ -75,11 +73,10 @@ def prune(
     concentrates near them, and `result.target` is the network that meets them (see docs/targets.md).
 
     The result does not depend on `workers` (default: as many as there are cores), `device` ("auto": a GPU
-    if there is one; in calls on a run, the device it recorded) or `backend` (a RayBackend for a cluster).
-    `candidate_timeout` is the time in seconds after which a worker counts as hung ("auto": 20 times the
-    median; "off"). `observer` receives all events. `progress` is shown in terminals and notebooks unless it
-    is False, elsewhere only if it is True; `report` writes the run's page and plots at the end. `tables`
-    are further tables for the run's config.toml.
+    if there is one; in calls on a run, the device it recorded) or `backend` (a RayBackend for a cluster, a
+    PoolBackend for another time limit per candidate). `observer` receives all events. `progress` is shown in
+    terminals and notebooks unless it is False, elsewhere only if it is True; `report` writes the run's page
+    and plots at the end. `tables` are further tables for the run's config.toml.
     """
     watch = Watch(observer, progress, report=report)
     with watch.shown():
@@ -93,7 +90,7 @@ def prune(
             task=task,
             objective=objective,
             example_input=example_input,
-            compute=Compute(workers, device, backend, candidate_timeout),
+            compute=Compute(workers, device, backend),
             observer=watch,
         )
         if tables is None and job.search.idle():  # the command line reports this itself
@@ -122,13 +119,11 @@ def advised(result: Result) -> Result:
 def _config(job: Job, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """The tables of the run's config.toml."""
     compute = job.compute
-    timeout = {} if compute.candidate_timeout is None else {"candidate_timeout": compute.candidate_timeout}
-    workers = compute.worker_count(job.search.threads)
     config: dict[str, dict[str, Any]] = {
         "search": job.search.to_table(),
         "finetune": job.finetune.to_table(),
         **({"target": job.target.to_table()} if job.target else {}),
-        "run": {"workers": workers, "device": compute.device, **timeout},
+        "run": {"workers": compute.worker_count(job.search.threads), "device": compute.device},
         **{name: dict(table) for name, table in tables.items()},
     }
     config["model"] = {**config.get("model", {}), "fingerprint": hash_tensors(job.model.state_dict())}
@@ -145,7 +140,6 @@ def search(
     workers: int | None = None,
     device: str = "auto",
     backend: Backend | None = None,
-    candidate_timeout: Timeout | None = None,
     observer: Observer = ignore,
     progress: bool | None = None,
 ) -> Front:
@@ -179,7 +173,7 @@ def search(
             task=Unlabelled(model, batch),
             objective=objective,
             example_input=kwargs or args,
-            compute=Compute(workers, device, backend, candidate_timeout),
+            compute=Compute(workers, device, backend),
             observer=watch,
         )
         context, graph = job.context, job.context.graph
@@ -270,7 +264,6 @@ def compare(
     workers: int | None = None,
     device: str = "auto",
     backend: Backend | None = None,
-    candidate_timeout: Timeout | None = None,
     observer: ComparisonObserver = ignore,
     progress: bool | None = None,
 ) -> Comparison:
@@ -300,7 +293,7 @@ def compare(
         search=comparable(checked(SearchConfig, matched.search if matched else search)),
         finetune=finetune or (matched.finetune if matched else None),
         example_input=example_input,
-        compute=Compute(workers, device, backend, candidate_timeout),
+        compute=Compute(workers, device, backend),
         measure=False,
     )
     plan = prepare_comparison(

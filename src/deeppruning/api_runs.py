@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from deeppruning.api import advised
 from deeppruning.backends import Backend
-from deeppruning.backends.limits import Timeout
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.watching import Watch
 from deeppruning.errors import InputError
@@ -60,7 +59,6 @@ def resume(
     workers: int | None = None,
     device: str = "auto",
     backend: Backend | None = None,
-    candidate_timeout: Timeout | None = None,
     observer: Observer = ignore,
     progress: bool | None = None,
     report: bool = True,
@@ -71,7 +69,7 @@ def resume(
     given again. The other parameters are those of `prune`.
     """
     watch = Watch(observer, progress, report=report)
-    compute = Compute(workers, device, backend, candidate_timeout)
+    compute = Compute(workers, device, backend)
     with RunFolder.open(run_dir) as folder, watch.shown():
         if model is not None:
             check_same_network(folder, model)
@@ -96,7 +94,6 @@ def pick(
     example_input: Any = None,
     device: str = "auto",
     backend: Backend | None = None,
-    candidate_timeout: Timeout | None = None,
     observer: Observer = ignore,
     progress: bool | None = None,
     report: bool = True,
@@ -112,7 +109,7 @@ def pick(
         own, search = Limits.of(folder.config.get("target")), SearchConfig.from_table(folder.config["search"])
         # With fewer images the sample of the run's own size may not be possible.
         variant = "set-aside" if limits.bounds_error and not own.bounds_error else ""
-        compute = Compute(None, device, backend, candidate_timeout).alone(folder.config["run"])
+        compute = Compute(None, device, backend).alone(folder.config["run"])
         changes: dict[str, Any] = {
             "search": changed(search, sample=None) if variant else search,
             "target": limits if limits.bounds_error else own,  # images that the run has set aside stay so
@@ -138,7 +135,6 @@ def finetune(
     example_input: Any = None,
     device: str = "auto",
     backend: Backend | None = None,
-    candidate_timeout: Timeout | None = None,
     observer: Observer = ignore,
     progress: bool | None = None,
     report: bool = True,
@@ -155,7 +151,7 @@ def finetune(
         recorded = FinetuneConfig.from_table(folder.config["finetune"])
         options = recorded if finetune is None else checked(FinetuneConfig, finetune)
         cores = threads or search.threads
-        compute = Compute(None, device, backend, candidate_timeout).alone(folder.config["run"])
+        compute = Compute(None, device, backend).alone(folder.config["run"])
         changes: dict[str, Any] = {
             "search": changed(search, threads=cores),
             "finetune": finetune if task else options,

@@ -1,7 +1,7 @@
 """Every option of training, the search and fine-tuning: our defaults, or the paper's by `paper()`.
 
 >>> SearchConfig(offspring=4).evaluations
-63
+35
 >>> SearchConfig.paper().evaluations
 203
 >>> SearchConfig(mutation=2.0)
@@ -20,7 +20,7 @@ SCHEDULES = ("constant", "cosine", "onecycle")
 RUNTIMES = ("torch", "onnxruntime")  # in which a latency can be measured
 STRATEGIES = ("guided", "paper")
 USUAL_SAMPLE = 1000  # the paper's
-USUAL_GENERATIONS, FEW_GENERATIONS = 15, 5  # of the guided search
+USUAL_GENERATIONS, FEW_GENERATIONS = 8, 4  # of the guided search
 _MOST_THREADS = 512  # of one process; thousands exhaust its memory before they start
 _LARGEST_SEED = 2**63 - 1
 
@@ -54,7 +54,7 @@ class TrainConfig(Options):
     flip: bool | None = _train(
         None,
         "Flip images horizontally at random.",
-        default_text="colour images only: a mirrored digit is another one",
+        default_text="on for colour images, off for gray ones",
         unprefixed=True,
     )
     cutout: int = _train(
@@ -90,7 +90,7 @@ class SearchConfig(Options):
     pulls the knee towards light pruning.
     """
 
-    strategy: str = option("guided", "Search strategy; --preset sets it.", choices=STRATEGIES, paper="paper")
+    strategy: str = option("guided", "Search strategy; set by --preset.", choices=STRATEGIES, paper="paper")
     offspring: int = option(  # all candidates of a generation are in memory at once
         10, "Number of new candidates per generation (lambda).", low=1, high=100_000, paper=20, common=True
     )
@@ -100,7 +100,7 @@ class SearchConfig(Options):
         "pixels; paper: 10",
     )  # fmt: skip
     minutes: float | None = option(
-        None, "Guided search: stop after the generation that ends near this time, even if more are planned.",
+        None, "Guided search: stop when another generation would take longer than this in total.",
         low=0.01, common=True, default_text="no limit",
     )  # fmt: skip
     low: float = option(
@@ -180,7 +180,7 @@ class SearchConfig(Options):
         heading=MACHINE, low=1, high=_MOST_THREADS,
     )  # fmt: skip
     memory: float = option(
-        8.0, "Memory in GB that one refit may take; with less, fewer of the inputs are used.",
+        8.0, "Memory limit of one refit, in GB; if it is too low for all inputs, fewer are used.",
         heading=MACHINE, low=0.1, common=True,
     )  # fmt: skip
     seed: int = option(0, "Random seed.", high=_LARGEST_SEED, common=True)
@@ -248,7 +248,7 @@ class FinetuneConfig(TrainConfig):
     """
 
     epochs: int = _finetune(
-        10, "Number of epochs on all training images (in the paper 100 for CIFAR-100).", paper=50, common=True
+        10, "Number of epochs on all training images (the paper: 100 for CIFAR-100).", paper=50, common=True
     )
     lr: float = _finetune(
         0.01, "Learning rate; the highest one, if the schedule changes it.", paper=0.01, common=True
@@ -265,7 +265,7 @@ class FinetuneConfig(TrainConfig):
     flip: bool | None = _finetune(
         None,
         "Flip images horizontally at random.",
-        default_text="colour images only, unless the original's error rises on flipped images",
+        default_text="on for colour images, unless the original's error rises on flipped ones",
         unprefixed=True,
     )
     distill: float = _finetune(
@@ -279,6 +279,6 @@ class FinetuneConfig(TrainConfig):
         unprefixed=True,
     )
     keep_best: bool = _finetune(
-        True, "Set some training images aside; a network with a lower error on them before fine-tuning than "
-        "after it keeps its former weights.", paper=False, stated=False, unprefixed=True,
+        True, "Hold out some training images, and keep the weights from before fine-tuning if their error on "
+        "these images is lower.", paper=False, stated=False, unprefixed=True,
     )  # fmt: skip

@@ -14,6 +14,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from deeppruning.errors import InputError, unknown
@@ -29,7 +30,8 @@ HEADINGS = (
     *(NETWORK, DATA, COMPARING, SEARCH, EVALUATION, PRUNED, TRAINING, FINETUNING),
     *(MACHINE, OUTPUT, ELSEWHERE),
 )
-_LARGEST = 2**31 - 1
+_LARGEST = 2**31 - 1  # of a whole number
+_LONGEST = 1024  # characters of a path or name
 _SAME = object()  # the paper's preset has our default
 
 
@@ -51,33 +53,66 @@ class Option:
 
     def check(self, name: str, kind: Any, value: Any) -> None:
         """Raise unless the value has the option's type and lies within its limits."""
-        if kind is bool:
-            fits, expected = isinstance(value, bool), "true or false"
-        elif kind is int:
-            low, high = self.low or 0, _LARGEST if self.high is None else self.high
-            fits, expected = _is_number(value, int) and value >= low, f"a whole number of at least {low}"
-            if fits and value > high:
-                fits, expected = False, f"at most {high}"
-        elif kind is float:
-            low, high = self.low or 0.0, math.inf if self.high is None else self.high
-            if not _is_number(value, (int, float)) or not low <= value <= high:
-                limit = f"be at least {low}" if high == math.inf else f"lie in [{low}, {high}]"
-                raise InputError(f"{name} must {limit}, got {value!r}")
-            return
-        elif get_origin(kind) is tuple:
-            entry, expected = (
-                get_args(kind)[0],
-                "a list of texts" if str in get_args(kind) else "a list of numbers",
-            )
-            entries = (str,) if entry is str else (int, float)
-            fits = isinstance(value, (list, tuple)) and all(isinstance(each, entries) for each in value)
-        elif self.choices and value not in self.choices:
+        if self.choices and value not in self.choices:
             raise unknown(name, str(value), self.choices)
+        entries = get_args(kind) if get_origin(kind) is tuple else ()
+        if not entries:
+            fits, expected = self._fits(kind, value), self._expected(kind)
+            if kind is float and (isinstance(value, bool) or not isinstance(value, (int, float))):
+                expected = "be a number"
+        elif Ellipsis in entries:
+            fits = isinstance(value, (list, tuple)) and all(self._fits(entries[0], each) for each in value)
+            expected = f"be a list of {'texts' if entries[0] is str else 'numbers'}"
         else:
-            fits = isinstance(value, kind)
-            expected = "a text" if kind is str else getattr(kind, "__name__", kind)
+            listed = isinstance(value, (list, tuple)) and len(value) == len(entries)
+            fits = listed and all(map(self._fits, entries, value))
+            expected = f"be {len(entries)} numbers, each {self._expected(entries[0]).removeprefix('be ')}"
         if not fits:
-            raise InputError(f"{name} must be {expected}, got {value!r}")
+            raise InputError(f"{name} must {expected}, got {_short(value)}")
+
+    def _fits(self, kind: Any, value: Any) -> bool:
+        if kind in (int, float):
+            low, high = self._range(kind)
+            number = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
+            return number and low <= value <= high and math.isfinite(value)
+        if kind in (str, Path):  # a path with a zero byte, or a longer one, is an error of the system
+            return isinstance(value, (str, kind)) and "\0" not in str(value) and len(str(value)) <= _LONGEST
+        return isinstance(value, kind)
+
+    def _range(self, kind: Any) -> tuple[float, float]:
+        usual = (0, _LARGEST) if kind is int else (0.0, math.inf)
+        return usual[0] if self.low is None else self.low, usual[1] if self.high is None else self.high
+
+    def _expected(self, kind: Any) -> str:
+        low, high = self._range(kind)
+        if kind is float:
+            return f"be at least {low}" if high == math.inf else f"lie in [{low}, {high}]"
+        if kind is int:
+            return f"be a whole number of at least {low}{'' if high == _LARGEST else f' and at most {high}'}"
+        names = {bool: "true or false", str: "a short text", Path: "a path"}
+        return f"be {names.get(kind, getattr(kind, '__name__', kind))}"
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) < 80 else f"{shown[:77]}..."
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """How two tables of options differ; empty if they do not.
+
+    >>> differences({"epochs": 5, "lr": 0.1}, {"epochs": 6, "lr": 0.1})
+    'epochs was 5 and is 6'
+    """
+
+    def shown(value: Any) -> str:
+        return "not given" if value is None else _short(value)
+
+    return "; ".join(
+        f"{name} was {shown(then.get(name))} and is {shown(now.get(name))}"
+        for name in sorted(then.keys() | now.keys())
+        if then.get(name) != now.get(name)
+    )
 
 
 def option(
@@ -123,10 +158,6 @@ def _without_none(hint: Any) -> Any:
     if get_origin(hint) in (Union, types.UnionType):
         hint = Union[tuple(part for part in get_args(hint) if part is not type(None))]  # noqa: UP007
     return hint
-
-
-def _is_number(value: Any, kind: type | tuple[type, ...]) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -384,7 +384,7 @@ class TestPool:
 
             def __setstate__(self, state):
                 self.path = state["path"]
-                process = sys.modules["deeppruning.backends.pool_process"]
+                process = sys.modules["deeppruning.backends.pool"]
                 process.write_message = partial(self.write, process.write_message)
 
             def write(self, write_all, end, message):

@@ -395,27 +395,28 @@ def test_a_choice_of_backend_is_kept_unless_another_is_made():
     from deeppruning.cli.options.backend import BackendChoice
 
     told = {"ray_address": "auto", "ray_gpus": 0.5}
-    stored = BackendChoice("ray", options=told).table(threads=1)
+    stored = BackendChoice(backend="ray", options=told).table(threads=1)
     assert stored == {"backend": "ray", "ray_address": "auto", "ray_gpus": 0.5}
-    assert BackendChoice().or_as_in(stored) == BackendChoice("ray", options=told)
+    assert BackendChoice().or_as_in(stored) == BackendChoice(backend="ray", options=told)
     elsewhere = BackendChoice(options={"ray_address": "h:1"}).or_as_in(stored)
-    assert elsewhere == BackendChoice("ray", options={"ray_address": "h:1", "ray_gpus": 0.5})
-    assert BackendChoice("local").or_as_in(stored) == BackendChoice("local")
-    assert BackendChoice("ray").or_as_in({"backend": "local", "workers": 2}) == BackendChoice("ray")
+    assert elsewhere == BackendChoice(backend="ray", options={"ray_address": "h:1", "ray_gpus": 0.5})
+    assert BackendChoice(backend="local").or_as_in(stored) == BackendChoice(backend="local")
+    ray = BackendChoice(backend="ray")
+    assert ray.or_as_in({"backend": "local", "workers": 2}) == ray
     assert BackendChoice(options={"ray_cpus": 2}).or_as_in({}).backend == "ray"
-    with pytest.raises(InputError, match="--ray-cpus must be a number, got 'two'"):
+    with pytest.raises(InputError, match="ray_cpus must be a number, got 'two'"):
         BackendChoice(options={"ray_cpus": "two"})
     with pytest.raises(InputError, match="--ray-gpus needs --backend ray"):
-        BackendChoice("local", options={"ray_gpus": 1})
+        BackendChoice(backend="local", options={"ray_gpus": 1})
     for stored in ({"backend": "ray", "candidate_timeout": 9.5}, {"candidate_timeout": 9.5}):
         choice = BackendChoice().or_as_in(stored)
         assert choice.table(threads=1)["candidate_timeout"] == 9.5
     assert dp.RayBackend().timeout == "auto"
-    assert BackendChoice("ray", candidate_timeout=9.5).make(1, "auto", print).timeout == 9.5
+    assert BackendChoice(backend="ray", candidate_timeout=9.5).make(1, "auto", print).timeout == 9.5
     with pytest.raises(InputError, match="auto, off or a number"):
         BackendChoice(candidate_timeout="soon")
     with pytest.raises(InputError, match="unknown backend 'rey'; did you mean ray"):
-        BackendChoice("rey")
+        BackendChoice(backend="rey")
 
 
 @pytest.mark.slow

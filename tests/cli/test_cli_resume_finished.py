@@ -49,7 +49,7 @@ def test_a_damaged_network_is_made_again(run: Path, also: str) -> None:
     else:
         said = call("resume", run)
     assert f"{knee} {told}" in said.stderr or (f"{knee} is damaged" in said.stderr and told in said.stderr)
-    assert "made again: knee" in said.output
+    assert "restored: knee" in said.output
     assert knee.read_bytes() == whole
 
 

@@ -35,7 +35,7 @@ def test_the_search_is_told_its_limits_and_shows_what_it_found(run):
         original = opened.history.get_fact(facts.ORIGINAL_FIGURES)
     assert known["met"] and figures["id"] == known["id"]
     assert figures["flops"] <= 0.4 * original["flops"] and figures["params"] <= 0.7 * original["params"]
-    assert "a tenth of the training images is set aside" in printed
+    assert "a tenth of the training images is held out" in printed
     assert printed.count(f"target {known['asked']}: met by candidate {known['id']}: flops") == 1
     table = printed.split("\nnetwork ")[1].splitlines()[2:6]
     assert [line.split()[0] for line in table] == ["heavy", "knee", "light", "target"]

@@ -61,9 +61,9 @@ def test_train_then_evaluate(tmp_path: Path, model: str):
     assert text.startswith("normalisation: given by --mean and --std: mean 0.1000, std 0.5000\ntest error")
 
     assert "training is finished after epoch 2 of 2" in run(train, model, "--epochs", 2, "--out", out)
-    with pytest.raises(RunError, match=r"lr is 0\.1 there and 0\.2 now"):
+    with pytest.raises(RunError, match=r"lr was 0\.1 and is 0\.2"):
         run(train, model, "--epochs", 2, "--lr", 0.2, "--out", out)
-    with pytest.raises(RunError, match="mean is"):
+    with pytest.raises(RunError, match="mean was"):
         run(train, model, "--epochs", 2, "--mean", 0.1, "--std", 0.5, "--out", out)
 
 

@@ -55,10 +55,10 @@ def run(strategy: GuidedStrategy, tell: Callable[[np.ndarray], Told] | None = No
     return batches
 
 
-def test_a_run_asks_for_three_more_at_first_and_153_with_the_default_values():
+def test_a_run_asks_for_three_more_at_first_and_83_with_the_default_values():
     usual = SearchConfig()
     whole = strategy_of(offspring=usual.offspring, generations=usual.planned_generations)
-    assert whole.evaluations == usual.evaluations == 153
+    assert whole.evaluations == usual.evaluations == 83
     strategy = strategy_of(offspring=5, generations=4)
     batches = run(strategy)
     assert [len(batch) for batch in batches] == [8, 5, 5, 5] and strategy.evaluations == 23
@@ -350,6 +350,18 @@ def test_a_range_that_ends_below_the_least_is_refused_with_the_least():
     with pytest.raises(InputError, match=rf"ends at 40% .* cannot be cut below {least:.1%}: raise its end"):
         strategy_of(space, low=0.1, high=0.4)
     strategy_of(space, low=0.1, high=least + 0.01)
+
+
+@pytest.mark.parametrize("scores", [(1.0, 9.0), (0.0, 0.0), (-2.0, 4.0), (np.inf, 1.0)])
+def test_more_offspring_are_made_where_there_is_most_to_gain(scores):
+    strategy, rng = strategy_of(offspring=5, generations=4, bins=4), np.random.default_rng(0)
+    for place, score in zip((0, 3), scores, strict=True):
+        strategy.archive.add(None, score=score, share=strategy.archive.top(place))
+    drawn = np.bincount([strategy._drawn_bin(rng) for _ in range(4000)], minlength=4) / 4000
+    gain = np.maximum(scores, 0.0)
+    shares = gain / gain.sum() if 0 < gain.sum() < np.inf else None
+    wanted = [0.25] * 4 if shares is None else [0.125 + share / 2 for share in (shares[0], 0, 0, shares[1])]
+    assert drawn == pytest.approx(wanted, abs=0.04)
 
 
 @pytest.mark.parametrize(

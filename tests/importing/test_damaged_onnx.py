@@ -79,7 +79,7 @@ def _mutate(graph, draw: random.Random) -> None:
             attribute.f = draw.choice(FLOATS)
     elif kind == 1:
         sizes = [one for one in graph.initializer if one.data_type == onnx.TensorProto.INT64]
-        sizes += [one.attribute[0].t for one in graph.node if one.op_type == "Constant"]
+        sizes += [one.attribute[0].t for one in graph.node if one.op_type == "Constant" and one.attribute]
         _mutate_sizes(sizes, draw)
     elif kind == 2:
         node.op_type = draw.choice((*OPERATIONS, *(one.op_type for one in graph.node)))

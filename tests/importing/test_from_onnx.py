@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ import torch
 from torch import nn
 
 import deeppruning as dp
-from deeppruning.errors import InputError, WeightsError
+from deeppruning.errors import DeepPruningError, InputError
+from deeppruning.importing.building import KNOWN
+from deeppruning.importing.file import read_onnx
+from deeppruning.importing.network import rounding_of
 from deeppruning.importing.sizes import Part, reshape_parts
 
 onnx = pytest.importorskip("onnx")
@@ -139,18 +143,65 @@ def test_what_cannot_be_rebuilt_is_named_before_any_work(tmp_path: Path, node, n
     assert all(fact in str(raised.value) for fact in named)
 
 
-def test_weights_outside_the_folder_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(CONV["w"].tobytes())
+EXTERNAL = [
+    ("../secret", 0, "outside"),
+    ("{outside}/secret", 0, "outside"),
+    ("link", 0, "outside"),
+    ("linked/secret", 0, "outside"),
+    ("inner/../../secret", 0, "outside"),
+    ("absent", 0, "missing"),
+    ("inner", 0, "missing"),
+    ("short", 0, "ends within"),
+    ("whole", 1 << 40, "ends within"),
+    ("whole", -1, "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("location", "offset", "said"), EXTERNAL)
+def test_weights_outside_the_folder_or_cut_short_are_refused(
+    tmp_path: Path, location: str, offset: int, said: str
+) -> None:
+    content = CONV["w"].tobytes()
     folder = tmp_path / "model"
-    folder.mkdir()
-    for location, said in (("../secret", "outside"), ("absent", "missing")):
-        model = model_of([helper.make_node("Conv", ["x", "w"], ["y"])], constants=CONV)
-        tensor = model.graph.initializer[0]
-        onnx.external_data_helper.set_external_data(tensor, location)
-        tensor.ClearField("raw_data")
+    (folder / "inner").mkdir(parents=True)
+    for path, part in (("secret", content), ("model/whole", content), ("model/short", content[:-1])):
+        (tmp_path / path).write_bytes(part)
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (folder / "linked").symlink_to(tmp_path)
+    model = model_of([helper.make_node("Conv", ["x", "w"], ["y"])], constants=CONV)
+    tensor = model.graph.initializer[0]
+    onnx.external_data_helper.set_external_data(tensor, location.format(outside=tmp_path), offset)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    with pytest.raises(DeepPruningError, match=said):
+        dp.from_onnx(written(folder, model))
+
+
+def test_weights_beside_the_file_count_as_its_own(file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "outside.onnx"
+    onnx.save_model(
+        onnx.load(str(file)), str(path), save_as_external_data=True, location="w", size_threshold=0
+    )
+    read = read_onnx(path, KNOWN)
+    assert read.bytes == path.stat().st_size + (tmp_path / "w").stat().st_size
+    assert not read.is_half
+    images = torch.rand(2, 3, 8, 8)
+    assert torch.equal(dp.from_onnx(path)(images), dp.from_onnx(file)(images))
+
+
+def test_many_weights_that_share_one_large_file_are_refused_unread(tmp_path: Path) -> None:
+    """A sparse file of 3 GB takes no room; read by each of the weights it would."""
+    with (tmp_path / "zeros").open("wb") as file:
+        file.truncate(3 << 30)
+    model = model_of([helper.make_node("Sum", ["x", "a", "b"], ["y"])])
+    for name in "ab":
+        tensor = model.graph.initializer.add(name=name, data_type=TensorProto.FLOAT, dims=[(3 << 30) // 4])
         tensor.data_location = TensorProto.EXTERNAL
-        with pytest.raises(WeightsError, match=said):
-            dp.from_onnx(written(folder, model))
+        tensor.external_data.add(key="location", value="zeros")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match="bytes of weights"):
+        dp.from_onnx(written(tmp_path, model))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + (1 << 18)
 
 
 def test_a_missing_file_and_wrong_inputs(file: Path, tmp_path: Path) -> None:
@@ -160,3 +211,46 @@ def test_a_missing_file_and_wrong_inputs(file: Path, tmp_path: Path) -> None:
         dp.from_onnx(file, {"pictures": torch.zeros(1, 3, 8, 8)})
     with pytest.raises(InputError, match="9, 9"):
         dp.from_onnx(file, torch.zeros(1, 3, 9, 9))
+
+
+@pytest.mark.parametrize(
+    "padding",
+    [
+        {"auto_pad": "SAME_UPPER", "kernel_shape": [2, 3], "strides": [2, 2]},
+        {"auto_pad": "SAME_LOWER", "kernel_shape": [2, 2]},
+        {"pads": [0, 1, 1, 1], "kernel_shape": [3, 3]},
+        {"pads": [2, 2, 2, 2], "kernel_shape": [3, 3]},
+        {"pads": [2, 2, 2, 2], "kernel_shape": [3, 3], "count_include_pad": 1},
+    ],
+)
+def test_averages_with_padding_of_any_form_are_cut_and_written(tmp_path: Path, padding) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("AveragePool", ["a"], ["b"], **padding),
+        helper.make_node("Conv", ["b", "last"], ["y"]),
+    ]
+    last = np.random.default_rng(1).normal(size=(2, 4, 1, 1)).astype(np.float32)
+    inputs = [("x", ["n", 3, 9, 9])]
+    path = written(tmp_path, model_of(nodes, inputs=inputs, constants={**CONV, "last": last}))
+    graph = dp.ChannelGraph(dp.from_onnx(path), torch.zeros(1, 3, 9, 9))
+    genome = graph.full_genome()
+    genome[:2] = False
+    assert graph.num_genes == 4 and graph.verify(genome)
+    thin = graph.prune(genome)
+    out = dp.export(thin, out=tmp_path / "thin.onnx")
+    kinds = [node.op_type for node in onnx.load(str(out.path)).graph.node]
+    assert kinds == ["Conv", "AveragePool", "Conv"]
+
+
+def test_how_far_rounding_may_go_is_measured_on_the_network_itself(tmp_path: Path) -> None:
+    image = {"x": torch.rand(1, 3, 8, 8)}
+
+    def rounding(*nodes) -> float:
+        constants = {**CONV, "large": np.float32([4096])}
+        return rounding_of(dp.from_onnx(written(tmp_path, model_of(nodes, constants=constants))), image)
+
+    assert 0 < rounding(helper.make_node("Conv", ["x", "w"], ["y"])) < 1e-4
+    away = helper.make_node("Add", ["x", "large"], ["a"]), helper.make_node("Sub", ["a", "large"], ["y"])
+    assert 1e-4 < rounding(*away) < 1e-2
+    cast = helper.make_node("Cast", ["x"], ["a"], to=TensorProto.FLOAT)
+    assert rounding(cast, helper.make_node("Conv", ["a", "w"], ["y"])) == 0  # it has no double precision

@@ -179,3 +179,39 @@ def test_a_layer_that_is_gone_leaves_no_node(tmp_path: Path) -> None:
     assert kinds.count("Conv") == 2
     with torch.no_grad():
         assert np.allclose(answers(path, images=IMAGES)[0], thin(torch.from_numpy(IMAGES)).numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_a_branch_that_is_gone_still_fills_its_part_of_the_output(tmp_path: Path, opset: int) -> None:
+    """Boxes and scores are joined: the bias of a head without inputs needs the size of its maps."""
+    torch.manual_seed(0)
+
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, 8, 3, padding=1)
+            self.score = nn.Sequential(
+                nn.Conv2d(8, 4, 3, stride=2, padding=1), nn.BatchNorm2d(4), nn.SiLU(), nn.MaxPool2d(2),
+                nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 1),
+            )  # fmt: skip
+            self.box = nn.Conv2d(8, 4, 3, stride=4, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.relu(self.stem(x))
+            return torch.cat([self.box(x).flatten(2), self.score(x).flatten(2).sigmoid()], 1)
+
+    axes = {"images": {0: "batch", 2: "height", 3: "width"}, "scores": {0: "batch", 2: "places"}}
+    file = exported(Heads().eval(), tmp_path / "heads.onnx", opset, dynamic_axes=axes)
+    graph = dp.ChannelGraph(dp.from_onnx(file, torch.rand(2, 3, 8, 8)), torch.zeros(1, 3, 8, 8), depth=True)
+    genome = graph.full_genome()
+    for group in graph.groups:
+        if any("score" in layer for layer in group.layers):
+            genome[list(group.genes)] = False
+    thin = graph.prune(genome)
+    written = dp.export(thin, out=tmp_path / "thin.onnx")
+    assert described(written.path) == described(file)
+    for side in (8, 16):
+        images = np.random.default_rng(side).normal(size=(3, 3, side, side)).astype(np.float32)
+        with torch.no_grad():
+            expected = thin(torch.from_numpy(images)).numpy()
+        assert np.allclose(answers(written.path, images=images)[0], expected, atol=1e-5)

@@ -9,6 +9,8 @@ import torch
 
 import deeppruning as dp
 from deeppruning.backends import InProcessBackend, PoolBackend
+from deeppruning.backends.local import local_backend
+from deeppruning.backends.registry import Wanted
 from deeppruning.comparison.problem import Work, kind_of_call
 from deeppruning.errors import InputError
 from deeppruning.jobs.prepare import Compute, prepare
@@ -26,14 +28,12 @@ def test_a_stopped_worker_costs_a_retry(tmp_path: Path) -> None:
         task=SignalsItsWorkerOnce(tmp_path / "mark", signal.SIGSTOP),
         example_input=EXAMPLE,
         search=quick_search(),
-        workers=1,
-        candidate_timeout=3,
+        backend=PoolBackend(workers=1, timeout=3),
         observer=events.append,
     )
     assert all(candidate.status == "ok" for candidate in result.candidates)
     attempts = [event.attempts for event in events if isinstance(event, CandidateDone)]
     assert sorted(attempts)[-2:] == [1, 2]
-    assert "candidate_timeout = 3" in (tmp_path / "run" / "config.toml").read_text()
 
 
 def made(**options: Any) -> Any:
@@ -44,17 +44,13 @@ def made(**options: Any) -> Any:
 
 def test_where_the_limit_goes() -> None:
     assert isinstance(made(workers=1), InProcessBackend)
-    assert isinstance(made(workers=1, candidate_timeout="off"), InProcessBackend)
-    assert [made(workers=2, **given).timeout for given in ({}, {"candidate_timeout": "off"})] == [
-        "auto",
-        "off",
-    ]
-    alone = made(workers=1, candidate_timeout=30)
+    assert made(workers=2).timeout == "auto"
+    assert made(backend=PoolBackend(workers=1, timeout=30)).timeout == 30.0
+    assert isinstance(local_backend(Wanted(workers=1, timeout="off")), InProcessBackend)
+    alone = local_backend(Wanted(workers=1, timeout=30))
     assert isinstance(alone, PoolBackend) and (alone.workers, alone.timeout) == (1, 30.0)
     with pytest.raises(InputError, match="auto, off or a number"):
-        made(workers=2, candidate_timeout=-1)
-    with pytest.raises(InputError, match="timeout="):
-        made(backend=PoolBackend(), candidate_timeout=3)
+        PoolBackend(workers=2, timeout=-1)
 
 
 def test_a_test_of_the_original_says_nothing_about_rounds_of_training() -> None:

@@ -66,7 +66,7 @@ def test_the_command_line_crops_from_larger_pictures_and_keeps_to_it(photos, tmp
     given = ["resnet20", "--data", photos, "--epochs", 1, "--threads", 1, "--out", tmp_path / "base"]
     sizes = ["--image-size", 16, "--image-resize", 18, "--loading-workers", 1]
     assert "test error" in call("train", *given, *sizes).output
-    with pytest.raises(RunError, match="image_resize is 18 there and 17 now"):
+    with pytest.raises(RunError, match="image_resize was 18 and is 17"):
         call("train", *given, *sizes, "--image-resize", 17)
     with pytest.raises(InputError, match=r"image_resize .* 'digits'"):
         call("evaluate", "resnet20", "--data", "digits", *sizes)

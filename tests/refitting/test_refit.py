@@ -223,7 +223,6 @@ def test_a_lost_branch_answers_with_its_mean():
 
 def test_a_layer_too_large_for_the_full_solve_mixes_its_channels(monkeypatch):
     monkeypatch.setattr("deeppruning.refitting.recorder.FULL_SOLVE", 20)
-    monkeypatch.setattr("deeppruning.refitting.sweep.FULL_SOLVE", 20)
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 12, 3), nn.ReLU(), nn.Conv2d(12, 12, 3), nn.ReLU(), nn.Conv2d(12, 4, 1)

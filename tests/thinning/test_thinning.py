@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import deeppruning as dp
 from deeppruning.cli.main import cli
 from deeppruning.errors import DeepPruningError, InputError, RunError
+from deeppruning.reporting.data import collect
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -76,6 +77,20 @@ def test_another_target_is_taken_from_the_search_that_is_there(thinned, folder: 
             folder / "net.onnx", folder / "ready.npz", target="flops=80%", out=folder / "again.onnx",
             search=dp.SearchConfig(offspring=5), run_dir=folder / "run",
         )  # fmt: skip
+    with pytest.raises(RunError, match="other inputs"):
+        images = 2 * np.load(folder / "ready.npz")["images"]
+        dp.thin(
+            folder / "net.onnx", images, target="flops=80%", out=folder / "x.onnx", run_dir=folder / "run"
+        )
+
+
+def test_the_page_speaks_of_drift_and_not_of_training(thinned) -> None:
+    data = collect(thinned.run_dir)
+    assert data["by_drift"]
+    assert data["commands"]["finetune"] == data["commands"]["resume"] == ""
+    assert "from_onnx('net.onnx')" in data["commands"]["load"]["knee"]
+    refused = CliRunner().invoke(cli, ["pick", str(thinned.run_dir), "--target", "flops=90%"])
+    assert "was made by `deeppruning thin`" in str(refused.exception)
 
 
 def test_the_command_thins_by_a_folder_of_pictures(folder: Path, tmp_path: Path) -> None:
@@ -101,6 +116,7 @@ def test_the_command_thins_by_a_folder_of_pictures(folder: Path, tmp_path: Path)
         ({"target": "error=+1%"}, "no labels"),
         ({"target": "flops=0%"}, "above 0"),
         ({"target": "latency=0%"}, "above 0"),
+        ({"target": "latency=50%,error=1%"}, "no labels"),
         ({"target": ""}, "flops"),
         ({"out": "thin.pt"}, "thin.pt"),
         ({"out": "net.onnx"}, "is the file that is read"),
@@ -112,6 +128,7 @@ def test_the_command_thins_by_a_folder_of_pictures(folder: Path, tmp_path: Path)
         ({"inputs": "large.npy"}, "8x8"),
         ({"inputs": "broken.npz"}, "broken.npz"),
         ({"inputs": "nan.npy"}, "not finite"),
+        ({"inputs": "text.npy"}, "must be numbers"),
         ({"search": dp.SearchConfig.paper()}, "labels"),
     ],
 )
@@ -122,6 +139,7 @@ def test_what_cannot_be_is_refused_before_any_work(folder: Path, tmp_path: Path,
     np.save(tmp_path / "few.npy", np.zeros((20, 3, 8, 8), np.float32))
     np.save(tmp_path / "large.npy", np.zeros((40, 3, 9, 9), np.float32))
     np.save(tmp_path / "nan.npy", np.full((40, 3, 8, 8), np.nan, np.float32))
+    np.save(tmp_path / "text.npy", np.array(["a", "b"]))
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 not a file")
     call = {"path": "net.onnx", "inputs": "few.npy", "target": "flops=80%", "out": "thin.onnx", **change}
     path, inputs, out = (tmp_path / call.pop(name) for name in ("path", "inputs", "out"))

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from deeppruning.training.optimizer import PlainSGD
+from deeppruning.training.loop import PlainSGD
 
 SETTINGS = {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-3}
 

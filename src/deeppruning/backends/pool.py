@@ -12,16 +12,21 @@ import pickle
 import selectors
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
+import traceback
 from collections import deque
 from collections.abc import Callable
+from typing import BinaryIO, cast
 
-from deeppruning.backends.base import Backend, Item, Session, Shared, Value, worker_name
+import torch
+
+from deeppruning.backends.base import Backend, Item, Session, Shared, Value, answer_item, worker_name
 from deeppruning.backends.limits import AUTO, OFF, Kind, Timeout, read_timeout, same_kind
-from deeppruning.backends.parcel import pack
-from deeppruning.backends.pool_process import BOOTSTRAP, LENGTH
+from deeppruning.backends.parcel import pack, unpack
 from deeppruning.backends.workers import LOOK_EVERY, Worker, WorkerSession, cannot_send
 from deeppruning.errors import InputError
 
@@ -31,6 +36,20 @@ _TIME_TO_DIE = 10.0
 _KEEP_FREED_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _CHUNK = 2**20
+_LOOK_FOR_PARENT_EVERY = 0.5
+LENGTH = struct.Struct("<Q")  # of the message that follows it
+# Run with `python -c`, so that the user's script is not imported again and needs no main guard. The import
+# path is the parent's, where the user's modules were found. First of all Linux is asked (PR_SET_PDEATHSIG) to
+# send a signal when the parent ends, which works for a stopped process as well.
+BOOTSTRAP = """
+import ctypes, json, sys
+path, farewell, *numbers = sys.argv[1:]
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, int(farewell), 0, 0, 0)
+sys.path[:] = json.loads(path)
+from deeppruning.backends.pool import serve
+serve(*map(int, numbers))
+"""
 
 
 class PoolBackend(Backend):
@@ -182,3 +201,47 @@ def _farewell_signal() -> int:
     they are stopped, to check whether the process is gone.
     """
     return signal.SIGKILL if threading.get_native_id() == os.getpid() else signal.SIGCONT
+
+
+# From here on: what runs in the processes.
+
+
+def serve(channel_fd: int, parcel_fd: int, parent: int, threads: int) -> None:
+    """Unpack the function once, then answer the parent's items until it closes the socket or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    channel = cast(BinaryIO, socket.socket(fileno=channel_fd).makefile("rwb"))
+    try:
+        torch.set_num_threads(threads)
+        function, context = unpack(parcel_fd)
+        os.close(parcel_fd)
+    except Exception:
+        write_message(channel, pickle.dumps(traceback.format_exc()))
+        sys.exit(1)
+    write_message(channel, pickle.dumps(None))
+    while (request := read_message(channel)) is not None:
+        write_message(channel, answer_item(function, context, request))
+
+
+def write_message(end: BinaryIO, message: bytes) -> None:
+    """Send a message, however long that takes."""
+    end.write(LENGTH.pack(len(message)))
+    end.write(message)
+    end.flush()
+
+
+def read_message(end: BinaryIO) -> bytes | None:
+    """Wait for the next message; None if there will be no more."""
+    head = end.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    (length,) = LENGTH.unpack(head)
+    message = end.read(length)
+    return message if len(message) == length else None
+
+
+def _leave_with(parent: int) -> None:
+    """End this process when its parent has ended, even in the middle of an item."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_FOR_PARENT_EVERY)
+    os._exit(1)

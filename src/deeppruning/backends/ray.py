@@ -8,6 +8,7 @@
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from deeppruning.backends.base import Backend, Item, Key, Outcome, Session, Shared, Value
@@ -24,9 +25,10 @@ from deeppruning.backends.ray_cluster import (
     on_node,
 )
 from deeppruning.backends.ray_node import NodeWorker, Place, make_killer, versions
-from deeppruning.backends.registry import BACKENDS, BackendKind, BackendOption, Wanted
+from deeppruning.backends.registry import BACKENDS, BackendKind, Wanted
 from deeppruning.backends.workers import LOOK_EVERY, Worker, WorkerSession, cannot_send
 from deeppruning.errors import DeepPruningError, InputError
+from deeppruning.options import MACHINE, Options, option
 
 _LOOK_AT_NODES_EVERY = 2.0
 # Workers of this program without a job. Sessions share them, so that none takes the nodes from another.
@@ -253,12 +255,28 @@ def _store(function: object, context: object) -> Any:
         ) from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class RayOptions(Options):
+    """The flags of this backend."""
+
+    ray_address: str | None = option(
+        None, "The Ray cluster to join.", heading=MACHINE, metavar="auto|HOST:PORT|ray://HOST:PORT",
+        default_text="none: start Ray on this machine, and stop it after the run",
+    )  # fmt: skip
+    ray_cpus: float | None = option(
+        None, "CPUs per candidate.", heading=MACHINE, default_text="as many as --threads"
+    )
+    ray_gpus: float | None = option(
+        None, "GPUs per candidate; 0.25 lets four share one.", heading=MACHINE, default_text="0"
+    )
+
+
 def _make(wanted: Wanted) -> RayBackend:
-    cpus = wanted.options.get("ray_cpus")
+    options = RayOptions(**wanted.options)
     return RayBackend(
-        address=wanted.options.get("ray_address"),
-        cpus=wanted.threads if cpus is None else cpus,
-        gpus=wanted.options.get("ray_gpus") or 0,
+        address=options.ray_address,
+        cpus=wanted.threads if options.ray_cpus is None else options.ray_cpus,
+        gpus=options.ray_gpus or 0,
         threads=wanted.threads,
         workers=wanted.workers,
         timeout=wanted.timeout,
@@ -266,21 +284,4 @@ def _make(wanted: Wanted) -> RayBackend:
     )
 
 
-BACKENDS.add(
-    BackendKind(
-        "ray",
-        "a Ray cluster",
-        _make,
-        (
-            BackendOption(
-                "ray_address",
-                "The Ray cluster to join.",
-                "none: start Ray on this machine, and stop it after the run",
-                metavar="auto|HOST:PORT|ray://HOST:PORT",
-            ),
-            BackendOption("ray_cpus", "CPUs per candidate.", "as many as --threads", float),
-            BackendOption("ray_gpus", "GPUs per candidate; 0.25 lets four share one.", "0", float),
-        ),
-    ),
-    place=20,
-)
+BACKENDS.add(BackendKind("ray", "a Ray cluster", _make, RayOptions), place=20)

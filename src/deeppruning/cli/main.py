@@ -11,6 +11,7 @@ import click
 
 from deeppruning.cli.completion import light_command
 from deeppruning.errors import DeepPruningError, describe_raised, unknown, users_line
+from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.version import __version__
 
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
@@ -42,21 +43,21 @@ def _stop_on_sigterm() -> None:
 # Each command lives in deeppruning.cli.commands.<module> under its own name and is imported only when it is
 # called: `deeppruning --help` must not wait for torch.
 COMMANDS: dict[str, str] = {
-    "demo": "Try it: train, prune and compare a small network in a few minutes.",
-    "train": "Train a network from the zoo or your own.",
+    "demo": "Try it: train and prune a small network in a few minutes.",
+    "train": "Train a network: your own, or one that comes with the package.",
     "evaluate": "Print the test error of a network.",
     "prune": "Search for pruned versions of a network and fine-tune the best.",
-    "thin": "Make an ONNX file smaller and faster by inputs alone.",
+    "thin": "Make an ONNX file smaller and faster, without labels or training.",
     "resume": "Continue a run that was stopped.",
-    "pick": "Choose the candidate of a run that meets limits, without searching again.",
+    "pick": "Choose a network of a run within other limits, without searching again.",
     "finetune": "Fine-tune any candidate of a run.",
-    "report": "Write the page of a run, on which to choose a network, and its plots.",
-    "watch": "Serve the page of a run and update it live.",
+    "report": "Write the HTML report of a run, and its plots.",
+    "watch": "Serve the report of a run and update it live.",
     "export": "Write a network of a run as ONNX, torch.export or safetensors.",
     "compare": "Compare with other pruning methods at the same FLOPs.",
     "bench": "Measure whether the pruned networks of a run are really faster.",
     "data": "List the data sets, where they are and how to get them.",
-    "models": "List the networks of the zoo with depth, parameters and FLOPs.",
+    "models": "List the networks that come with the package (the zoo).",
 }
 
 
@@ -109,6 +110,7 @@ def cli() -> None:
       deeppruning train resnet20 --data digits --epochs 10 --out runs/base
       deeppruning prune resnet20 --weights runs/base/model.safetensors --data digits --out runs/thin
     """
+    keep_freed_memory()
 
 
 def main() -> None:

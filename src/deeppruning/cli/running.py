@@ -24,7 +24,6 @@ from deeppruning.jobs.result import Result
 from deeppruning.jobs.solution import Solution
 from deeppruning.limits import Limits
 from deeppruning.runs.folder import CONFIG, RunFolder
-from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import choose_device
 from deeppruning.training.evaluate import outputs_on
 
@@ -114,7 +113,6 @@ def save_one(
     call: Callable[..., Solution], run: Path, again: str, settings: dict[str, Any], **options: Any
 ) -> None:
     """Save one more network of a run by `dp.pick` or `dp.finetune`, with the run's inputs, and show it."""
-    keep_freed_memory()
     vouched, device = Vouched.take(settings), settings["device"]
     with RunFolder.open(run) as opened:  # raises before data is read if another process has it
         choose_device(device or opened.config["run"]["device"])

@@ -39,7 +39,7 @@ class Match:
     search: SearchConfig
     finetune: FinetuneConfig
     device: str
-    task: str | None  # fingerprint of the data to judge candidates on
+    task: str | None  # fingerprint of the data that candidates are evaluated on
     flops: int  # of the original
     picks: dict[str, Network]
     evaluated: tuple[Evaluation, ...]
@@ -167,7 +167,7 @@ def prepare_comparison(
     targets = _targets(graph, shares, match)
     if job.search.evaluations < len(targets):
         raise InputError(
-            f"{len(targets)} networks are asked for, more than the {job.search.evaluations} evaluations of "
+            f"{len(targets)} networks are requested, more than the {job.search.evaluations} evaluations of "
             "a search; ask for fewer"
         )
     contexts = Contexts.of(replace(job.context, objective=FLOPS), task)
@@ -194,7 +194,7 @@ def _check_sample(methods: Sequence[Method], sample: ImageSet) -> None:
 
 def _part(data: Images, images: int, seed: int) -> ImageSet:
     if images > len(data):
-        raise InputError(f"a part of {images} images is asked for, but there are only {len(data)}")
+        raise InputError(f"{images} images are requested, but there are only {len(data)}")
     return balanced_sample(data, images, seed)
 
 

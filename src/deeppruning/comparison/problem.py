@@ -74,7 +74,7 @@ class Contexts:
 
     @cached_property
     def refitting(self) -> Context:
-        """Candidates are refitted and judged on the rest of the sample; picks are refitted on all of it."""
+        """Refits candidates and evaluates them on the rest of the sample; refits picks on all of it."""
         task = self.plain.task
         assert isinstance(task, Classification)
         search = replace(task.search, evaluation=REFIT)
@@ -150,7 +150,7 @@ class Problem:
     workers: Workers
     history: History  # of this method's evaluations, also those before it was stopped
     clock: Clock
-    refits: bool = False  # candidates are judged after a refit, whatever the comparison's own evaluation is
+    refits: bool = False  # candidates are evaluated after a refit, whatever the evaluation of the comparison
 
     @property
     def context(self) -> Context:
@@ -158,7 +158,7 @@ class Problem:
         return self.contexts.refitting if self.refits else self.contexts.plain
 
     def by_refit(self) -> "Problem":
-        """The same problem with candidates judged after a refit."""
+        """The same problem with candidates evaluated after a refit."""
         return replace(self, refits=True)
 
     @property
@@ -168,13 +168,13 @@ class Problem:
 
     @property
     def task(self) -> Classification:
-        """How networks are judged and trained."""
+        """How networks are evaluated and trained."""
         assert isinstance(self.context.task, Classification)
         return self.context.task
 
     @property
     def sample(self) -> ImageSet:
-        """The class-balanced images that candidates are judged on."""
+        """The class-balanced images that candidates are evaluated on."""
         return self.task.sample
 
     @property
@@ -253,7 +253,7 @@ class Method(ABC):
 
     @abstractmethod
     def propose(self, problem: Problem, targets: Sequence[Target]) -> list[Network]:
-        """A network for every target, in their order, of about the FLOPs asked for."""
+        """A network for every target, in their order, with about the FLOPs of the target."""
 
 
 METHODS: Registry[Method] = Registry("method", "deeppruning.comparison.methods")

@@ -42,7 +42,7 @@ class Search:
     seed: int
     evaluations: int
     hypervolume: float
-    evaluation: str = ""  # how its candidates were judged
+    evaluation: str = ""  # how its candidates were evaluated
     seconds: float = 0.0  # in all, summed over workers
 
 
@@ -95,9 +95,7 @@ class Comparison:
     def __repr__(self) -> str:
         parts, means = [f"original: {percent(self.original_error)} test error"], self.means()
         for target in self.targets:
-            parts.append(
-                f"{target.name}: {percent(target.flops / self.original_flops, 1)} of the FLOPs asked for"
-            )
+            parts.append(f"{target.name}: {percent(target.flops / self.original_flops, 1)} of the FLOPs")
             head = ["method", "cut only", "fine-tuned", "FLOPs", "parameters", "time", "kind"]
             rows = [self._cells(mean) for mean in means if mean.target == target.name]
             parts[-1] += f"\n{aligned([head, *rows])}"

@@ -103,7 +103,6 @@ class Batches:
         augment: Augment | None = None,
         generator: torch.Generator | None = None,
         device: str | torch.device = "cpu",
-        channels_last: bool = True,
         drop_last: bool = False,
         precision: torch.dtype = torch.float32,
     ) -> None:
@@ -123,7 +122,6 @@ class Batches:
         self.generator = generator if generator is not None else torch.Generator().manual_seed(0)
         self.drop_last = drop_last
         self.precision = precision
-        self._layout = torch.channels_last if channels_last else torch.contiguous_format
         self._device = torch.device(device)
         self._set = None
         if isinstance(data, ImageSet):
@@ -141,7 +139,7 @@ class Batches:
             images = normalize(images, self.data.normalization)
             if self.augment is not None:
                 images = self.augment(images, self.generator)
-            yield images.to(self.precision).contiguous(memory_format=self._layout), labels
+            yield images.to(self.precision).contiguous(memory_format=torch.channels_last), labels
 
     def _order(self) -> Tensor | None:
         if not self.shuffle:

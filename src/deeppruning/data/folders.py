@@ -52,9 +52,7 @@ class PictureForm:
             )
 
 
-def load_folder(
-    folder: Path, form: PictureForm | None = None, *, test_share: float = 0.2, seed: int = 0
-) -> DataSplits:
+def load_folder(folder: Path, form: PictureForm | None = None) -> DataSplits:
     """All pictures as images of one size, by default that of the first picture.
 
     Images have one channel if every picture is gray, else three. A small set is read into memory, a larger
@@ -75,7 +73,7 @@ def load_folder(
     else:
         pictures = _PictureList.of(folder)
         whole = pictures.stream(*_common_form((pictures,), form), form)
-        train, test = stratified_split(whole, test_share, seed)
+        train, test = stratified_split(whole)
     needed = (len(train) + len(test)) * train.image_bytes
     most = form.held if needed <= form.held else 0  # both parts in memory, or none
     splits = DataSplits(folder.name, train.held(most), test.held(most))

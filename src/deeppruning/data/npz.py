@@ -17,7 +17,7 @@ WHOLE = ("images", "labels")
 SPLIT = ("x_train", "y_train", "x_test", "y_test")
 
 
-def load_npz(path: Path, *, test_share: float = 0.2, seed: int = 0) -> DataSplits:
+def load_npz(path: Path) -> DataSplits:
     """The file has the keys images and labels, which are split, or x_train, y_train, x_test and y_test."""
     arrays = _read(path)
     try:
@@ -27,7 +27,7 @@ def load_npz(path: Path, *, test_share: float = 0.2, seed: int = 0) -> DataSplit
             train, test = (as_image_set(*part, classes) for part in parts)
         else:
             whole = as_image_set(arrays["images"], arrays["labels"])
-            train, test = stratified_split(whole, test_share, seed)
+            train, test = stratified_split(whole)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     return DataSplits(path.stem, train, test).with_normalization(train.measure())

@@ -9,6 +9,7 @@ deeppruning.errors.InputError: there is no data set, folder or file 'cifar11'; d
 cifar100? Known data sets: cifar10, cifar100, digits, fashion-mnist, mnist
 """
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,11 +22,56 @@ from deeppruning.data.images import ImageSet
 from deeppruning.data.npz import load_npz
 from deeppruning.data.splits import DataSplits
 from deeppruning.errors import DataError, InputError
+from deeppruning.options import DATA, Options, option
 from deeppruning.registry import Registry
 from deeppruning.system.user_code import load_function, user_errors
 
 ENVIRONMENT = "DEEPPRUNING_DATA"
+LONGEST_SIDE = 1 << 13  # pixels of an image: 200 MB
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSource(Options):
+    """The data as a user names it: the options of `load_data`, and the normalisation."""
+
+    data: str = option(
+        "digits", "Name of a data set (see `deeppruning data`), folder with one folder per class, .npz file, "
+        "package.module:function or file.py:function.", heading=DATA, common=True, metavar="DATA",
+    )  # fmt: skip
+    data_dir: Path | None = option(
+        None, "Folder with data sets.", heading=DATA, common=True,
+        default_text=f"${ENVIRONMENT}, or ./data and ~/.cache/deeppruning",
+    )  # fmt: skip
+    download: bool = option(False, "Download the data set if it is not in the data folder.", heading=DATA)
+    image_size: tuple[int, int] | None = option(
+        None, "Resize all images to this size; pictures of a folder keep their proportions and are cropped.",
+        heading=DATA, low=1, high=LONGEST_SIDE, common=True, metavar="SIDE|HxW",
+    )  # fmt: skip
+    image_resize: int | None = option(
+        None, "Shorter side of pictures of a folder before they are cropped to --image-size, at random in "
+        "training and at the centre otherwise.", heading=DATA, low=1, high=LONGEST_SIDE, metavar="SIDE",
+        default_text="that of --image-size",
+    )  # fmt: skip
+    loading_workers: int | None = option(
+        None, "Number of processes that decode pictures for each process that trains or evaluates.",
+        heading=DATA, default_text="the number of threads of that process, at most 4",
+    )  # fmt: skip
+    mean: tuple[float, ...] | None = option(
+        None, "Mean of each channel, for pixels in 0..1, instead of the data set's; needs --std.",
+        heading=DATA, low=-math.inf, metavar="M,M,M",
+    )  # fmt: skip
+    std: tuple[float, ...] | None = option(
+        None,
+        "Standard deviation of each channel, for pixels in 0..1; needs --mean.",
+        heading=DATA,
+        metavar="S,S,S",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.mean is None) != (self.std is None):
+            raise InputError("--mean and --std go together; give both or none")
 
 
 @dataclass(frozen=True)
@@ -88,8 +134,6 @@ def load_data(
     *,
     data_dir: Path | str | None = None,
     download: bool = False,
-    test_share: float = 0.2,
-    seed: int = 0,
     image_size: int | tuple[int, int] | None = None,
     image_resize: int | None = None,
     loading_workers: int | None = None,
@@ -99,8 +143,9 @@ def load_data(
 
     `spec` is, in this order, a name (see `list_data`), `package.module:function` or `file.py:function`
     (called without arguments, it returns `DataSplits` or a pair (train, test)), a `.npz` file, or a folder of
-    class folders. `test_share` and `seed` split data that has no test part. `image_size` (a side, or height
-    and width) resizes all images. `say` is called with messages about downloads.
+    class folders. Of data without a test part, a fifth of every class becomes one, always the same.
+    `image_size` (a side, or height and width) resizes all images. `say` is called with messages about
+    downloads.
 
     Pictures of a folder are decoded when they are needed, by `loading_workers` processes (by default one per
     thread of this one, at most 4), unless they are few and small. They are resized until they cover
@@ -119,9 +164,9 @@ def load_data(
     elif ":" in spec and not path.exists():
         splits = _load_from_function(spec)
     elif path.is_dir():
-        return load_folder(path, form, test_share=test_share, seed=seed)
+        return load_folder(path, form)
     elif path.suffix == ".npz" and path.is_file():
-        splits = load_npz(path, test_share=test_share, seed=seed)
+        splits = load_npz(path)
     elif path.exists():
         raise DataError(f"{spec} is a file that is not .npz; give a folder of class folders or a .npz file")
     else:

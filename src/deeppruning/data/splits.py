@@ -82,7 +82,7 @@ def check_pixels(data: Images, part: str) -> None:
         raise DataError(f"{part} images hold values that are not finite (nan or inf); remove or replace them")
 
 
-def stratified_split(data: AnyImages, test_share: float, seed: int) -> tuple[AnyImages, AnyImages]:
+def stratified_split(data: AnyImages, test_share: float = 0.2, seed: int = 0) -> tuple[AnyImages, AnyImages]:
     """Split the images at random, every class in the same proportion, at least one per class on each side.
 
     The test part holds `test_share` of all images, rounded up; the remainder goes to the classes that lost

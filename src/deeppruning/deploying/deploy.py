@@ -15,8 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from deeppruning.deploying.folding import find_norms
-from deeppruning.deploying.steps import Fix, FoldNorm, Remove, Step, find_answers, find_no_ops, find_unheard
+from deeppruning.deploying.steps import (
+    Fix,
+    FoldNorm,
+    Remove,
+    Step,
+    find_answers,
+    find_no_ops,
+    find_norms,
+    find_unheard,
+)
 from deeppruning.errors import GraphError, InputError, describe_raised
 from deeppruning.graph.calls import as_call
 from deeppruning.graph.cut.duplicate import duplicate, forget_runs, unrun

@@ -28,7 +28,7 @@ _SOLUTION = ("role", "id", "path", "train_error", "test_error", "flops", "flops_
 
 
 def line_of(event: Event, state: SearchState) -> str:
-    """An event as a line; empty where there is nothing to say. `state` has taken the event in already."""
+    """An event as a line of text, or an empty text. `state` includes the event already."""
     match event:
         case Stage():
             return stage_line(event)
@@ -68,7 +68,7 @@ def comparison_line(event: ComparisonEvent) -> str:
 
 def _started_line(event: Started) -> str:
     error = event.original_error
-    sample = "" if error is None else f", error of the original on the sample {percent(error)}"
+    sample = f", error of the original on the sample {percent(error)}" if error else ""
     begun = f"; {event.known} of {event.evaluations} candidates are evaluated already" if event.known else ""
     begun += f"; {event.widths}" if event.widths else ""
     return (
@@ -104,7 +104,7 @@ def candidate_line(event: CandidateDone, state: SearchState) -> str:
     ok = event.candidate.status is Status.OK
     trouble = "" if ok else f"  {event.candidate.status}: {event.candidate.reason}"
     return (
-        f"candidate {state.done:>{width}}/{state.total}  error {percent(evaluation.error):>8}  "
+        f"candidate {state.done:>{width}}/{state.total}  {state.judged_by} {percent(evaluation.error):>8}  "
         f"FLOPs -{saved}  {evaluation.seconds:.1f} s{where}{tried}{trouble}"
     )
 

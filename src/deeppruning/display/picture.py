@@ -108,7 +108,10 @@ class LiveProgress(PlainProgress):
         state = self.state
         table = Table.grid(padding=(0, 2))
         for role, pick in state.picks.items():
-            figures = f"error {percent(pick.train_error)}", f"FLOPs -{percent(state.saved(pick), 1)}"
+            figures = (
+                f"{state.judged_by} {percent(pick.train_error)}",
+                f"FLOPs -{percent(state.saved(pick), 1)}",
+            )
             tuned = [cell for roles, epoch in state.epochs.items() if role in roles for cell in _tuned(epoch)]
             table.add_row(_mark(role), Text(role), *map(Text, figures), *tuned)
         for roles, epoch in state.epochs.items():
@@ -121,7 +124,7 @@ class LiveProgress(PlainProgress):
         drawn = Text(scatter(self.state.points(plain=plain), width=columns, height=rows, plain=plain))
         for mark, colour in _COLOURS.items():
             drawn.highlight_regex(rf"(?<![\w.]){mark}", colour)
-        return Group(Text("error on the sample", "dim"), drawn)
+        return Group(Text(f"{self.state.judged_by} on the sample", "dim"), drawn)
 
 
 def _mark(role: str) -> Text:

@@ -47,6 +47,7 @@ class SearchState:
     """What has happened so far; `update` takes in one event."""
 
     workers: int = 1
+    judged_by: str = "error"  # or "drift", of the outputs where there are no labels
     stage: Stage | None = None  # of the preparations, while it lasts
     started: Started | None = None
     scanned: LayersScanned | None = None
@@ -170,7 +171,7 @@ class SearchState:
 
 
 def stage_title(stage: Stage) -> str:
-    """What is being done, in words; the name itself for a step of somebody's own."""
+    """What is being done, in words; for an unknown stage its name."""
     return _STAGES.get(stage.name, stage.name)
 
 

@@ -1,4 +1,4 @@
-"""Who watches a call from Python: somebody at a terminal or a notebook, an observer, or nobody."""
+"""What a call from Python shows: progress in a terminal or a notebook, events for an observer, or nothing."""
 
 import sys
 import warnings
@@ -12,12 +12,13 @@ from deeppruning.display.lines import comparison_line
 from deeppruning.display.notebook import NotebookProgress, in_notebook
 from deeppruning.display.picture import make_progress
 from deeppruning.display.progress import SearchProgress
-from deeppruning.reporting import write_report_or_warn
+from deeppruning.errors import DeepPruningError
+from deeppruning.reporting import write_report
 from deeppruning.searching.events import Event, Observer, Remark, ignore
 
 
 def is_shown(progress: bool | None) -> bool:
-    """Whether progress is shown: as asked, or with None on a terminal and in a notebook.
+    """Whether progress is shown: if `progress` is None, in a terminal and in a notebook.
 
     A pipe, a log file and a test get lines only if they ask for them.
     """
@@ -64,9 +65,12 @@ class Watch:
             self._display.state.workers = backend.room()
 
     def write_report(self, run_dir: str | Path) -> None:
-        """Write the page of a run, unless the user does not want it."""
-        if self._report:
-            write_report_or_warn(run_dir)
+        """Write the page of a run, unless the user does not want it; a failure must not lose the result."""
+        try:
+            if self._report:
+                write_report(run_dir)
+        except (DeepPruningError, OSError) as error:
+            warnings.warn(f"no report was written: {error}", stacklevel=3)
 
 
 def watch_comparison(observer: ComparisonObserver, progress: bool | None) -> ComparisonObserver:

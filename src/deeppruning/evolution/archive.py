@@ -87,5 +87,9 @@ class Archive(Generic[Member]):
         """Members with their scores, from the cheapest to the costliest bin."""
         return (self._members[number] for number in sorted(self._members))
 
+    def scores(self) -> dict[int, float]:
+        """The score of each bin's member."""
+        return {number: self._members[number][0] for number in sorted(self._members)}
+
     def __len__(self) -> int:
         return len(self._members)

@@ -34,6 +34,7 @@ from deeppruning.roles import ORIGINAL
 SEEDED = 0.5  # at most this part of all evaluations goes to seeds
 REACH = 2  # bins from which a parent may come
 TRIES = 20  # to find a genome that is new
+EVENLY = 0.5  # of the offspring are made for bins drawn evenly; others where there is most to gain
 FOCUSED = 0.5  # of seeds and offspring are made for the focus, if there is one
 NEAR = 0.9  # of the focus: from here on a measured cost counts as near it
 ALIKE = 0.01  # costs that differ by less count as equal when the light pick is chosen
@@ -185,7 +186,7 @@ class GuidedStrategy(Generations):
 
     def _vary(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
         focused = self._focus is not None and rng.random() < FOCUSED
-        number = self._focused_bin() if focused else int(rng.integers(self.archive.bins))
+        number = self._focused_bin() if focused else self._drawn_bin(rng)
         near = self.archive.near(number, REACH)
         order = self._orders.draw(rng)
         if not near:  # nothing has been evaluated: there are fewer seeds than genomes in the first generation
@@ -205,6 +206,14 @@ class GuidedStrategy(Generations):
         else:
             child = self.space.fit(varied, self._price_for(parent, number), order)
         return child, Origin(name, parents, order)
+
+    def _drawn_bin(self, rng: np.random.Generator) -> int:
+        """A bin to make offspring for: any, or more often one in which even the best has a high score."""
+        scores = self.archive.scores()
+        weights = np.maximum(list(scores.values()), 0.0)
+        if rng.random() < EVENLY or not 0.0 < weights.sum() < np.inf:
+            return int(rng.integers(self.archive.bins))
+        return int(rng.choice(list(scores), p=weights / weights.sum()))
 
     def _focused_bin(self) -> int:
         assert self._focus is not None

@@ -11,8 +11,10 @@ from torch import Tensor
 from deeppruning.deploying import deployed
 from deeppruning.deploying.onnx_graph import open_session, require
 from deeppruning.errors import GraphError
+from deeppruning.exporting.parity import difference_of
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.importing.network import OnnxNetwork
+from deeppruning.importing.network import OnnxNetwork, rounding_of
+from deeppruning.importing.onnx import MOST_ROUNDING
 from deeppruning.importing.refusing import DOMAINS
 from deeppruning.importing.writing import to_onnx
 from deeppruning.system.files import write_atomically
@@ -45,24 +47,18 @@ def check_file(network: OnnxNetwork, content: bytes, tolerance: float) -> float:
     Outputs beyond 1 are compared relative to the largest. A file that leaves the batch free is run on two.
     """
     session = open_session(content)
-    halved = any("float16" in one.type for one in (*session.get_inputs(), *session.get_outputs()))
-    halved = halved or any("float16" in kind for step in network.wiring.steps for kind in step.types)
+    types = [value.type for value in (*session.get_inputs(), *session.get_outputs())]
+    types += [kind for step in network.wiring.steps for kind in step.types]
     worst, largest = 0.0, 1.0
     for inputs in _trials(network, session):
         with torch.no_grad():
             expected = tensors_in(network(**inputs))
-        outputs = run_named(session, inputs)
-        shapes = [[tuple(one.shape) for one in each] for each in (outputs, expected)]
-        if shapes[0] != shapes[1]:
-            raise GraphError(
-                f"the file gives outputs of shape {shapes[0]} where PyTorch gives {shapes[1]}; "
-                "nothing was written"
-            )
-        for ours, theirs in zip(expected, outputs, strict=True):
-            if ours.numel():
-                worst = max(worst, float((ours.double() - theirs.double()).abs().nan_to_num(nan=1e30).max()))
-                largest = max(largest, float(ours.abs().max()))
-    allowed = max(tolerance, HALF if halved else 0.0) * largest
+        worst = max(worst, difference_of(expected, run_named(session, inputs)))
+        largest = max([largest, *(float(output.abs().max()) for output in expected if output.numel())])
+    allowed = max(tolerance, HALF if any("float16" in kind for kind in types) else 0.0) * largest
+    if worst > allowed:
+        rounding = max(rounding_of(network, inputs) for inputs in _trials(network, session))
+        allowed = max(allowed, min(rounding, MOST_ROUNDING * largest))
     if worst > allowed:
         raise GraphError(
             f"the file differs from PyTorch by {worst:.1e} on outputs of up to {largest:.1e}, over the "
@@ -100,23 +96,24 @@ def renamed(content: bytes, network: OnnxNetwork) -> bytes:
 def opset_of(path: Path) -> int:
     """The opset of a file."""
     model = require("onnx").load(str(path), load_external_data=False)
-    return max(int(one.version) for one in model.opset_import if one.domain in DOMAINS)
+    return max(int(entry.version) for entry in model.opset_import if entry.domain in DOMAINS)
 
 
 def run_named(session: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
     """The outputs of a session for inputs by name."""
-    return [torch.from_numpy(one) for one in session.run(None, {k: v.numpy() for k, v in inputs.items()})]
+    arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
+    return [torch.from_numpy(output) for output in session.run(None, arrays)]
 
 
 def _trials(network: OnnxNetwork, session: Any) -> list[dict[str, Tensor]]:
     """Random inputs, of a second batch size where the file allows it."""
     inputs = network.example_inputs()
-    free = all(one.shape and not isinstance(one.shape[0], int) for one in session.get_inputs())
+    free = all(each.shape and not isinstance(each.shape[0], int) for each in session.get_inputs())
     if not free:
         return [inputs]
     try:
-        more = {name: torch.cat([one, one[:1]]) for name, one in inputs.items()}
-        session.run(None, {name: one.numpy() for name, one in more.items()})
+        more = {name: torch.cat([tensor, tensor[:1]]) for name, tensor in inputs.items()}
+        run_named(session, more)
     except Exception:  # the axis has a name, but not every size; onnxruntime has errors of its own
         return [inputs]
     return [inputs, more]

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from deeppruning.amounts import percent
 from deeppruning.errors import InputError
 from deeppruning.exporting.as_read import opset_of
 from deeppruning.exporting.formats import FORMATS, Export
@@ -45,12 +46,12 @@ def _int8_lines(figures: Int8Figures) -> list[str]:
     small, full = figures["file_bytes"], figures["float_file_bytes"]
     error, before = figures.get("test_error"), figures.get("float_test_error")
     lines = [
-        f"{100 * small / full:.0f} % of the float file's {full:,} bytes, "
+        f"{percent(small / full, 0)} of the float file's {full:,} bytes, "
         f"calibrated on {figures['calibration_inputs']} inputs"
     ]
     if error is not None and before is not None:
         lines.append(
-            f"test error: {100 * before:.2f} % float, {100 * error:.2f} % int8 "
+            f"test error: {percent(before)} float, {percent(error)} int8 "
             f"({figures.get('test_images')} images)"
         )
     else:

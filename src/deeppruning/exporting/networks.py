@@ -73,7 +73,7 @@ class RunNetwork:
         if normalization := self.recorded_normalization():
             return normalization
         raise InputError(
-            f"{self.file} records no normalisation, its images came as they are; leave out normalize"
+            f"{self.file} records no normalisation: its images were used as they are; leave out normalize"
         )
 
     def count_flops(self) -> int:

@@ -19,7 +19,7 @@ from deeppruning.deploying.onnx_graph import (
     with_listed_outputs,
 )
 from deeppruning.errors import DeepPruningError, GraphError
-from deeppruning.exporting.as_read import renamed, write_as_read
+from deeppruning.exporting.as_read import check_file, renamed, write_as_read
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.parity import TOLERANCE, check_parity, refuse_changing
 from deeppruning.importing.network import OnnxNetwork
@@ -49,9 +49,12 @@ def write_onnx(export: Export, path: Path) -> float:
     """Write an ONNX file and return the largest difference of its outputs from PyTorch's."""
     require("onnx")
     require("onnxruntime")
-    if isinstance(export.model, OnnxNetwork) and export.normalization is None:
+    original = export.model if isinstance(export.model, OnnxNetwork) else None
+    if export.normalization is not None:
+        original = None  # the file takes other inputs than the one that was read
+    if original is not None:
         with suppress(GraphError):  # then torch's exporters may know what to do with it
-            return write_as_read(export.model, path, export.tolerance)
+            return write_as_read(original, path, export.tolerance)
     network = export.network()
     example = export.example().detach().cpu()
     refuse_changing(network, example, tolerance=export.tolerance)
@@ -59,10 +62,12 @@ def write_onnx(export: Export, path: Path) -> float:
     differences: list[float] = []
 
     def check(temporary: Path, content: bytes) -> None:
-        if isinstance(export.model, OnnxNetwork):
-            temporary.write_bytes(renamed(content, export.model))
-        else:
-            temporary.write_bytes(_described(content, export.metadata or {}))
+        if original is not None:
+            whole = renamed(content, original)
+            temporary.write_bytes(whole)
+            differences.append(check_file(original, whole, export.tolerance))
+            return
+        temporary.write_bytes(_described(content, export.metadata or {}))
         session = open_session(temporary)
         difference = check_parity(
             network,

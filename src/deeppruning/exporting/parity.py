@@ -27,14 +27,7 @@ def check_parity(
     for images in random_inputs(example, pixels=pixels):
         with torch.no_grad():
             expected, outputs = tensors_in(model(images)), exported(images)
-        shapes = [[tuple(tensor.shape) for tensor in each] for each in (expected, outputs)]
-        if shapes[0] != shapes[1]:
-            raise GraphError(
-                f"the exported network gives outputs of shape {shapes[1]} where PyTorch gives {shapes[0]} "
-                f"for a batch of {len(images)}: its forward has a size written into it; nothing was written"
-            )
-        difference = _largest_difference(expected, outputs)
-        largest = max(largest, math.inf if math.isnan(difference) else difference)
+        largest = max(largest, difference_of(expected, outputs))
         magnitude = max([magnitude, *(float(ours.abs().max()) for ours in expected if ours.numel())])
     if largest > tolerance:
         raise GraphError(
@@ -43,6 +36,18 @@ def check_parity(
             "For large outputs allow more"
         )
     return largest
+
+
+def difference_of(expected: Sequence[Tensor], outputs: Sequence[Tensor]) -> float:
+    """The largest difference of a file's outputs from PyTorch's; GraphError where shapes differ."""
+    shapes = [[tuple(tensor.shape) for tensor in each] for each in (expected, outputs)]
+    if shapes[0] != shapes[1]:
+        raise GraphError(
+            f"the exported network gives outputs of shape {shapes[1]} where PyTorch gives {shapes[0]}: its "
+            "forward has a size, such as that of the batch, written into it; nothing was written"
+        )
+    difference = _largest_difference(expected, outputs)
+    return math.inf if math.isnan(difference) else difference
 
 
 def refuse_changing(model: nn.Module, example: Tensor, *, tolerance: float = TOLERANCE) -> None:

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeppruning.errors import InputError
-from deeppruning.importing.file import OnnxFile, OnnxNode
+from deeppruning.importing.file import HALF_NAMES, OnnxFile, OnnxNode
 from deeppruning.importing.layers import BUILDERS, SIZES
 from deeppruning.importing.modules import Operation
 from deeppruning.importing.network import OnnxNetwork, RunStep, Wiring
 from deeppruning.importing.operations import HOST, OPERATIONS, run
+from deeppruning.importing.values import as_tensor
 
 KNOWN = {*BUILDERS, *OPERATIONS, *HOST, "Constant", "DequantizeLinear"}
 MOST_ON_HOST = 64  # integers: sizes and positions, not data
-HALF_NAMES = ("float16", "bfloat16")
 HALF_CODES = (10, 16)  # of these types in ONNX
 
 
@@ -102,7 +102,7 @@ class _Building:
                 raise InputError(
                     f"the node {node.name!r} ({node.op}) has weights that are computed, not supported"
                 )
-            module = Operation(node.op, _attributes(node), _constant_inputs(node, constants))
+            module = Operation(node.op, node.attributes, _constant_inputs(node, constants))
         else:
             computed = computed[:1]
         module.eval()
@@ -133,12 +133,9 @@ class _Building:
             self._keep(node.outputs[0], _constant(node))
             return True
         if node.op == "DequantizeLinear":
-            arrays = [self.constants.get(name) for name in node.inputs]
-            if arrays[0] is None:
-                raise InputError(
-                    f"{self.file.path} is quantised already (DequantizeLinear of data: {node.name!r})"
-                )
-            self._keep(node.outputs[0], _dequantised(node, arrays))
+            self._keep(
+                node.outputs[0], _dequantised(node, [self.constants.get(name) for name in node.inputs])
+            )
             return True
         return False
 
@@ -148,17 +145,12 @@ class _Building:
             for one in constants
         ]
         if node.op in BUILDERS and node.op not in OPERATIONS and node.op not in HOST:
-            tensors = [
-                one
-                if isinstance(one, torch.Tensor) or one is None
-                else torch.as_tensor(np.asarray(one).astype(np.int64))
-                for one in inputs
-            ]
+            tensors = [None if one is None else as_tensor(one) for one in inputs]
             module = BUILDERS[node.op](node, tensors, [None, *constants[1:]])
             assert module is not None
             results = module.eval()(tensors[0])
         else:
-            results = run(node.op, inputs, _attributes(node))
+            results = run(node.op, inputs, node.attributes)
         for name, value in zip(
             node.outputs, results if isinstance(results, (tuple, list)) else [results], strict=False
         ):
@@ -257,10 +249,6 @@ def _constant(node: OnnxNode) -> NDArray[Any]:
     if name not in ("value", "value_float", "value_floats", "value_int", "value_ints"):
         raise InputError(f"the node {node.name!r} (Constant) holds a {name}, which is not supported")
     return np.asarray(value, np.float32 if "float" in name else np.int64 if "int" in name else None)
-
-
-def _attributes(node: OnnxNode) -> dict[str, Any]:
-    return dict(node.attributes)
 
 
 def _on_host(array: NDArray[Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from deeppruning.deploying.onnx_graph import require
 from deeppruning.errors import InputError, WeightsError
 from deeppruning.importing.refusing import DOMAINS, name_of, operation_of, refuse_foreign
 
+HALF_NAMES = ("float16", "bfloat16")
 LARGEST = 4 << 30  # bytes of a file and its external data; more is damage, or beyond this machine
 
 
@@ -57,6 +59,16 @@ class OnnxFile:
     inputs: list[FileValue]
     outputs: list[FileValue]
     header: Header
+    metadata: dict[str, str]
+    bytes: int  # with the files of its weights
+
+    @property
+    def is_half(self) -> bool:
+        """Whether most of its weights are in half precision."""
+        sizes = {True: 0, False: 0}
+        for array in self.constants.values():
+            sizes[array.dtype.name in HALF_NAMES] += array.size
+        return sizes[True] > sizes[False]
 
 
 def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
@@ -71,12 +83,13 @@ def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
         model = _loaded(onnx, path)
         opset = max((one.version for one in model.opset_import if one.domain in DOMAINS), default=0)
         refuse_foreign(path, model.graph, opset, known)
-        _load_external(onnx, model, path)
+        size = path.stat().st_size + _load_external(onnx, model, path)
         graph = model.graph
         constants = {one.name: _array(onnx, one) for one in graph.initializer}
         nodes = [_node(onnx, node, place) for place, node in enumerate(graph.node)]
         inputs = [_value(onnx, one) for one in graph.input if one.name not in constants]
         outputs = [_value(onnx, one) for one in graph.output]
+        metadata = {one.key: one.value for one in model.metadata_props}
         header = _header(onnx, model, opset, {one.name for one in inputs})
     except InputError as error:
         raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
@@ -89,7 +102,8 @@ def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
         raise InputError(f"{path} cannot be read as ONNX ({reason}); is it whole?") from error
     if not nodes or not outputs:
         raise InputError(f"{path} holds no network: {len(nodes)} nodes and {len(outputs)} outputs")
-    return OnnxFile(path, _sorted(path, nodes, constants, inputs), constants, inputs, outputs, header)
+    nodes = _sorted(path, nodes, constants, inputs)
+    return OnnxFile(path, nodes, constants, inputs, outputs, header, metadata, size)
 
 
 def _loaded(onnx: Any, path: Path) -> Any:
@@ -115,16 +129,18 @@ def _header(onnx: Any, model: Any, opset: int, inputs: set[str]) -> Header:
     return Header(opset, model.ir_version, whole.SerializeToString(), graph.SerializeToString())
 
 
-def _load_external(onnx: Any, model: Any, path: Path) -> None:
-    """Tensors in files beside it; a path that leads out of its folder is refused."""
+def _load_external(onnx: Any, model: Any, path: Path) -> int:
+    """Tensors in files beside it, and how long these are; a path that leads out of its folder is refused."""
+    files: dict[Path, int] = {}
     folder = path.parent.resolve()
     tensors = list(model.graph.initializer)
     tensors += [
         attribute.t for node in model.graph.node for attribute in node.attribute if attribute.HasField("t")
     ]
-    for tensor in tensors:
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            continue
+    outside = [one for one in tensors if one.data_location == onnx.TensorProto.EXTERNAL]
+    if sum(_bytes_of(onnx, one) for one in outside) > LARGEST:
+        raise InputError(f"{path} has more than {LARGEST:,} bytes of weights, which cannot be read")
+    for tensor in outside:
         entries = {one.key: one.value for one in tensor.external_data}
         target = folder / entries.get("location", "")
         if not target.resolve().is_relative_to(folder) or target.is_symlink():
@@ -136,16 +152,35 @@ def _load_external(onnx: Any, model: Any, path: Path) -> None:
             raise WeightsError(
                 f"{path}: its weights file {entries.get('location')!r} is missing; put it beside it"
             )
-        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
-        tensor.data_location = onnx.TensorProto.DEFAULT
+        _read_external(onnx, tensor, target, int(entries.get("offset") or 0))
+        files[target] = target.stat().st_size
+    return sum(files.values())
+
+
+def _read_external(onnx: Any, tensor: Any, target: Path, offset: int) -> None:
+    """Fill a tensor from a file, with as many bytes as its shape has, whatever else is in the file."""
+    wanted = _bytes_of(onnx, tensor)
+    with target.open("rb") as file:
+        file.seek(offset)
+        tensor.raw_data = file.read(wanted)
+    if len(tensor.raw_data) != wanted:
+        raise WeightsError(
+            f"{target} ends within the weights {tensor.name!r}, which need {wanted:,} bytes from byte "
+            f"{offset:,} on; is it whole?"
+        )
+    tensor.data_location = onnx.TensorProto.DEFAULT
+
+
+def _bytes_of(onnx: Any, tensor: Any) -> int:
+    item = int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    return item * math.prod(max(0, int(size)) for size in tensor.dims)
 
 
 def _array(onnx: Any, tensor: Any) -> NDArray[Any]:
-    elements = int(np.prod([max(0, size) for size in tensor.dims], dtype=object)) if tensor.dims else 1
-    if elements * 1 > LARGEST:
+    elements = math.prod(max(0, size) for size in tensor.dims)
+    if elements > LARGEST:
         raise InputError(f"the tensor {tensor.name!r} has {elements:,} elements, more than can be read")
-    array = onnx.numpy_helper.to_array(tensor)
-    return np.asarray(array)
+    return np.asarray(onnx.numpy_helper.to_array(tensor))
 
 
 def _node(onnx: Any, node: Any, place: int) -> OnnxNode:

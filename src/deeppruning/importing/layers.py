@@ -13,7 +13,16 @@ from torch import Tensor, nn
 
 from deeppruning.errors import InputError
 from deeppruning.importing.file import OnnxNode
-from deeppruning.importing.modules import ConstantPad, Expand, Padding, Pieces, Reshape, SamePad, Split
+from deeppruning.importing.modules import (
+    AverageInside,
+    ConstantPad,
+    Expand,
+    Padding,
+    Pieces,
+    Reshape,
+    SamePad,
+    Split,
+)
 from deeppruning.importing.sizes import even_pieces, reshape_parts, slice_as_pieces
 from deeppruning.importing.values import integers, scalar
 
@@ -46,6 +55,11 @@ def _window(node: OnnxNode, rank: int) -> tuple[list[int], list[int], list[int],
 
 def _padded(before: Padding | None, layer: nn.Module) -> nn.Module:
     return layer if before is None else nn.Sequential(before, layer)
+
+
+def _around(padding: Sequence[int]) -> Padding:
+    """The same padding before a window: torch allows no more than half of the window inside it."""
+    return ConstantPad([one for amount in reversed(padding) for one in (amount, amount)])
 
 
 def _fill(layer: nn.Module, **tensors: NDArray[Any] | None) -> None:
@@ -184,10 +198,7 @@ def max_pool(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.
     rank = values[0].dim() - 2
     stride, dilation, padding, before, kernel = _window(node, rank)
     if any(2 * amount > size for amount, size in zip(padding, kernel, strict=True)):
-        before, padding = (
-            ConstantPad([one for amount in reversed(padding) for one in (amount, amount)]),
-            [0] * rank,
-        )
+        before, padding = _around(padding), [0] * rank
     if before is not None:
         before.value = -math.inf
     kind = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}[rank]
@@ -202,13 +213,14 @@ def average_pool(node: OnnxNode, values: Sequence[Any], constants: Constants) ->
     rank = values[0].dim() - 2
     stride, dilation, padding, before, kernel = _window(node, rank)
     counted = bool(node.attributes.get("count_include_pad", 0))
-    if (before is not None and not counted) or any(one != 1 for one in dilation):
-        raise InputError(
-            f"the node {node.name!r} (AveragePool) has uneven padding or dilation, not supported"
-        )
+    if any(one != 1 for one in dilation):
+        raise InputError(f"the node {node.name!r} (AveragePool) has dilation, which is not supported")
+    if before is None and any(2 * amount > size for amount, size in zip(padding, kernel, strict=True)):
+        before, padding = _around(padding), [0] * rank
     kind = {1: nn.AvgPool1d, 2: nn.AvgPool2d, 3: nn.AvgPool3d}[rank]
     ceil = bool(node.attributes.get("ceil_mode", 0))
-    return _padded(before, kind(tuple(kernel), tuple(stride), tuple(padding), ceil, counted))
+    pool = kind(tuple(kernel), tuple(stride), tuple(padding), ceil, counted)
+    return _padded(before, pool) if before is None or counted else AverageInside(before, pool)
 
 
 def global_pool(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module:

@@ -135,3 +135,17 @@ class ConstantPad(Padding):
 
     def forward(self, value: Tensor) -> Tensor:
         return F.pad(value, self.amounts, value=self.value)
+
+
+class AverageInside(nn.Module):
+    """The average of a window over what lies inside the input: padding of any form is not counted."""
+
+    def __init__(self, before: Padding, pool: nn.Module) -> None:
+        super().__init__()
+        self.before, self.pool = before, pool
+
+    def forward(self, value: Tensor) -> Tensor:
+        """Pad with zeros, average, and divide by the share of each window that is inside."""
+        inside = value.new_ones([1, 1, *value.shape[2:]])
+        result: Tensor = self.pool(self.before(value)) / self.pool(self.before(inside))
+        return result

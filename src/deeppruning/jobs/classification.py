@@ -1,7 +1,7 @@
-"""Labelled images as a classification task: checked, sampled, some set aside, the augmentation chosen.
+"""Labelled images as a classification task: checked, sampled, some held out, the augmentation chosen.
 
-Fine-tuning follows the original's answers. Where these are wrong for shifted or mirrored images, because it
-was not trained on such images, following them makes a network worse: this augmentation is left out.
+Distillation trains a network to reproduce the original's outputs. If the original was not trained on shifted
+or mirrored images, its outputs for them may be wrong: then this augmentation is left out.
 """
 
 import copy
@@ -182,11 +182,11 @@ def fit_augmentation(
 ) -> tuple[Classification, Augmentation | None]:
     """The task without default augmentation on which the original has a clearly higher error.
 
-    An augmentation that was asked for stays, as does everything in the paper's fine-tuning. The errors that
+    An augmentation that the user chose is kept, as is everything in the paper's fine-tuning. The errors that
     a run has recorded decide when it is resumed.
     """
     if task.tuning is None or task.train is None or not task.rounds or task.tuning.from_scratch:
-        return task, None  # nothing is learnt from the original's weights
+        return task, None  # nothing is fine-tuned from the original's weights
     augmentations = _augmentations(task.tuning.fitted(task.train.image_shape))
     recorded = None if history is None else history.get_fact(facts.AUGMENTATION)
     errors = dict(recorded["errors"]) if recorded is not None else {}

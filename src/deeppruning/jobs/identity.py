@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from deeppruning.errors import RunError
 from deeppruning.jobs.solution import original_network
 from deeppruning.objectives import Function, as_objective
+from deeppruning.options import differences
 from deeppruning.runs import RunFolder, facts
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.moving import REMEDY, has_moved, is_near
@@ -47,14 +48,8 @@ def changed_options(run: RunFolder) -> str:
     """Which options that decide the result were edited in config.toml since the run began; empty: none."""
     now = _deciding(run.config)
     then = run.history.get_fact(facts.OPTIONS, now)  # none are recorded before the run begins
-    changed = [
-        f"{name} was {_shown(then.get(name))} and is {_shown(now.get(name))}"
-        for name in sorted(then.keys() | now.keys())
-        if then.get(name) != now.get(name)
-    ]
-    if not changed:
-        return ""
-    return f"{run.path}: options in config.toml have changed since the run began: {'; '.join(changed)}"
+    changed = differences(then, now)
+    return changed and f"{run.path}: options in config.toml have changed since the run began: {changed}"
 
 
 def _deciding(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,10 +63,6 @@ def _deciding(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     decoded: dict[str, Any] = json.loads(json.dumps(options))
     return decoded
-
-
-def _shown(value: Any) -> str:
-    return "not given" if value is None else repr(value)
 
 
 def is_same_network(run: RunFolder, model: nn.Module) -> bool:

@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from deeppruning.backends import Backend
-from deeppruning.backends.limits import AUTO, Timeout, read_timeout
 from deeppruning.backends.local import local_backend
 from deeppruning.backends.registry import Wanted
 from deeppruning.config import FEW_GENERATIONS, USUAL_GENERATIONS, FinetuneConfig, SearchConfig
@@ -47,16 +46,13 @@ class Compute:
     workers: int | None = None  # local processes; None: as many as the cores have room for
     device: str = "auto"
     backend: Backend | None = None  # instead of local processes
-    candidate_timeout: Timeout | None = None  # seconds, auto or off; None: the backend's default, auto
 
     def resumed(self, recorded: Mapping[str, Any]) -> "Compute":
         """The same, with what was left open taken from the table that a run recorded."""
-        local = self.backend is None and self.candidate_timeout is None
         return Compute(
             workers=workers_here(recorded.get("workers")) if self.workers is None else self.workers,
             device=recorded["device"] if self.device == "auto" else self.device,
             backend=self.backend,
-            candidate_timeout=recorded.get("candidate_timeout") if local else self.candidate_timeout,
         )
 
     def alone(self, recorded: Mapping[str, Any]) -> "Compute":
@@ -81,11 +77,7 @@ class Compute:
 
     def make_backend(self, threads: int) -> Backend:
         """The backend that was given, or one of local processes."""
-        if self.backend is not None and self.candidate_timeout is not None:
-            raise InputError("candidate_timeout is for local workers; give the backend timeout= instead")
-        timeout = AUTO if self.candidate_timeout is None else read_timeout(self.candidate_timeout)
-        wanted = Wanted(threads=threads, workers=self.worker_count(threads), timeout=timeout)
-        return self.backend or local_backend(wanted)
+        return self.backend or local_backend(Wanted(threads=threads, workers=self.worker_count(threads)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -146,15 +138,12 @@ def prepare(
         task = replace(task, device=device)
     if options.generations is None:
         options = replace(options, generations=_usual_generations(task))
-    if example_input is None:
-        if not isinstance(task, Classification):
-            raise InputError("a task of your own needs example_input: one input the network can be run on")
-        example_input = example_image(model, task.sample)
+    example_input = _example(model, task) if example_input is None else example_input
     observer(Stage("graph"))
     graph = prunable_graph(model, example_input, options)
     if history is None:
         check_patterns(options.exclude, model, graph)
-        # Multiples that nobody asked for give way to a limit.
+        # Multiples that the user did not choose give way to a limit.
         refuse_unreachable(graph.rounded(1) if options.multiples is None else graph, target)
     chosen = as_objective(options.objective if objective is None else objective)
     settled = Settled(graph, options, chosen)
@@ -163,16 +152,7 @@ def prepare(
             observer(Stage("widths"))
         settled = settle(graph, options, chosen, target, example_input, device, history)
     _check_sample(task, options, sample_note)
-    context = Context(
-        graph=settled.graph,
-        task=task.for_search() if isinstance(task, Classification) else task,
-        objective=settled.objective,
-        example_input=example_input,
-        seed=options.seed,
-        device=device,
-        plan=settled.plan,
-        memory=options.memory,
-    )
+    context = _context(settled, task, example_input, device)
     augmentation = None
     if measure and isinstance(task, Classification):
         task, augmentation = fit_augmentation(task, original_network(context), history)
@@ -191,6 +171,27 @@ def prepare(
         sample_note=sample_note,
         augmentation=augmentation,
     )
+
+
+def _context(settled: Settled, task: Task, example_input: Any, device: str) -> Context:
+    """What workers are sent: of images only the sample."""
+    return Context(
+        graph=settled.graph,
+        task=task.for_search() if isinstance(task, Classification) else task,
+        objective=settled.objective,
+        example_input=example_input,
+        seed=settled.search.seed,
+        device=device,
+        plan=settled.plan,
+        memory=settled.search.memory,
+    )
+
+
+def _example(model: nn.Module, task: Task) -> Any:
+    """One input of the network, if the task has images."""
+    if not isinstance(task, Classification):
+        raise InputError("a task of your own needs example_input: one input the network can be run on")
+    return example_image(model, task.sample)
 
 
 def _usual_generations(task: Task) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torch import nn
 
+from deeppruning.amounts import percent
 from deeppruning.errors import InputError, RunError
 from deeppruning.jobs.network_table import SEARCH_ERROR, TEST_ERROR, NetworkRow, NetworkTable
 from deeppruning.jobs.solution import CANDIDATE_MARK, Solution, original_network, save
@@ -109,7 +110,7 @@ class Networks:
             nearest = min(thin, key=lambda each: (each.evaluated.objectives[0], each.id))
             raise RunError(
                 f"no candidate keeps {limits} in the search; the nearest is candidate {nearest.id} with "
-                f"{100 * nearest.evaluated.objectives[0]:.2f} %. Fine-tuning lowers errors: dp.pick(run_dir, "
+                f"{percent(nearest.evaluated.objectives[0])}. Fine-tuning lowers errors: dp.pick(run_dir, "
                 f"..., target={limits.to_table()}) trains candidates until one keeps the limit"
             )
         return within
@@ -128,7 +129,7 @@ class Networks:
         refused = self.meter.proofs.refused
         return (
             f"no candidate keeps {limits}; the nearest is candidate {choice.candidate.id}: {reached}. "
-            "For smaller networks search from a lower share on (SearchConfig(low=...))"
+            "To search for smaller networks, lower SearchConfig(low=...)"
             + (f". {len(refused)} were refused, the first: {next(iter(refused.values()))}" if refused else "")
         )
 

@@ -84,7 +84,7 @@ class Targeting:
             figures["error"] = errors[place]
             met = errors[place] <= self.most_error
         if best is not choice:
-            why = f"; on data set aside its error is lower than that of candidate {choice.candidate.id}"
+            why = f"; on held-out data its error is lower than that of candidate {choice.candidate.id}"
         return self._save(best.candidate, outcome, figures, met=met, why=why)
 
     def _others_within(self, choice: Choice, tuned: Mapping[int, Finished]) -> list[Choice]:
@@ -150,14 +150,14 @@ class Targeting:
 
     @cached_property
     def most_error(self) -> float:
-        """The highest error allowed on the images that are set aside."""
+        """The highest error allowed on held-out data."""
         error = self.job.task.validation_error(original_network(self.job.context))
         if error is None:
-            raise InputError(f"there is no data set aside on which {self.limits} could be checked")
+            raise InputError(f"there is no held-out data on which {self.limits} could be checked")
         return self.limits.most_error(error)
 
     def _error(self, candidate: Candidate, tuned: Mapping[int, Finished]) -> float:
-        """The error on data set aside; infinite where it cannot be measured."""
+        """The error on held-out data; infinite where it cannot be measured."""
         outcome = tuned.get(candidate.id)
         if not isinstance(outcome, Tuned):
             return math.inf
@@ -186,7 +186,7 @@ class Targeting:
         text = describe(self.limits, figures, self.meter.whole)
         if "error" not in figures:
             return text
-        return f"{text}, which is {percent(self.most_error)}, on data set aside"
+        return f"{text}, that is {percent(self.most_error)}, on held-out data"
 
     def _note(self, id_: int | None, note: str, *, met: bool) -> None:
         figures: facts.TargetFigures = {"asked": str(self.limits), "id": id_, "met": met, "note": note}

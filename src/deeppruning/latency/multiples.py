@@ -32,7 +32,7 @@ STEPS: dict[int, tuple[tuple[int, int, int], ...]] = {
 WIDTHS = sorted({width for steps in STEPS.values() for step in steps for width in step})
 # The share of the rise from one multiple to the next that half the filters cost: about 0.5, or 1 with blocks.
 BLOCKED = 0.7
-FLAT = 0.02  # a relative rise from one multiple to the next that is too small to say anything
+FLAT = 0.02  # a relative rise from one multiple to the next that is too small to be significant
 
 Times = Mapping[int, float]
 

@@ -206,7 +206,7 @@ class OnnxRuntime(Runtime):
         args, kwargs = as_call(_repeated(example_input, self.conditions.batch, torch.device("cpu")))
         form = deployed(network.cpu().eval(), example_input)
         session = open_session(to_onnx(form), threads=self.conditions.threads)  # type: ignore[arg-type]
-        kinds = {one.name: one.type for one in session.get_inputs()}
+        kinds = {each.name: each.type for each in session.get_inputs()}
         named = {**dict(zip(network.input_names, args, strict=False)), **kwargs}
         values = {
             name: (value.half() if kinds[name] == "tensor(float16)" else value).numpy()

@@ -17,17 +17,30 @@ from deeppruning.refitting.patches import Places, answers_at, patches_at
 from deeppruning.refitting.probing import FULL_SOLVE, MOST_PLACES
 from deeppruning.refitting.readers import LAYERS, Readers
 from deeppruning.refitting.records import LayerRecord, Moments, Partner
+from deeppruning.refitting.solve import MOST_HELD
 
-ROWS_PER_UNKNOWN = 6
-FEWEST_PLACES = 8
+ROWS_PER_UNKNOWN, FEWEST_PLACES = 6, 8  # of candidates: a search refits many of them
+THOROUGH_ROWS, THOROUGH_PLACES = 24, 16  # of networks that are handed out
+LARGER = 2  # times as many unknowns are solved for there
 MOST_UNKNOWNS = 8192  # channels above which a layer is left as cut
 
 
 class Recorder:
     """Hooks on the original that record its layers while it runs, part by part."""
 
-    def __init__(self, model: nn.Module, count: int, readers: Readers, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        count: int,
+        readers: Readers,
+        generator: torch.Generator,
+        *,
+        thorough: bool,
+    ) -> None:
         self.model, self.count = model, count
+        self.rows_per_unknown = THOROUGH_ROWS if thorough else ROWS_PER_UNKNOWN
+        self.fewest_places = THOROUGH_PLACES if thorough else FEWEST_PLACES
+        self.full_solve = LARGER * FULL_SOLVE if thorough else FULL_SOLVE
         self.readers, self.generator = readers, generator
         self.left: dict[str, str] = {}
         self.norms: dict[str, Moments] = {}
@@ -97,10 +110,12 @@ class Recorder:
         unknowns = weight[0].numel()
         linear = isinstance(module, nn.Linear)
         extents = tuple(y.shape[1:-1] if linear else y.shape[2:])
-        enough = -(-ROWS_PER_UNKNOWN * min(unknowns, FULL_SOLVE) // self.count)
-        places = Places.draw(len(x), extents, min(max(enough, FEWEST_PLACES), MOST_PLACES), self.generator)
+        rows = self.rows_per_unknown * min(unknowns, self.full_solve)
+        enough = max(-(-rows // self.count), self.fewest_places)
+        room = MOST_HELD // (self.count * unknowns)
+        places = Places.draw(len(x), extents, max(1, min(enough, MOST_PLACES, room)), self.generator)
         reads = None
-        if unknowns > FULL_SOLVE:
+        if unknowns > self.full_solve:
             patches = patches_at(module, x, places)
             reads = patches[..., patches.shape[-1] // 2].clone()
         answers = answers_at(y, places, channels_last=linear)

@@ -17,8 +17,8 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import Call, as_call, batch_size, check_finite, onto, part_of
 from deeppruning.graph.proof.twin import seeded
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.refitting.probing import ALIVE, FEWEST, probe
-from deeppruning.refitting.readers import LAYERS, Readers
+from deeppruning.refitting.probing import ALIVE, FEWEST, FULL_SOLVE, probe
+from deeppruning.refitting.readers import LAYERS
 from deeppruning.refitting.recorder import Recorder
 from deeppruning.refitting.records import LayerRecord
 
@@ -41,6 +41,7 @@ class Reference:
     means: dict[str, Tensor] = field(default_factory=dict)  # of the answers of each layer or norm
     called: frozenset[str] = frozenset()  # modules that ran as such; others are read by someone else
     outputs: list[list[Tensor]] = field(default_factory=list)  # of each part, at some places
+    full_solve: int = FULL_SOLVE  # unknowns per filter above which channels are mixed instead
 
     @classmethod
     def of(
@@ -51,10 +52,12 @@ class Reference:
         seed: int = 0,
         device: str | None = None,
         memory: int = MEMORY,
+        thorough: bool = False,
     ) -> Reference:
         """Run the original once on a batch of inputs: a tensor, a tuple of arguments or a dict of them.
 
         Without a device it runs on that of the network. `memory` in bytes limits how many inputs are used.
+        `thorough` looks at more places of each input, for a network that is handed out.
         """
         model = graph.prune(graph.full_genome()).eval()
         if device is not None:
@@ -75,7 +78,8 @@ class Reference:
             bounds = [count * part // parts for part in range(parts + 1)]
             rows = [slice(first, last) for first, last in pairwise(bounds)]
             reference = cls(model, [part_of(call, some) for some in rows], rows, shown.needed)
-            reference._record(shown.readers, torch.Generator().manual_seed(seed))
+            generator = torch.Generator().manual_seed(seed)
+            reference._record(Recorder(model, count, shown.readers, generator, thorough=thorough))
         return reference
 
     @property
@@ -100,9 +104,8 @@ class Reference:
         pairs = zip(_sampled(outputs), self.outputs[part], strict=True)
         return sum(float((values.double() - due.double()).square().sum()) for values, due in pairs)
 
-    def _record(self, readers: Readers, generator: torch.Generator) -> None:
-        recorder = Recorder(self.model, self.count, readers, generator)
-        handles = recorder.watch()
+    def _record(self, recorder: Recorder) -> None:
+        handles, readers = recorder.watch(), recorder.readers
         try:
             for args, kwargs in self.parts:
                 self.outputs.append(_sampled(self.model(*args, **kwargs)))
@@ -113,6 +116,7 @@ class Reference:
         self.norms = {name: moments.result() for name, moments in recorder.norms.items()}
         self.means = recorder.means
         self.called = frozenset(readers.calls)
+        self.full_solve = recorder.full_solve
         self._leave(readers.calls)
         for name, record in self.layers.items():
             record.norm, record.gate = readers.norms.get(name), readers.gates.get(name)

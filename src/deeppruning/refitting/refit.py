@@ -35,7 +35,7 @@ def refit(graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float | None 
     plain cut, the plain cut is returned.
     """
     check_ridge(ridge)
-    reference = Reference.of(graph, inputs)
+    reference = Reference.of(graph, inputs, thorough=True)
     if reference.count < reference.needed:
         warnings.warn(
             f"some layers have fewer equations than unknowns: give {reference.needed} inputs",

@@ -104,13 +104,14 @@ class Fit:
         factor, failed = _factor(gram, (ridge + TOUCH) * scale)
         if bool(failed.any()):
             return weights, offset
-        means = self._sum_x / self.rows if self.intercept else torch.zeros_like(self._sum_x)
+        free = float(self.intercept)  # without an intercept, the offset stays zero
+        means, offset = free * self._sum_x / self.rows, free * offset
         for _ in range(STEPS):
             nearest = (x @ weights.to(x) + offset.to(x)).clamp(least, greatest)
             total = nearest.sum(-2, keepdim=True, dtype=torch.float64).cpu()
             cross = (x.mT @ nearest).double().cpu() - means.mT @ total
             weights = first + torch.cholesky_solve(cross - gram @ first, factor)
-            offset = (total - self._sum_x @ weights) / self.rows
+            offset = free * (total - self._sum_x @ weights) / self.rows
         return weights, offset
 
     def _by_inputs(self, first: Tensor, ridge: float) -> tuple[Tensor, Tensor]:

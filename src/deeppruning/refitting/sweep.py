@@ -15,7 +15,6 @@ from deeppruning.graph.cut.hollow import Answer, Hollow
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.refitting.goals import Goal, find_goal
 from deeppruning.refitting.patches import Places, answers_at
-from deeppruning.refitting.probing import FULL_SOLVE
 from deeppruning.refitting.records import LayerRecord, Moments
 from deeppruning.refitting.reference import Reference
 from deeppruning.refitting.solve import Fit
@@ -185,7 +184,7 @@ class Sweep:
         record = self.reference.layers[name]
         filters = self._kept(f"{name}.weight", 0, record.answers.shape[-1]).to(x.device)
         targets = record.answers[self._rows].index_select(-1, filters)
-        if record.reads is not None and layer.weight[0].numel() > FULL_SOLVE:
+        if record.reads is not None and layer.weight[0].numel() > self.reference.full_solve:
             self.held.pop((self.turns.current, name), None)
             self._mix(name, layer, record, x, targets, filters)
             return

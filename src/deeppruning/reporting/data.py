@@ -55,6 +55,7 @@ def _about(run: RunFolder, name: str, recorded: Mapping[str, Any]) -> dict[str, 
         evaluations = int(3 + search["offspring"] * search["generations"])
     return {
         "run": name,
+        "by_drift": "thin" in config,  # of the outputs, as there are no labels
         "title": " on ".join(_without_folders(str(part)) for part in titles if part),
         "version": run.version,
         "page_version": __version__,

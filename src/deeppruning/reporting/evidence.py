@@ -38,7 +38,7 @@ def wilson(wrong: int, images: int) -> tuple[float, float]:
 
 
 def within_noise(first: int, second: int) -> bool:
-    """Whether two counts of wrong answers on the same images differ by no more than chance explains."""
+    """Whether two counts of wrong answers on the same images are within noise of each other."""
     return chance_of(first, second) >= NOISE
 
 
@@ -85,7 +85,7 @@ def measured(recorded: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def latency_ms(recorded: Mapping[str, Any], role: str, *, loaded: bool = False) -> float | None:
-    """Milliseconds of one network, by its first measurement: one input in PyTorch, unless asked otherwise.
+    """Milliseconds of one network, by its first measurement: one input in PyTorch, unless stated otherwise.
 
     In deployment form, as it is exported, or `loaded`, as `dp.load` returns it.
 

@@ -4,13 +4,11 @@ import base64
 import hashlib
 import html
 import json
-import warnings
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from deeppruning.errors import DeepPruningError
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.plots import draw_plots
 from deeppruning.reporting.section import SECTIONS
@@ -29,14 +27,6 @@ def write_report(run_dir: Path | str) -> Path:
     write_atomically(target, render(data).encode())
     draw_plots(data, Path(run_dir) / "plots")
     return target
-
-
-def write_report_or_warn(run_dir: Path | str) -> None:
-    """The same, but a failure is only a warning: a call from Python must not lose its result."""
-    try:
-        write_report(run_dir)
-    except (DeepPruningError, OSError) as error:
-        warnings.warn(f"no report was written: {error}", stacklevel=4)
 
 
 def render(data: Mapping[str, Any], *, live: bool = False) -> str:

@@ -69,7 +69,7 @@ def can_draw() -> bool:
 
 
 def missing_plots_line() -> str:
-    """What to say where no plots can be drawn; empty where they can."""
+    """The message for a machine without matplotlib; empty where plots can be drawn."""
     if can_draw():
         return ""
     return f"no plots were written: they need matplotlib, installed by {how_to_install('matplotlib')}"

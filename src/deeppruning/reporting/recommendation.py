@@ -274,7 +274,7 @@ def _say(option: OfferedNetwork, shortlist: Shortlist, target: MetTarget | None)
     if target is not None and target.option == option:
         option, why = replace(option, role=target.role, also=()), "it meets the target and"
     elif target is not None:
-        why = f"it is at least as good as {target.role} in what was asked for ({target.text}) and"
+        why = f"it is at least as good as {target.role} in everything that is limited ({target.text}) and"
     also = f" (also the {' and the '.join(option.also)})" if option.also else ""
     failed = f"; the fine-tuning of {' and '.join(shortlist.failed)} failed" if shortlist.failed else ""
     text = (

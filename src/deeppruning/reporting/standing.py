@@ -64,7 +64,7 @@ def in_use(path: Path) -> bool:
 
 
 def verdict(data: Mapping[str, Any]) -> str:
-    """What there is to say before a network can be recommended, in one sentence."""
+    """The headline of a run before a network can be recommended, in one sentence."""
     if data["state"] == "empty":
         return "No candidate has been evaluated yet; they appear here as soon as they are."
     count = len(data["candidates"])

@@ -60,7 +60,7 @@ class Context:
             if inputs is None:
                 return None
             memory = int(self.memory * 1e9)
-            return Reference.of(self.graph, inputs, device=self.device, memory=memory)
+            return Reference.of(self.graph, inputs, device=self.device, memory=memory, thorough=final)
 
         return self.once(FINAL_REFERENCE if final else "reference", compute)
 

@@ -29,7 +29,7 @@ _REASONS = {
 
 
 def cache_folder() -> Path:
-    """The folder for files that can be made again: in XDG_CACHE_HOME, by default ~/.cache."""
+    """The folder for files that can be created again: in XDG_CACHE_HOME, by default ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "deeppruning"
 

@@ -78,7 +78,7 @@ def _latency_plan(
 ) -> LatencyPlan | None:
     """The plan that a run recorded, or a new one before its first evaluation.
 
-    On another machine, or another day, a plan comes out differently: a run continues with its own.
+    Another measurement gives another plan, so a resumed run keeps its own.
     """
     table = None if history is None else history.get_fact(facts.LATENCY_PLAN)
     if history is not None and table is not None:

@@ -136,10 +136,10 @@ def describe(limits: Limits, figures: Mapping[str, float], whole: Mapping[str, i
     """The figures of a network next to their limits.
 
     >>> describe(Limits.of("flops=40%,latency=5ms"), {"flops": 398, "latency": 0.0047}, {"flops": 1000})
-    'flops 39.8 % (asked: at most 40%), latency 4.70 ms (asked: at most 5ms)'
+    'flops 39.8 % (limit: 40%), latency 4.70 ms (limit: 5ms)'
     """
     return ", ".join(
-        f"{name} {_shown(name, getattr(limits, name), figures[name], whole)} (asked: at most {limit})"
+        f"{name} {_shown(name, getattr(limits, name), figures[name], whole)} (limit: {limit})"
         for name, limit in limits.to_table().items()
         if name in figures
     )
@@ -151,5 +151,5 @@ def _shown(name: str, limit: float | None, figure: float, whole: Mapping[str, in
     if name == "error":
         return percent(figure)
     if limit is not None and limit <= 1:
-        return f"{100 * figure / whole[name]:.1f} %"
+        return percent(figure / whole[name], 1)
     return f"{figure:,.0f}{' bytes' if name == 'size' else ''}"

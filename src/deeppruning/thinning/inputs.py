@@ -101,7 +101,7 @@ def _by_name(given: Any, wanted: Sequence[FileValue]) -> list[Any]:
     """The entries in the order of the file's inputs; names must be those of the file."""
     names = [value.name for value in wanted]
     if isinstance(given, np.ndarray):
-        given = torch.from_numpy(np.ascontiguousarray(given)) if given.dtype != object else given
+        return [given] if len(names) == 1 else _by_name((given,), wanted)
     if isinstance(given, Mapping) and len(given) == len(names) == 1:
         return list(given.values())
     listed = dict(given) if isinstance(given, Mapping) else dict(enumerate(as_call(given)[0]))
@@ -129,8 +129,8 @@ def _fitting(value: FileValue, given: Any) -> Tensor:
     )
     if not fits or not shape or math.prod(shape) == 0:
         raise InputError(
-            f"the input {value.name!r} has the shape {_shown(expected)}, got {_shown(('count', *shape[1:]))} "
-            f"({shape[0] if shape else 0} entries)"
+            f"the input {value.name!r} has the shape {_shown(expected)}, got an array of {_shown(shape)}, "
+            "where the first number counts the inputs"
         )
     kind = np.dtype(np.float32) if value.dtype.name in ("float16", "bfloat16") else value.dtype
     tensor = torch.from_numpy(np.ascontiguousarray(array.astype(kind)))

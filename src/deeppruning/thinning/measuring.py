@@ -24,6 +24,7 @@ from deeppruning.searching.unlabelled import drift
 from deeppruning.thinning.inputs import NamedInputs, count_of, rows_of
 
 CHUNK = 16  # inputs at once
+MOST_BYTES = 1 << 29  # of the outputs of one file that are kept
 ROUNDS, FEWEST, SECONDS = 200, 15, 15.0
 WARM_UP = 3
 
@@ -76,9 +77,7 @@ def measure_latency(
 ) -> SideBySide:
     """Time both files in turns on the same inputs."""
     sessions = [open_session(path, threads=threads) for path in files]
-    fixed = _fixed_batch(sessions[0])
-    rows = (np.arange(fixed or batch) % count_of(inputs)).tolist()
-    values = _as_taken(sessions[0], rows_of(inputs, rows))
+    values = _batch_of(sessions[0], inputs, batch)
     forwards = [partial(session.run, None, values) for session in sessions]
     for forward in forwards * WARM_UP:
         forward()
@@ -92,16 +91,23 @@ def measure_latency(
 def seconds_of(path: Path, inputs: NamedInputs, *, batch: int = 1, threads: int = 1) -> float:
     """The seconds that a file takes, the fastest of several runs."""
     session = open_session(path, threads=threads)
-    fixed = _fixed_batch(session)
-    values = _as_taken(session, rows_of(inputs, (np.arange(fixed or batch) % count_of(inputs)).tolist()))
+    values = _batch_of(session, inputs, batch)
     (times,) = time_in_turns([lambda: session.run(None, values)], 30, fewest=5, seconds=5.0)
     return min(times)
 
 
 def _outputs(path: Path, inputs: NamedInputs) -> list[Tensor]:
-    """All outputs of a file for these inputs, in chunks; its first axis is taken to be the batch."""
+    """The outputs of a file for these inputs, or for the first of them if they are large.
+
+    Their first axis is taken to be the batch.
+    """
     session = open_session(path, threads=max(1, torch.get_num_threads()))
-    made = [session.run(None, _as_taken(session, part)) for part in _chunks(session, inputs)]
+    made, size = [], 0
+    for part in _chunks(session, inputs):
+        made.append(session.run(None, _as_taken(session, part)))
+        size += sum(one.nbytes for one in made[-1])
+        if size > MOST_BYTES:
+            break
     return [torch.from_numpy(np.concatenate(each)) for each in zip(*made, strict=True)]
 
 
@@ -111,6 +117,12 @@ def _chunks(session: Any, inputs: NamedInputs) -> Iterator[NamedInputs]:
     size = fixed or CHUNK
     end = count - count % fixed if fixed else count
     return (rows_of(inputs, slice(start, min(start + size, end))) for start in range(0, end, size))
+
+
+def _batch_of(session: Any, inputs: NamedInputs, batch: int) -> dict[str, Any]:
+    """A batch of the inputs, of the size that the file fixes, or of this one."""
+    rows = (np.arange(_fixed_batch(session) or batch) % count_of(inputs)).tolist()
+    return _as_taken(session, rows_of(inputs, rows))
 
 
 def _fixed_batch(session: Any) -> int | None:

@@ -47,7 +47,8 @@ class Thinned:
 
     def table(self) -> str:
         """The front, from the largest network to the smallest, the chosen one marked."""
-        rows = [["FLOPs", "of the original", "drift in the search", ""]]
+        kind = "squared distance over variance" if self.drift.answers is None else "other answers"
+        rows = [["FLOPs", "of the original", f"drift in the search ({kind})", ""]]
         for point in _spread(self.front):
             share = (
                 percent(point.drift) if all(one.drift <= 1 for one in self.front) else f"{point.drift:.4g}"

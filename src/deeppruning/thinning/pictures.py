@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,6 +93,16 @@ def form_of(value: FileValue, options: PictureOptions) -> InputForm:
         raise InputError(f"pictures of {size[0]}x{size[1]} are larger than {LARGEST_SIDE} pixels a side")
     scale = options.scale if options.scale is not None else 1.0 if value.dtype.kind in "iu" else 1 / PIXELS
     return InputForm(size, channels, layout, scale, guessed_size=wanted is None and None in fixed)
+
+
+def stated_size(metadata: Mapping[str, str]) -> tuple[int, int] | None:
+    """The size of pictures that the metadata of a file names, as Ultralytics writes it; None without one.
+
+    >>> stated_size({"imgsz": "[320, 640]"})
+    (320, 640)
+    """
+    found = re.fullmatch(r"\[(\d{1,4}), *(\d{1,4})\]", metadata.get("imgsz", ""))
+    return (int(found[1]), int(found[2])) if found and int(found[1]) and int(found[2]) else None
 
 
 def read_pictures(folder: Path, value: FileValue, options: PictureOptions, most: int) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,25 +19,26 @@ from deeppruning.importing.file import OnnxFile, read_onnx
 from deeppruning.importing.network import OnnxNetwork
 from deeppruning.importing.onnx import from_file
 from deeppruning.jobs.solution import Solution
+from deeppruning.jobs.targeting import Unmet
 from deeppruning.limits import Limits
 from deeppruning.refitting.probing import FEWEST
-from deeppruning.runs.facts import FINISHED
+from deeppruning.runs.facts import FINISHED, TASK
 from deeppruning.runs.folder import CONFIG, RunFolder
 from deeppruning.runs.records import Candidate
 from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.events import Observer, Remark, ignore
 from deeppruning.system.files import plain_name
 from deeppruning.targets.choice import pareto_front, thin_candidates
+from deeppruning.thinning.asked import check_out, split_target
 from deeppruning.thinning.inputs import NamedInputs, PictureOptions, count_of, read_inputs, rows_of
 from deeppruning.thinning.measuring import Drift, SideBySide, measure_drift, measure_latency, seconds_of
 from deeppruning.thinning.outcome import Thinned, front_rows
-from deeppruning.thinning.pictures import form_of
+from deeppruning.thinning.pictures import form_of, stated_size
 from deeppruning.thinning.task import Thinning
 
 HELD_OUT = 5  # every fifth input, at most:
 MOST_HELD_OUT = 256
 MOST_BYTES = 1 << 30  # of all inputs
-LATENCY_SHARE = re.compile(r"\s*([\d.]+)\s*%\s*")
 
 
 def thin(
@@ -71,71 +70,29 @@ def thin(
     stopped continues there, and another target is taken from the search that is there.
     """
     path, out = Path(path), Path(out)
-    asked = _share_of_latency(target)
-    limits = Limits.of(target) if asked is None else Limits()
-    _check(path, out, limits, asked, search)
-    options = replace(search or SearchConfig(), latency_runtime="onnxruntime")
-    file = read_onnx(path, KNOWN)
-    network, used, held = _prepared(file, inputs, pictures or PictureOptions(), options.sample, observer)
-    if asked is not None:
-        measured = seconds_of(path, used, batch=options.latency_batch, threads=options.latency_threads)
-        limits = Limits.of({**_others(target), "latency": f"{1000 * measured * asked:.6g}ms"})
-        observer(Remark("sample", f"{path.name} takes {1000 * measured:.2f} ms; the target is {limits}"))
-    folder = Path(run_dir) if run_dir is not None else Path("runs") / f"{plain_name(path.stem)}-thin"
-    job = _Job(path, network, _task(network, used, held), limits, folder)
-    where = {"device": device, "backend": backend, "observer": observer, "progress": progress}
-    solution, candidates = job.run(search, options, workers, where)
-    return _written(job, path, out, solution, candidates, held, options)
-
-
-def _check(path: Path, out: Path, limits: Limits, asked: float | None, search: SearchConfig | None) -> None:
-    """Refuse before any work what cannot end well."""
+    limits, latency_share = split_target(target)
+    check_out(path, out)
     if search is not None and not EVALUATIONS.find(search.evaluation).refits:
         raise InputError(
             f"there are no labels to evaluate candidates by {search.evaluation!r}; leave out evaluation"
         )
-    if limits.bounds_error:
-        raise InputError(
-            f"there are no labels to check {limits} by; limit a cost: flops, params, size or latency"
-        )
-    if not limits and asked is None:
-        raise InputError("say how much is left: for example target flops=70%")
-    if out.suffix.lower() != ".onnx":
-        raise InputError(f"{out} must be called something.onnx: that is what is written")
-    if out.is_dir():
-        raise InputError(f"{out} is a folder; name the file to write in it")
-    if path.exists() and out.exists() and path.samefile(out):
-        raise InputError(f"{out} is the file that is read; choose another name for the thin one")
-    parent = out.absolute().parent
-    there = next(one for one in (parent, *parent.parents) if one.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise InputError(f"{there} cannot be written to, so {out} could not be made; choose another place")
-
-
-def _share_of_latency(target: Any) -> float | None:
-    """A latency that is asked for as a share of the original's; None where there is none."""
-    given = _as_mapping(target).get("latency")
-    found = LATENCY_SHARE.fullmatch(given) if isinstance(given, str) else None
-    if found is None:
-        return None
-    try:
-        share = float(found[1]) / 100
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise InputError(f"target 'latency={given}': a share lies above 0 % and at most at 100 %")
-    return share
-
-
-def _as_mapping(target: Any) -> dict[str, Any]:
-    if isinstance(target, str):
-        parts = [part.partition("=") for part in target.split(",")]
-        return {name.strip(): value.strip() for name, equals, value in parts if equals}
-    return dict(target) if isinstance(target, Mapping) else {}
-
-
-def _others(target: Any) -> dict[str, Any]:
-    return {name: limit for name, limit in _as_mapping(target).items() if name != "latency"}
+    options = replace(search or SearchConfig(), latency_runtime="onnxruntime")
+    file = read_onnx(path, KNOWN)
+    if file.is_half and limits.size is not None and limits.size > 1:
+        # Networks are compared in single precision, in which weights are twice as large.
+        limits = replace(limits, size=2 * limits.size)
+        observer(Remark("sample", f"{path.name} is in half precision; in single precision that is {limits}"))
+    network, used, held = _prepared(file, inputs, pictures or PictureOptions(), options.sample, observer)
+    if latency_share is not None:
+        measured = seconds_of(path, used, batch=options.latency_batch, threads=options.latency_threads)
+        limits = replace(limits, latency=float(f"{measured * latency_share:.4g}"))
+        observer(Remark("sample", f"{path.name} takes {1000 * measured:.2f} ms; the target is {limits}"))
+    folder = Path(run_dir) if run_dir is not None else Path("runs") / f"{plain_name(path.stem)}-thin"
+    source = str(inputs) if isinstance(inputs, (str, Path)) else "from Python"
+    job = _Job(path, network, _task(network, used, held), limits, folder, source, file.bytes)
+    where = {"device": device, "backend": backend, "observer": observer, "progress": progress}
+    solution, candidates = job.run(search, options, workers, where)
+    return _written(job, path, out, solution, candidates, held, options)
 
 
 def _prepared(
@@ -145,9 +102,13 @@ def _prepared(
     used = sample or USUAL_SAMPLE
     if isinstance(source, (str, Path)) and Path(source).is_dir() and len(file.inputs) == 1:
         form = form_of(file.inputs[0], pictures)
+        stated = stated_size(file.metadata) if form.guessed_size else None
+        if stated is not None:
+            pictures = replace(pictures, image_size=stated)
+            form = form_of(file.inputs[0], pictures)
         observer(Remark("sample", f"pictures as {file.inputs[0].name!r}: {form}"))
         if form.guessed_size:
-            observer(Remark("sample", "the file leaves the size of pictures open: say it with --image-size"))
+            observer(Remark("sample", "the file leaves their size open; if it is another: --image-size"))
         one = form.size[0] * form.size[1] * form.channels * 4
         used = min(used, max(2 * FEWEST, MOST_BYTES // one)) if sample is None else used
     held = min(used // (HELD_OUT - 1), MOST_HELD_OUT)
@@ -180,6 +141,8 @@ class _Job:
     task: Thinning
     limits: Limits
     folder: Path
+    inputs: str  # where they came from
+    bytes_before: int  # of the file
 
     @property
     def example(self) -> Any:
@@ -195,7 +158,8 @@ class _Job:
         if not (self.folder / CONFIG).exists():
             result = api.prune(
                 self.network, run_dir=self.folder, search=options, target=self.limits, workers=workers,
-                tables={"model": {"spec": str(self.path.absolute())}}, **same, **where,
+                tables={"model": {"spec": str(self.path.absolute())}, "thin": {"inputs": self.inputs}},
+                **same, **where,
             )  # fmt: skip
             return result.target, list(result.candidates)
         with RunFolder.open(self.folder, read_only=True) as run:
@@ -204,7 +168,13 @@ class _Job:
                 SearchConfig.from_table(run.config["search"]),
                 Limits.of(run.config.get("target")),
             )
+            inputs = run.history.get_fact(TASK)
         self._refuse_other(searched, given)
+        if inputs not in (None, self.task.fingerprint()):
+            raise RunError(
+                f"{self.folder} holds a search with other inputs, or the same ones prepared otherwise; "
+                "choose another folder (--run), or give the same ones"
+            )
         observer: Observer = where["observer"]
         if not finished:
             observer(Remark("sample", f"continuing the search in {self.folder}"))
@@ -212,7 +182,10 @@ class _Job:
             if target == self.limits:
                 return result.target, list(result.candidates)
         observer(Remark("sample", f"the network is taken from the search in {self.folder}, near {target}"))
-        solution = api_runs.pick(self.folder, self.network, target=self.limits, **same, **where)
+        try:
+            solution = api_runs.pick(self.folder, self.network, target=self.limits, **same, **where)
+        except Unmet as error:
+            raise RunError(f"{error}. For a search near this target choose another folder (--run)") from error
         with RunFolder.open(self.folder, read_only=True) as run:
             candidates = [one for one in run.history.candidates() if one.evaluation is not None]
         return solution, candidates
@@ -245,7 +218,7 @@ def _written(
         difference=exported.difference,
         drift=drift,
         latency=latency,
-        bytes_before=path.stat().st_size,
+        bytes_before=job.bytes_before,
         bytes_after=out.stat().st_size,
         front=rows,
         run_dir=job.folder,

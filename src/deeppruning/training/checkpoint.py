@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from deeppruning.errors import DAMAGE, RunError
+from deeppruning.options import differences
 from deeppruning.training.finite import learnt, listed, not_finite
 from deeppruning.training.tensors import read_tensors, write_tensors
 
@@ -127,11 +128,9 @@ def _report(number: int, table: dict[str, Any]) -> EpochReport:
 
 
 def _check_job(path: Path, written: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    differing = [name for name in {**written, **wanted} if written.get(name) != wanted.get(name)]
-    if differing:
-        options = ", ".join(f"{name} {written.get(name)!r} (now {wanted.get(name)!r})" for name in differing)
+    if changed := differences(written, wanted):
         raise RunError(
-            f"the checkpoint {path} belongs to a job with {options}; "
+            f"the checkpoint {path} belongs to a job with other options: {changed}; "
             "use the same options to continue it, or choose another folder"
         )
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from deeppruning.data.stream import Images
 from deeppruning.errors import DAMAGE, RunError
+from deeppruning.options import differences
 from deeppruning.system.files import write_atomically
 from deeppruning.system.toml import read_toml
 from deeppruning.training.checkpoint import EpochReport
@@ -58,14 +59,9 @@ class TrainFolder:
             raise RunError(
                 f"{file} is damaged ({error}); delete the folder to start again or choose another with --out"
             ) from error
-        differences = [
-            f"{name} is {_shown(written.get(name))} there and {_shown(options.get(name))} now"
-            for name in {**written, **options}
-            if written.get(name) != options.get(name)
-        ]
-        if differences:
+        if changed := differences(written, options):
             raise RunError(
-                f"{self.path} holds a training with other options: {', '.join(differences)}; "
+                f"{self.path} holds a training with other options: {changed}; "
                 "use the same to continue it, or choose another folder with --out"
             )
 
@@ -93,8 +89,3 @@ def save_model(
     if data.normalization is not None:
         metadata["normalization"] = json.dumps(asdict(data.normalization))
     write_tensors(path, model.state_dict(), metadata)
-
-
-def _shown(value: Any) -> str:
-    shown = repr(value)
-    return "not given" if value is None else shown if len(shown) <= 100 else f"{shown[:97]}..."

@@ -12,23 +12,24 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import SGD
 
-from deeppruning.config import TrainConfig
+from deeppruning.config import SCHEDULES, TrainConfig
 from deeppruning.data.batches import Augment, Batches, leaves_one_image
 from deeppruning.data.stream import Images, ImageStream
-from deeppruning.errors import Diverged, InputError
+from deeppruning.errors import Diverged, InputError, unknown
 from deeppruning.genome import derived_seed
 from deeppruning.system.device import precision_of
 from deeppruning.training.checkpoint import BatchReport, EpochReport, load_checkpoint, save_checkpoint
 from deeppruning.training.distillation import Loss
 from deeppruning.training.evaluate import check_outputs, evaluate, mode
 from deeppruning.training.finite import check_learnt
-from deeppruning.training.optimizer import make_optimizer, rate
 
 # How often the loss is checked for overflow: each check makes a GPU wait until its queue is empty.
 _CHECK_EVERY = 16
@@ -42,14 +43,12 @@ def fit(
     test: Images | None = None,
     device: str | torch.device = "cpu",
     checkpoint: Path | None = None,
-    resume: bool = True,
     teacher: nn.Module | None = None,
     distill: float = 0.0,
     temperature: float = 4.0,
     penalty: Callable[[nn.Module], Tensor] | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
     on_batch: Callable[[BatchReport], None] | None = None,
-    evaluate_every: int = 1,
     stop_after: int | None = None,
 ) -> list[EpochReport]:
     """Train `model` in place and return one report per epoch, including those before a resume.
@@ -61,8 +60,6 @@ def fit(
     there. `penalty`, a regulariser of the weights, is added to the loss of every batch. With `stop_after`,
     this call ends after that many further epochs. Raises Diverged if the loss or the weights overflow.
     """
-    if evaluate_every < 1:
-        raise InputError(f"evaluate_every must be at least 1, got {evaluate_every}")
     config = config.fitted(train.image_shape)
     device = torch.device(device)
     model.to(device)
@@ -72,14 +69,13 @@ def fit(
     loss = Loss(config.label_smoothing, teacher, distill, temperature)
     job = _job(train, config, loss)
     history: list[EpochReport] = []
-    if checkpoint is not None and resume and checkpoint.exists():
+    if checkpoint is not None and checkpoint.exists():
         history = load_checkpoint(checkpoint, model, optimizer, job)
     runner = _Epoch(model, optimizer, loss, penalty, train, config, device, on_batch)
     with mode(teacher, training=False) if teacher is not None else nullcontext():
         last = config.epochs if stop_after is None else min(config.epochs, len(history) + stop_after)
         for epoch in range(len(history) + 1, last + 1):
-            tested = test if epoch % evaluate_every == 0 or epoch == config.epochs else None
-            history.append(runner.run(epoch, tested))
+            history.append(runner.run(epoch, test))
             if checkpoint is not None:
                 save_checkpoint(checkpoint, model, optimizer, job, history)
             if on_epoch is not None:
@@ -198,3 +194,69 @@ def _autocast(device: torch.device) -> AbstractContextManager[Any]:
     if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.autocast("cuda", dtype=torch.bfloat16)
     return nullcontext()
+
+
+# Share of a one-cycle run in which the rate rises, and the fraction of the peak it starts from.
+RISE = 0.25
+START = 0.05
+
+
+class PlainSGD(SGD):
+    """`torch.optim.SGD` without the wrappers that only `torch.compile` needs.
+
+    They import a compiler at the first step, which takes seconds in every worker process. The steps are
+    torch's own, to the bit.
+    """
+
+    add_param_group = unwrap(SGD.add_param_group)
+    state_dict = unwrap(SGD.state_dict)
+    load_state_dict = unwrap(SGD.load_state_dict)
+    zero_grad = unwrap(SGD.zero_grad)
+    step = torch.no_grad()(unwrap(SGD.step))
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig, device: torch.device) -> SGD:
+    """SGD for all parameters of a network that require gradients."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise InputError("the model has no parameters to train; set requires_grad on some of them")
+    optimizer = PlainSGD(
+        trained,
+        lr=config.lr,
+        momentum=config.momentum,
+        nesterov=config.nesterov,
+        weight_decay=config.weight_decay,
+        fused=True if device.type in ("cpu", "cuda") else None,
+    )
+    # SGD creates its momentum at the first step, and the fused form only for all parameters at once: a
+    # layer skipped in that step (stochastic depth) would break it. Zeros give the same first step.
+    for parameter in trained:
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
+
+
+def rate(schedule: str, peak: float, step: int, steps: int) -> float:
+    """The learning rate of `step`, counted from 0, out of `steps`.
+
+    constant: always `peak`. cosine: falls from `peak` along half a cosine to 0 after the last step.
+    onecycle: rises linearly from a twentieth of `peak` over the first quarter of the steps, then falls like
+    cosine.
+
+    >>> [round(rate("cosine", 0.1, step, 4), 4) for step in range(4)]
+    [0.1, 0.0854, 0.05, 0.0146]
+    """
+    if schedule == "constant":
+        return peak
+    if schedule == "cosine":
+        return peak * _half_cosine(step / steps)
+    if schedule == "onecycle":
+        rise = RISE * steps
+        if step < rise:
+            return peak * (START + (1 - START) * step / rise)
+        return peak * _half_cosine((step - rise) / (steps - rise))
+    raise unknown("schedule", schedule, SCHEDULES)
+
+
+def _half_cosine(progress: float) -> float:
+    """1 at progress 0, 0 at progress 1."""
+    return 0.5 * (1.0 + math.cos(math.pi * progress))

@@ -33,7 +33,7 @@ from deeppruning.thinning.measuring import bench_files
     "--beside",
     type=click.Path(path_type=Path),
     metavar="FILE.onnx",
-    help="With an ONNX file as RUN: another one, measured beside it.",
+    help="If RUN is an ONNX file: the ONNX file to compare it with.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all figures as one JSON object.")
 @trust_options("model", "data")
@@ -46,9 +46,10 @@ def bench(
     All networks run one forward pass in turn, for many rounds, in PyTorch and (if installed) onnxruntime, so
     that a busy moment of the machine affects all alike. Prints the median and half the interquartile range,
     saves the figures in the run and rewrites its report. Networks are measured in deployment form, with batch
-    norms folded. RUN may also be an ONNX file: it is measured in onnxruntime next to the one that --beside
-    names. int8 files of `deeppruning export --int8` are measured as well; --int8 quantises all
-    networks for this measurement, including the original, and prints their test errors.
+    norms folded. Files written by `deeppruning export --int8` are measured too; --int8 quantises all networks
+    for this measurement, including the original, and prints their test errors.
+
+    RUN may also be an ONNX file: it is measured in onnxruntime together with the file given by --beside.
 
     \b
     Example:

@@ -35,7 +35,6 @@ from deeppruning.errors import InputError
 from deeppruning.options import COMPARING
 from deeppruning.reporting import write_report, write_rivals_plot
 from deeppruning.runs import RunFolder
-from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 
 
@@ -50,7 +49,7 @@ from deeppruning.system.commands import command
 )  # fmt: skip
 @flag(
     "--match", heading=COMPARING, common=True, type=click.Path(path_type=Path), metavar="RUN",
-    help="Run whose three picks take part; the methods get the same FLOPs and the run's options.",
+    help="Run to compare with: its three picks take part, and the methods get their FLOPs and its options.",
 )  # fmt: skip
 @flag(
     "--shares", heading=COMPARING, common=True, type=NUMBERS, metavar="S,S,S",
@@ -79,7 +78,7 @@ def compare(
     seeds: int, images: int | None, test_images: int | None, out: Path | None, device: str | None,
     quiet: bool, as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
-    """Compare with other methods to prune MODEL: same data, same FLOPs, same fine-tuning.
+    """Prune MODEL with other methods, for comparison: same data, same FLOPs, same fine-tuning.
 
     A criterion such as l1 prunes the same fraction of every layer; l1+refit removes the same filters and
     refits the remaining weights. guided is our search with other seeds, es-plus and es-comma are the paper's.
@@ -93,7 +92,6 @@ def compare(
       deeppruning compare resnet20 --weights runs/base/model.safetensors --data digits \\
         --shares 0.7,0.4 --methods l1,apoz --finetune-epochs 5 --out runs/compare
     """
-    keep_freed_memory()
     data = DataOptions.given(settings)
     if weights is None:
         raise InputError(

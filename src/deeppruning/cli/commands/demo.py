@@ -11,7 +11,6 @@ from deeppruning.cli.options.inputs import DataOptions, Inputs
 from deeppruning.cli.running import resumable, start
 from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.display.picture import make_progress
-from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 
 MODEL, DATA = "resnet20", "digits"
@@ -43,7 +42,6 @@ def demo(context: click.Context, out: Path, workers: int | None, quiet: bool) ->
     Example:
       deeppruning demo
     """
-    keep_freed_memory()
     out = _free(out)
     data, choice = DataOptions(data=DATA), BackendChoice(workers=workers)
     progress = make_progress(quiet=quiet, as_json=False)

@@ -25,7 +25,6 @@ from deeppruning.importing.resolve import is_onnx
 from deeppruning.jobs.solution import load, read_image_shape, read_solution, rebuild
 from deeppruning.models.registry import architecture_of, list_models
 from deeppruning.options import MACHINE, NETWORK, OUTPUT
-from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.device import available_threads, choose_device
 from deeppruning.training.evaluate import evaluate as measure
 from deeppruning.training.evaluate import guessing_note
@@ -48,18 +47,17 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Print error, loss and speed of MODEL on the test images.
 
-    MODEL may be an ONNX file. The weights may be a network saved by a run; MODEL is then needed only for a
-    class of your own.
+    MODEL is a name (see `deeppruning models`), your own network (file.py:factory) or an ONNX file. If
+    --weights is a network saved by a run, MODEL is needed only for your own class.
 
-    Images are normalised by --mean and --std if given, otherwise as recorded in the weights file, otherwise
-    as is usual for the data set; the output says which.
+    Images are normalised by --mean and --std, if given; otherwise as recorded in the weights file; otherwise
+    with the usual values of the data set. The output says which.
 
     \b
     Example:
       deeppruning evaluate resnet20 --weights runs/base/model.safetensors --data digits
       deeppruning evaluate --weights runs/thin/knee.safetensors --data digits
     """
-    keep_freed_memory()
     if model is not None and named_model not in (None, model):
         raise InputError(f"MODEL is {model!r} and --model {named_model!r}; leave one out")
     spec = model or named_model

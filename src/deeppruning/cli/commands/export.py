@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from deeppruning.cli.options.flags import weights_option
+from deeppruning.cli.options.flags import run_weights_option
 from deeppruning.cli.options.run import Vouched, int8_images, int8_options, run_argument, trust_options
 from deeppruning.exporting import FORMATS, export_network
 from deeppruning.exporting.parity import TOLERANCE
@@ -35,7 +35,7 @@ _ABOUT = [format_.about for format_ in FORMATS.values()]
     help=f"Largest accepted difference from PyTorch's outputs. [{TOLERANCE}]",
 )  # fmt: skip
 @int8_options("Quantise an ONNX file: static, per channel, calibrated on the sample of the search.")
-@weights_option
+@run_weights_option
 @trust_options("model", "data")
 def export(
     run: Path, solution: str, format_: str, out: Path | None, normalize: bool, tolerance: float,
@@ -43,14 +43,13 @@ def export(
 ) -> None:  # fmt: skip
     """Write a network of RUN as a file for other programs.
 
-    The file is run (ONNX: in onnxruntime) on random inputs with batch sizes 1 and 3 and its outputs are
-    compared with PyTorch's; a file whose outputs differ is not kept. The batch size is free. --weights is for
-    --solution original only, instead of the run's own copy. ONNX needs the packages onnx, onnxruntime and
-    onnxscript.
+    The file is run on random inputs with batch sizes 1 and 3 (an ONNX file in onnxruntime), and its outputs
+    are compared with PyTorch's; a file whose outputs differ is not kept. The batch size of the file is free.
+    ONNX needs the packages onnx, onnxruntime and onnxscript. --weights is only for --solution original.
 
-    ONNX and torch-export files hold the deployment form: batch norms folded, no-ops and empty branches gone.
-    --int8 writes 8-bit integers instead, prints size and test error next to those of the float file and
-    records both in the run; --data names the images if those of the run cannot be found.
+    ONNX and torch-export files contain the deployment form: batch norms folded, no-ops and empty branches
+    removed. --int8 writes 8-bit integers instead, prints size and test error next to those of the float file
+    and records both in the run; give --data if the images of the run have moved.
 
     \b
     Example:

@@ -12,8 +12,8 @@ from deeppruning.cli.options.flags import (
     GroupedCommand,
     flag,
     output_options,
+    run_weights_option,
     threads_option,
-    weights_option,
 )
 from deeppruning.cli.options.run import run_argument, trust_options
 from deeppruning.cli.options.search import finetune_options, finetune_settings
@@ -30,7 +30,7 @@ from deeppruning.runs import RunFolder
 )
 @finetune_options(of_run=True)
 @threads_option(IN_THE_RUN)
-@weights_option
+@run_weights_option
 @trust_options("model", "data", "objective")
 @output_options(IN_THE_RUN)
 def finetune(run: Path, candidate: int, threads: int | None, **settings: Any) -> None:

@@ -14,13 +14,14 @@ from deeppruning.system.device import torch_threads
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
 def models(as_json: bool) -> None:
-    """List the networks of the zoo with depth, parameters and FLOPs.
+    """List the networks that come with the package (the zoo) with depth, parameters and FLOPs.
 
-    Depth counts the convolutions and linear layers on the longest path. FLOPs are their multiply-adds
-    for one 3x32x32 image and 10 classes; every network takes other images (from 8x8) and classes too.
+    Depth is the number of convolutions and linear layers on the longest path. FLOPs are multiply-adds for one
+    3x32x32 image and 10 classes; every network can also be built for other image sizes (8x8 or larger) and
+    numbers of classes.
 
-    Options of the networks, for --model-option KEY=VALUE of other commands: shortcut=pad or shortcut=conv for
-    ResNets, dropout=0.5 and the like for all but ResNets and DenseNets.
+    Other commands take options of the network as --model-option KEY=VALUE: shortcut=pad or shortcut=conv for
+    ResNets, and dropout=0.5, for example, for all networks except ResNets and DenseNets.
 
     \b
     Example:

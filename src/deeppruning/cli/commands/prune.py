@@ -28,7 +28,6 @@ from deeppruning.importing.resolve import is_onnx
 from deeppruning.limits import Limits
 from deeppruning.options import TRAINING
 from deeppruning.runs.folder import refuse_occupied
-from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 from deeppruning.system.files import plain_name
 from deeppruning.training.folder import TrainFolder
@@ -57,14 +56,15 @@ def prune(
     context: click.Context, /, model: str, weights: Path | None, out: Path | None, train_epochs: int | None,
     device: str | None, quiet: bool, as_json: bool, target: Limits, **settings: Any,
 ) -> None:  # fmt: skip
-    """Search for pruned versions of MODEL: of the zoo, your own (file.py:factory) or model.onnx.
+    """Search for pruned versions of MODEL: a name (see `deeppruning models`), file.py:factory or model.onnx.
 
     Evaluates many ways to remove filters, picks three (heavy: most accurate, light: cheapest, knee: best
-    trade-off), fine-tunes them and saves them with the history of the whole search. With --target the search
-    concentrates near the limits, and the network that meets them is a fourth one. The result does not depend
-    on --workers or --backend. A run that was stopped is continued by `deeppruning resume`. Without --weights
-    the network is trained first, in a folder next to the run. Where the help
-    names no value of the paper, the paper does not give one.
+    trade-off), fine-tunes them and saves them with the history of the whole search. With --target, the search
+    concentrates near the limits and also returns a network that meets them. The result does not depend on
+    --workers or --backend. Without --weights, the network is trained first, in a folder next to the run. If
+    the run is stopped, continue it with `deeppruning resume`.
+
+    In the list of options, the default is in brackets, with the paper's value where the paper gives one.
 
     \b
     Example:
@@ -74,7 +74,6 @@ def prune(
       deeppruning prune resnet56 --weights r56.th --data cifar10 --target flops=40%,error=+1%
       deeppruning prune resnet56 --weights r56.th --data cifar10 --backend ray --ray-address auto
     """
-    keep_freed_memory()
     search, function = search_config(settings)
     finetune = finetune_config(settings, search.seed)
     chosen_device = device or "auto"
@@ -106,7 +105,7 @@ def prune(
             )  # fmt: skip
         loaded = Inputs(model, weights, data, options, objective=function).load()
         if target.bounds_error:
-            progress.say("a tenth of the training images is set aside to check the error")
+            progress.say("a tenth of the training images is held out to check the error")
         start(out, loaded, search, finetune, progress, choice, backend, device=chosen_device, target=target)
 
 

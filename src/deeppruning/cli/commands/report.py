@@ -11,11 +11,11 @@ from deeppruning.reporting import missing_plots_line, write_report
 @click.command()
 @run_argument
 def report(run: Path) -> None:
-    """Write RUN/report.html, the page on which to choose a network, and plots for papers into RUN/plots/.
+    """Write the report of RUN, RUN/report.html, and plots for papers into RUN/plots/.
 
-    The page is one file that works offline. An unfinished run has a page, too; to follow it live, use
-    `deeppruning watch`. The plots (objective space, layers, fine-tuning) are written as SVG and PNG; they
-    need matplotlib.
+    The report shows all networks and helps to choose one. It is one file that works offline, and can be
+    written before the run is finished; to follow a run live, use `deeppruning watch`. The plots (candidates,
+    layers, fine-tuning) are SVG and PNG files; they need matplotlib.
 
     \b
     Example:

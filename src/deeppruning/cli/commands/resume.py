@@ -8,7 +8,7 @@ import click
 
 from deeppruning import api_runs
 from deeppruning.cli.options.backend import BackendChoice, backend_options
-from deeppruning.cli.options.flags import IN_THE_RUN, GroupedCommand, output_options, weights_option
+from deeppruning.cli.options.flags import IN_THE_RUN, GroupedCommand, output_options, run_weights_option
 from deeppruning.cli.options.inputs import Inputs
 from deeppruning.cli.options.run import Vouched, run_argument, trust_options
 from deeppruning.cli.running import resumable, show_result
@@ -21,13 +21,12 @@ from deeppruning.jobs.solution import read_solution
 from deeppruning.roles import ROLES, TARGET, candidate_number
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder, is_begun
-from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 
 
 @click.command(cls=GroupedCommand)
 @run_argument
-@weights_option
+@run_weights_option
 @trust_options("model", "data", "objective")
 @backend_options(of_run=True)
 @output_options(IN_THE_RUN)
@@ -36,9 +35,9 @@ def resume(
 ) -> None:
     """Continue RUN, the folder of a run that was stopped, to exactly the result it would have had.
 
-    Network, data and all options are read from the folder, which may have been moved. A finished run only
-    prints its table again; networks that are missing or damaged are made again. Code that the folder names
-    (your own network, data or objective) is run if you made the run on this machine; otherwise see
+    Network, data and all options are read from the folder, which may have been moved. If the run is finished,
+    its table is printed again, and networks that are missing or damaged are restored. Code that the folder
+    names (your own network, data or objective) is run if you made the run on this machine; otherwise see
     --trust-run.
 
     \b
@@ -46,7 +45,6 @@ def resume(
       deeppruning resume runs/thin
       deeppruning resume runs/thin --backend local
     """
-    keep_freed_memory()
     with RunFolder.open(run, read_only=True) as opened:
         config = opened.config
         finished = is_begun(run) and opened.history.get_fact(facts.FINISHED) is True
@@ -64,7 +62,7 @@ def resume(
             progress.say(f"{run} is finished")
             _show_again(run, progress, lost)
             return
-        progress.say(f"made again: {', '.join(remade)}")
+        progress.say(f"restored: {', '.join(remade)}")
     RunFolder.open(run).close()  # raises before data is read if another process has it
     threads = int(config["search"]["threads"])
     recorded = config["run"].get("workers")
@@ -106,7 +104,7 @@ def _show_again(run: Path, progress: SearchProgress, lost: Mapping[str, str]) ->
         for role in lost
     ]
     if ways:
-        raise RunError(f"resume does not make {', '.join(lost)} again; use `{'`, `'.join(ways)}`")
+        raise RunError(f"resume cannot restore {', '.join(lost)}; use `{'`, `'.join(ways)}`")
 
 
 def lost_solutions(run: RunFolder) -> dict[str, str]:

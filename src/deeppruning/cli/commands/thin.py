@@ -20,7 +20,6 @@ from deeppruning.cli.running import resumable
 from deeppruning.config import SearchConfig
 from deeppruning.display.picture import make_progress
 from deeppruning.options import DATA, OUTPUT, SEARCH, described_options
-from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.system.commands import command
 from deeppruning.system.files import plain_name
 from deeppruning.thinning import PictureOptions
@@ -30,20 +29,20 @@ from deeppruning.thinning.pictures import LAYOUTS, ORDERS
 picture_options = together(
     flag(
         "--image-size", heading=DATA, common=True, type=SIZE, metavar="SIDE|HxW",
-        help="Size of the pictures, which keep their proportions and are cropped. [that of the file's input; "
-        "224 where it leaves it open]",
+        help="Resize pictures to this size; they keep their proportions and are cropped. [that of the file's "
+        "input or its metadata, or 224 if it is open]",
     ),
     flag(
         "--scale", heading=DATA, common=True, type=float,
-        help="Number that pixels of 0..255 are multiplied by. [1/255; 1 if the input takes bytes]",
+        help="Factor for pixels in 0..255. [1/255; 1 if the input takes bytes]",
     ),
     flag(
         "--mean", heading=DATA, common=True, type=NUMBERS, default=(0.0,), metavar="M,M,M",
-        help="Mean that is subtracted after --scale, one or one per channel. [0]",
+        help="Mean to subtract after scaling: one number, or one per channel. [0]",
     ),
     flag(
         "--std", heading=DATA, common=True, type=NUMBERS, default=(1.0,), metavar="S,S,S",
-        help="Number that is divided by after --mean, likewise. [1]",
+        help="Standard deviation to divide by afterwards: one number, or one per channel. [1]",
     ),
     flag(
         "--colours", heading=DATA, common=True, type=click.Choice(ORDERS), default=ORDERS[0],
@@ -51,7 +50,7 @@ picture_options = together(
     ),
     flag(
         "--layout", heading=DATA, common=True, type=click.Choice(LAYOUTS),
-        help="Channels before height and width, or behind. [by the shape of the file's input]",
+        help="Axes of the input: channels first (nchw) or last (nhwc). [by the shape of the file's input]",
     ),
 )  # fmt: skip
 
@@ -68,8 +67,8 @@ thin_search_options = option_flags(
 )
 sample_option = flag(
     "--sample", heading=DATA, common=True, type=click.IntRange(min=32),
-    help="Number of inputs that are searched with; up to a fourth as many more are held out. [1000, fewer if "
-    "they are large]",
+    help="Number of inputs to search with; up to a quarter as many more are held out. [1000, fewer if they "
+    "are large]",
 )  # fmt: skip
 
 
@@ -77,14 +76,14 @@ sample_option = flag(
 @click.argument("model", type=click.Path(path_type=Path))
 @flag(
     "--inputs", heading=DATA, common=True, required=True, metavar="INPUTS",
-    help="What the network is run on: a folder of pictures (PNG, JPEG), an .npz file with an array for each "
-    "input or an .npy file, ready to be used, or file.py:function. No labels.",
+    help="Example inputs: a folder of pictures (PNG, JPEG), preprocessed arrays (an .npz file with one array "
+    "per input, or an .npy file), or file.py:function.",
 )  # fmt: skip
 @picture_options
 @flag(
     "--target", heading=SEARCH, common=True, multiple=True, required=True, metavar="NAME=LIMIT",
-    help="Upper limits for the thin file: flops=70%, params=500k, size=1MB, latency=60% (of the file's own) "
-    "or latency=5ms; several with commas between, or repeated.",
+    help="Upper limits for the new file: flops=70%, params=500k, size=1MB, latency=60% (of the old file's) "
+    "or latency=5ms; several are separated by commas, or the option is repeated.",
 )  # fmt: skip
 @flag(
     "--out", heading=OUTPUT, common=True, required=True, type=click.Path(path_type=Path),
@@ -92,7 +91,7 @@ sample_option = flag(
 )  # fmt: skip
 @flag(
     "--run", "run_dir", heading=OUTPUT, common=True, type=click.Path(path_type=Path), metavar="FOLDER",
-    help="Folder of the search and its page. [runs/MODEL-thin]",
+    help="Folder for the search and its report. [runs/MODEL-thin]",
 )  # fmt: skip
 @sample_option
 @thin_search_options
@@ -103,15 +102,15 @@ def thin(
     image_size: tuple[int, int] | None, scale: float | None, mean: tuple[float, ...], std: tuple[float, ...],
     colours: str, layout: str | None, device: str | None, quiet: bool, as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
-    """Make the ONNX file MODEL smaller and faster by inputs alone: no labels, no training, no Python.
+    """Make the ONNX file MODEL smaller and faster. It needs example inputs, but no labels and no training.
 
-    Searches for filters that can go, refits the others in closed form so that the outputs stay as they were,
-    and writes the best network within --target as an ONNX file. Names of inputs and outputs, free axes, opset
-    and metadata stay. Every fifth input is held out; on those the drift of the outputs is measured in
-    onnxruntime, with the latency of both files side by side.
+    Searches for filters that can be removed, refits the others in closed form to keep the outputs as they
+    were, and writes the best network within --target as an ONNX file with the same inputs, outputs, free
+    axes, opset and metadata. Every fifth input is held out: on these, both files are compared in onnxruntime,
+    outputs and latency.
 
-    The search is kept in a folder with a page. The same command continues one that was stopped; another
-    --target is then taken from the search that is there, without a new one.
+    The search is saved in a folder, with a report. If it is stopped, the same command continues it; with
+    another --target, the same command chooses another network from it without a new search.
 
     \b
     Example:
@@ -121,7 +120,6 @@ def thin(
         --target size=10MB --out thin.onnx
       deeppruning thin speech.onnx --inputs features.npz --target params=50% --out thin.onnx
     """
-    keep_freed_memory()
     search = SearchConfig(**given_options(SearchConfig, settings))
     pictures = PictureOptions(
         image_size=image_size, scale=scale, mean=mean, std=std, colours=colours, layout=layout
@@ -132,11 +130,9 @@ def thin(
     backend = choice.make(search.threads, chosen_device, progress.say)
     run_dir = run_dir or Path("runs") / f"{plain_name(model.stem)}-thin"
     progress.say(f"reading {model} and {inputs}")
-    again = command(
-        "thin", model, "--inputs", inputs, "--target", ",".join(target), "--out", out, "--run", run_dir
-    )
+    again = command("thin", *click.get_current_context().meta["given"])
     with resumable(run_dir, again), backend, progress:
-        progress.state.workers = backend.room()
+        progress.state.workers, progress.state.judged_by = backend.room(), "drift"
         thinned = thin_file(
             model, inputs, target=",".join(target), out=out, pictures=pictures,
             search=search if search.changed() else None, run_dir=run_dir, device=chosen_device,

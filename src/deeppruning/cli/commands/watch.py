@@ -18,10 +18,10 @@ from deeppruning.reporting.standing import wait_for_run
 @click.option("--host", default="127.0.0.1", help="Address to serve on. [127.0.0.1]")
 @click.option("--open/--no-open", "open_page", default=True, help="Open the page in a browser. [true]")
 def watch(run: Path, port: int, host: str, open_page: bool) -> None:
-    """Serve the page of RUN and update it live, until Ctrl-C; the run itself is not affected.
+    """Serve the report of RUN and update it live, until Ctrl-C; the run itself is not affected.
 
-    If the run does not exist yet (its network may still be training), waits for it. Only this machine can see
-    the page unless --host says otherwise; there is no password.
+    If the run does not exist yet (its network may still be training), the command waits for it. Only this
+    machine can open the page unless --host is given; there is no password.
 
     \b
     Example:

@@ -5,67 +5,60 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deeppruning.backends import Backend
-from deeppruning.backends.limits import AUTO, Timeout, read_timeout
-from deeppruning.backends.registry import BACKENDS, LOCAL, Wanted, backend_flags
-from deeppruning.cli.options.flags import IN_THE_RUN, flag, option_flags, together
+from deeppruning.backends.limits import AUTO
+from deeppruning.backends.registry import (
+    BACKENDS,
+    LOCAL,
+    BackendOptions,
+    Wanted,
+    address_flags,
+    backends_by_option,
+)
+from deeppruning.cli.options.flags import option_flags, together
 from deeppruning.errors import InputError
 from deeppruning.jobs.prepare import Compute
-from deeppruning.options import MACHINE, Options, option
+from deeppruning.options import described_options
 from deeppruning.system.device import workers_here
 
 
-@dataclass(frozen=True)
-class BackendChoice(Options):
+@dataclass(frozen=True, kw_only=True)
+class BackendChoice(BackendOptions):
     """The backend that the flags choose; None where they leave it open."""
 
-    backend: str | None = option(
-        None, "Where candidates are evaluated.", heading=MACHINE, common=True, default_text=LOCAL
-    )
-    workers: int | None = option(
-        None, "Number of candidates evaluated at the same time.", heading=MACHINE, low=1, common=True,
-        default_text="local: cores / threads; otherwise what the backend has room for",
-    )  # fmt: skip
-    candidate_timeout: Timeout | None = option(  # noqa: RUF009
-        None, "Seconds after which a worker counts as hung and is replaced; or auto, or off.",
-        heading=MACHINE, metavar="SECONDS|auto|off",
-        default_text="auto: 20 times the median so far, at least 60 s",
-    )  # fmt: skip
     options: Mapping[str, Any] = field(default_factory=dict)  # of the backend, those that are given
 
     def __post_init__(self) -> None:
-        if self.candidate_timeout is not None:
-            object.__setattr__(self, "candidate_timeout", read_timeout(self.candidate_timeout))
         super().__post_init__()
         if self.backend is not None:
             BACKENDS.find(self.backend)
         for name, value in self.options.items():
-            kind, described = backend_flags()[name]
-            described.check(value)
+            kind = backends_by_option()[name]
+            kind.options.from_table({name: value})
             if self.backend not in (None, kind.name):
-                raise InputError(f"--{described.flag} needs --backend {kind.name}")
+                raise InputError(f"--{name.replace('_', '-')} needs --backend {kind.name}")
 
     @classmethod
     def take(cls, settings: dict[str, Any]) -> "BackendChoice":
         """Move these options out of a command's settings."""
-        own = {name: settings.pop(name) for name in backend_flags()}
+        own = {name: settings.pop(name) for name in backends_by_option()}
         return cls(
-            **{name: settings.pop(name) for name in ("backend", "workers", "candidate_timeout")},
+            **{name: settings.pop(name) for name in described_options(cls)},
             options={name: value for name, value in own.items() if value is not None},
         )
 
     def or_as_in(self, table: Mapping[str, Any]) -> "BackendChoice":
         """Fill in what is open from a run's table, unless that is about another backend."""
         stored = str(table.get("backend", LOCAL))
-        backend = self.backend or next((backend_flags()[name][0].name for name in self.options), stored)
+        backend = self.backend or next((backends_by_option()[name].name for name in self.options), stored)
         if backend != stored:
             table = {}
         recorded = table.get("workers")
         return BackendChoice(
-            backend,
+            backend=backend,
             # On this machine at most as many as it has cores.
             workers=self.workers or (workers_here(recorded) if backend == LOCAL else recorded),
             candidate_timeout=self.candidate_timeout or table.get("candidate_timeout"),
-            options={**{name: table[name] for name in backend_flags() if name in table}, **self.options},
+            options={**{name: table[name] for name in backends_by_option() if name in table}, **self.options},
         )
 
     def table(self, threads: int) -> dict[str, Any]:
@@ -73,15 +66,14 @@ class BackendChoice(Options):
         entries = {
             "backend": self.backend or LOCAL,
             "workers": self._workers(threads),
-            **{name: self.options[name] for name in backend_flags() if name in self.options},
+            **{name: self.options[name] for name in backends_by_option() if name in self.options},
             "candidate_timeout": self.candidate_timeout,
         }
         return {name: value for name, value in entries.items() if value is not None}
 
     def addresses(self) -> list[str]:
         """The flags among its options that are addresses of other machines."""
-        described = [backend_flags()[name][1] for name in self.options]
-        return [each.flag for each in described if each.is_address]
+        return [flag for flag in address_flags() if flag.replace("-", "_") in self.options]
 
     def make(self, threads: int, device: str, say: Callable[[str], None]) -> Backend:
         """The backend; the device is checked."""
@@ -106,14 +98,5 @@ def backend_options(*, of_run: bool = False) -> Callable[[Any], Any]:
             choices={"backend": BACKENDS},
             help={"backend": f"Where candidates are evaluated: {LOCAL}, or {others}."},
         ),
-        *(
-            flag(
-                f"--{described.flag}",
-                heading=MACHINE,
-                type=described.holds,
-                metavar=described.metavar,
-                help=f"{described.about} [{IN_THE_RUN if of_run else described.default}]",
-            )
-            for _, described in backend_flags().values()
-        ),
+        *(option_flags(kind.options, inherited=of_run) for kind in BACKENDS.values()),
     )

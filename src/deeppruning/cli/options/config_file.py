@@ -21,9 +21,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from deeppruning.backends.registry import backend_flags
+from deeppruning.backends.registry import address_flags
 from deeppruning.cli.options.flags import flag, together
-from deeppruning.cli.options.run import TRUST
 from deeppruning.errors import InputError, unknown
 from deeppruning.options import ELSEWHERE
 from deeppruning.runs.tables import check_tables
@@ -51,10 +50,9 @@ def _check_trust(context: click.Context, parameter: click.Parameter, trusted: bo
     content = {} if path is None or trusted else _read(path)
     if path is None or not _is_of_a_run(content):
         return
-    addresses = [option.flag for _, option in backend_flags().values() if option.is_address]
     from_file = [
         kind
-        for kind in ("model", "data", "objective", *addresses)
+        for kind in ("model", "data", "objective", *address_flags())
         if context.get_parameter_source(_key(kind)) is ParameterSource.DEFAULT_MAP
     ]
     refuse_foreign_code(path, content, content.get("signature"), from_file)
@@ -79,7 +77,8 @@ config_option = together(
         is_flag=True,
         expose_value=False,
         callback=_check_trust,
-        help=TRUST,
+        help="With --config and the config.toml of a run: run the code that it names, even if someone else "
+        "made the run or it was made on another machine.",
     ),
 )
 

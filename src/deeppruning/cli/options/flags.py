@@ -66,6 +66,7 @@ class GroupedCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse; an unknown option is answered with the one that is probably meant."""
+        ctx.meta["given"] = list(args)  # as they were written
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -217,13 +218,14 @@ def given_options(config: type, settings: Mapping[str, Any], prefix: str = "") -
     return {name: settings[prefix + name] for name in names if settings.get(prefix + name) is not None}
 
 
-weights_option = flag(
-    "--weights",
-    heading=NETWORK,
-    common=True,
-    type=click.Path(path_type=Path),
-    help="Weights file: .safetensors, or a file written by torch.save (.pt, .pth, .th, .pth.tar).",
+def _weights_option(help: str) -> Callable[[Any], Any]:
+    return flag("--weights", heading=NETWORK, common=True, type=click.Path(path_type=Path), help=help)
+
+
+weights_option = _weights_option(
+    "Weights file: .safetensors, or a file written by torch.save (.pt, .pth, .th, .pth.tar)."
 )
+run_weights_option = _weights_option("Weights file of the original network, if it has moved. [as in the run]")
 
 
 def out_option(help: str) -> Callable[[Any], Any]:

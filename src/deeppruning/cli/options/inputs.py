@@ -11,12 +11,12 @@ from torch import nn
 from deeppruning.cli.options.flags import flag, given_options, option_flags
 from deeppruning.cli.options.run import Vouched
 from deeppruning.data.images import Normalization
-from deeppruning.data.registry import DATA_SETS, ENVIRONMENT, data_folders, data_status, load_data
+from deeppruning.data.registry import DATA_SETS, DataSource, data_folders, data_status, load_data
 from deeppruning.data.splits import DataSplits
 from deeppruning.data.stream import Images
 from deeppruning.errors import InputError, RunError, WeightsError
 from deeppruning.importing.resolve import is_onnx, resolve_network
-from deeppruning.options import DATA, NETWORK, Options, option
+from deeppruning.options import NETWORK
 from deeppruning.runs import RunFolder
 from deeppruning.system.device import workers_here
 from deeppruning.system.user_code import load_function
@@ -26,46 +26,8 @@ OptionValue = bool | int | float | str
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions(Options):
-    """The data as a user names it."""
-
-    data: str = option(
-        "digits", "Name of a data set (see `deeppruning data`), folder with one folder per class, .npz file, "
-        "package.module:function or file.py:function.", heading=DATA, common=True, metavar="DATA",
-    )  # fmt: skip
-    data_dir: Path | None = option(  # noqa: RUF009
-        None, "Folder with data sets.", heading=DATA, common=True,
-        default_text=f"${ENVIRONMENT}, or ./data and ~/.cache/deeppruning",
-    )  # fmt: skip
-    download: bool = option(False, "Download the data set if it is not in the data folder.", heading=DATA)
-    image_size: tuple[int, int] | None = option(
-        None, "Resize all images to this size; pictures of a folder keep their proportions and are cropped.",
-        heading=DATA, common=True, metavar="SIDE|HxW",
-    )  # fmt: skip
-    image_resize: int | None = option(
-        None, "Shorter side of pictures of a folder before they are cropped to --image-size, at random in "
-        "training and at the centre otherwise.", heading=DATA, low=1, metavar="SIDE",
-        default_text="that of --image-size",
-    )  # fmt: skip
-    loading_workers: int | None = option(
-        None, "Number of processes that decode pictures for each process that trains or evaluates.",
-        heading=DATA, default_text="the number of threads of that process, at most 4",
-    )  # fmt: skip
-    mean: tuple[float, ...] | None = option(
-        None, "Mean of each channel, for pixels in 0..1, instead of the data set's; needs --std.",
-        heading=DATA, metavar="M,M,M",
-    )  # fmt: skip
-    std: tuple[float, ...] | None = option(
-        None,
-        "Standard deviation of each channel, for pixels in 0..1; needs --mean.",
-        heading=DATA,
-        metavar="S,S,S",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.mean is None) != (self.std is None):
-            raise InputError("--mean and --std go together; give both or none")
+class DataOptions(DataSource):
+    """The data as a user names it on the command line."""
 
     @classmethod
     def given(cls, settings: Mapping[str, Any]) -> "DataOptions":
@@ -254,6 +216,11 @@ class Inputs:
         Code that the run names is used only if the user made the run or vouches for it.
         """
         model, data = run.config.get("model", {}), dict(run.config.get("data", {}))
+        if "thin" in run.config:
+            raise RunError(
+                f"{run.path} was made by `deeppruning thin`, which needs no labels and trains nothing; the "
+                "same command continues it, and with another --target takes another network from it"
+            )
         if "spec" not in model or "data" not in data:
             raise RunError(
                 f"{run.path} was started from Python, so its network and data are not recorded; "

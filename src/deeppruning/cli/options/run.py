@@ -18,20 +18,21 @@ _CODE = {
     "data": "The data, in any form that `deeppruning prune` takes. [as in the run]",
     "objective": "Function to use as the objective. [as in the run]",
 }
-TRUST = (
-    "Allow code that the run names for its network, data or objective although the run was made by someone "
-    "else or on another machine."
-)
 run_argument = click.argument("run", type=click.Path(path_type=Path))
 
 
 def trust_options(*kinds: str) -> Callable[[Any], Any]:
     """Adds --trust-run and an option for each of these kinds of code; `Vouched.take` takes them."""
+    trust = flag(
+        "--trust-run", heading=ELSEWHERE, is_flag=True,
+        help="Run the code that the run names (network, data, objective), even if someone else made the run "
+        "or it was made on another machine.",
+    )  # fmt: skip
     named = [
         flag(f"--{kind}", f"named_{kind}", heading=ELSEWHERE, metavar="SPEC", help=_CODE[kind])
         for kind in kinds
     ]
-    return together(flag("--trust-run", heading=ELSEWHERE, is_flag=True, help=TRUST), *named)
+    return together(trust, *named)
 
 
 @dataclass(frozen=True)

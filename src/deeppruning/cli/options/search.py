@@ -26,8 +26,8 @@ search_options = together(
         heading=SEARCH,
         common=True,
         type=click.Choice(list(_PRESETS)),
-        help="guided: our own search and fine-tuning. paper: those of the paper. Other options change it. "
-        "[guided]",
+        help="Search and fine-tuning to start from: our own (guided) or the paper's (paper); other options "
+        "change single values. [guided]",
     ),
     option_flags(
         SearchConfig,

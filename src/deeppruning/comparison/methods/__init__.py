@@ -1,3 +1,3 @@
-"""Pruning methods, each one class, asked for networks of the same FLOPs; a file in this folder is found."""
+"""Pruning methods, one class each; every file in this folder is imported automatically."""
 
 ORDER = ("ranking", "auto_balanced", "searching")

@@ -51,8 +51,8 @@ def best_row(values: NDArray[np.float64], flops: float) -> int:
 class BitSearch(Method):
     """A search over bits, from which a network is taken for every target.
 
-    It is the candidate with the smallest error among those at most 2 % above the FLOPs asked for, filled up
-    to them with random filters, which the search has not tried.
+    It is the candidate with the smallest error among those at most 2 % above the FLOPs of the target; random
+    filters, which the search has not tried, are added back until it has these FLOPs.
     """
 
     kind = "searches"
@@ -148,10 +148,10 @@ class Field:
 
 
 class WidthSearch(Method):
-    """A search over widths, judged after a refit, from which a network is taken for every target.
+    """A search over widths, evaluated after a refit, from which a network is taken for every target.
 
-    It is the candidate with the best score among those at most 2 % above the FLOPs asked for. If it is more
-    than 2 % below, all its widths are scaled up. Then it is refitted on the whole sample.
+    It is the candidate with the best score among those at most 2 % above the FLOPs of the target. If it is
+    more than 2 % below, all its widths are scaled up. Then it is refitted on the whole sample.
     """
 
     kind = "searches"

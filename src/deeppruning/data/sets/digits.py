@@ -32,7 +32,7 @@ def load_digits() -> DataSplits:
         torch.from_numpy(labels.astype(np.int64)),
         tuple(str(digit) for digit in range(10)),
     )
-    train, test = stratified_split(data, test_share=0.2, seed=0)
+    train, test = stratified_split(data)
     return DataSplits("digits", train, test).with_normalization(train.measure())
 
 

@@ -89,10 +89,13 @@ def _commands(path: Path, config: Data, solutions: Sequence[Data]) -> dict[str, 
         path = path.relative_to(here) if here in path.parents else Path(path.name)
     spec = str(config.get("model", {}).get("spec", ":"))
     own = ", model" if ":" in spec else ""  # `load` needs the network if it is the user's
+    if spec.endswith(".onnx"):
+        own = f", dp.from_onnx({Path(spec).name!r})"
+    thin = "thin" in config  # inputs without labels: nothing can be trained
     finals = [entry["role"] for entry in solutions if entry["final"]]
     return {
-        "finetune": f"{command_for_page('finetune', path, '--candidate')} ",
-        "resume": command_for_page("resume", path),
+        "finetune": "" if thin else f"{command_for_page('finetune', path, '--candidate')} ",
+        "resume": "" if thin else command_for_page("resume", path),
         "bench": command_for_page("bench", path),
         "load": {role: f"model = dp.load({str(path / f'{role}.safetensors')!r}{own})" for role in finals},
         "export": {

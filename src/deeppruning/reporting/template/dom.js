@@ -7,15 +7,22 @@ const SECTIONS = [];
 
 const byId = (id) => document.getElementById(id);
 
+// Without labels networks are judged by how far their outputs drift from the original's.
+const DRIFT = [[/ with [\d.]+ points more test error than the original \(([\d.,]+\s%) against [^)]*\)/g, " at a drift of $1"],
+  [/test error, (fine-tuned|refitted)/gi, "drift on inputs held out"], [/Test error/g, "Drift held out"], [/test error/g, "drift"],
+  [/\bError\b/g, "Drift"], [/\berror\b/g, "drift"], [/Most accurate/g, "Least drift"]];
+const worded = (text) => (page.data.by_drift ? DRIFT.reduce((found, [before, after]) => found.replace(before, after), text) : text);
+const wordedChild = (child) => (typeof child === "string" ? worded(child) : child);
+
 function make(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     // Through the style object: the page's security policy forbids style attributes.
     else if (name === "style") for (const [key, entry] of Object.entries(value)) element.style.setProperty(key, entry);
-    else element.setAttribute(name, value);
+    else element.setAttribute(name, name === "aria-label" ? worded(value) : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined).map(wordedChild));
   return element;
 }
 const html = (tag, attributes, ...children) => make(document.createElement(tag), attributes, children);

@@ -126,6 +126,9 @@ function start() {
   if (page.state.chosen === null && first && !missing(first.id)) page.state.chosen = first.id;
 }
 
+for (const label of document.querySelectorAll("label, p.lead")) {
+  for (const part of label.childNodes) if (part.nodeType === Node.TEXT_NODE) part.nodeValue = worded(part.nodeValue);
+}
 start();
 draw();
 listen();

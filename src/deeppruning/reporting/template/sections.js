@@ -7,7 +7,7 @@ function drawHeader() {
   const { data } = page;
   document.title = `${data.title}: ${data.status}`;
   byId("title").textContent = data.title;
-  fill(byId("verdict"), prose(unbroken(data.verdict)));
+  fill(byId("verdict"), prose(unbroken(worded(data.verdict))));
   byId("verdict").className = data.warned ? "warned" : "";
   byId("remark").hidden = !data.remark;
   fill(byId("remark"), data.remark ? prose(unbroken(sentence(data.remark))) : null);
@@ -36,7 +36,8 @@ function drawProgress() {
   }
   const stopped = state !== "finished" && !alive;
   byId("resume").hidden = !stopped;
-  fill(byId("resume"), stopped ? copyLine(commands.resume, "The run was stopped. Continue it:") : null);
+  fill(byId("resume"), !stopped ? null : commands.resume ? copyLine(commands.resume, "The run was stopped. Continue it:")
+    : html("p", {}, "The run was stopped. The command that started it continues it."));
 }
 
 function drawCandidates() {
@@ -74,7 +75,7 @@ function drawDetails() {
   fill(byId("details"), html("h3", {}, `Candidate ${one.id}`),
     held.length ? html("div", { class: "badges" }, held.map((role) => html("span", { class: `badge role-${SHAPES[role] ? role : "other"}` }, role))) : null,
     html("dl", {}, rows.filter(Boolean).map(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
-    layerStrip(one), missing(one.error) ? null : copyLine(data.commands.finetune + one.id, "Fine-tune this candidate on all training data:"));
+    layerStrip(one), missing(one.error) || !data.commands.finetune ? null : copyLine(data.commands.finetune + one.id, "Fine-tune this candidate on all training data:"));
 }
 
 // As `originOf`, with parents to click on.
@@ -118,4 +119,6 @@ function drawConfig() {
   const after = { recalibrate: "after recalibration", refit: "after refitting" }[(data.config.search || {}).evaluation] || "after brief training";
   byId("footer").textContent = "FLOPs are multiply-adds of convolution and linear layers for one input. The error in the search is "
     + `measured ${after} on a small sample; only the picks are fine-tuned on all training data.`;
+  if (data.by_drift) byId("footer").textContent = "FLOPs are multiply-adds of convolution and linear layers for one input. The drift is the share of "
+    + "other answers where the output is a score for each class, else the squared distance of the outputs over their variance. Nothing is trained.";
 }
