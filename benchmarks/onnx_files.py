@@ -180,8 +180,9 @@ def run_all(args: argparse.Namespace) -> None:
 
 
 def results(path: Path) -> list[dict[str, Any]]:
-    """What is in the JSON."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """What is in the JSON, in the order of the tables."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return sorted(rows, key=lambda row: [*FILES, *ZOO].index(row["file"]))
 
 
 def write_tables(args: argparse.Namespace) -> None:

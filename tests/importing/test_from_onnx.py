@@ -254,3 +254,9 @@ def test_how_far_rounding_may_go_is_measured_on_the_network_itself(tmp_path: Pat
     assert 1e-4 < rounding(*away) < 1e-2
     cast = helper.make_node("Cast", ["x"], ["a"], to=TensorProto.FLOAT)
     assert rounding(cast, helper.make_node("Conv", ["a", "w"], ["y"])) == 0  # it has no double precision
+
+
+def test_outputs_that_are_no_numbers_are_not_taken_for_equal(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["a"]), helper.make_node("Sqrt", ["a"], ["y"])]
+    with pytest.raises(InputError, match="differs from onnxruntime's by nan"):
+        dp.from_onnx(written(tmp_path, model_of(nodes)))

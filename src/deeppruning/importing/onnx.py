@@ -71,8 +71,9 @@ def check_same(file: OnnxFile, network: OnnxNetwork, trial: Answered) -> float:
             )
         if theirs.numel():
             scale = max(float(theirs.double().abs().max()), 1e-6)
+            distance = float((ours.double() - theirs.double()).abs().max())
             # Rounding is absolute where a sigmoid or softmax ends in tiny values.
-            difference = max(0.0, float((ours.double() - theirs.double()).abs().max()) - ROUNDING) / scale
+            difference = (distance - ROUNDING) / scale
             allowed = TOLERANCE.get(info.dtype, USUAL_TOLERANCE)
             if not difference <= allowed:
                 allowed = max(allowed, min(MOST_ROUNDING, rounding_of(network, trial.inputs) / scale))
@@ -81,5 +82,5 @@ def check_same(file: OnnxFile, network: OnnxNetwork, trial: Answered) -> float:
                     f"{file.path}: its output {info.name!r} differs from onnxruntime's by "
                     f"{difference:.1e} of the largest value, more than {allowed:.0e}; it is not supported"
                 )
-            worst = max(worst, difference)
+            worst = max(worst, distance / scale)
     return worst
