@@ -150,11 +150,11 @@ def test_what_cannot_be_is_refused_before_any_work(folder: Path, tmp_path: Path,
 
 
 def test_inputs_of_a_function_and_of_python(folder: Path, tmp_path: Path) -> None:
-    from deeppruning.importing.building import KNOWN
+    from deeppruning.importing.building import SUPPORTED
     from deeppruning.importing.file import read_onnx
     from deeppruning.thinning.inputs import PictureOptions, read_inputs
 
-    wanted = read_onnx(folder / "net.onnx", KNOWN).inputs
+    wanted = read_onnx(folder / "net.onnx", SUPPORTED).inputs
     (tmp_path / "own.py").write_text("import numpy as np\ndef made(): return np.ones((40, 3, 8, 8))\n")
     for source in (
         f"{tmp_path / 'own.py'}:made",

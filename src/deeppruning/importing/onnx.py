@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from deeppruning.errors import InputError
-from deeppruning.importing.building import KNOWN, build
+from deeppruning.importing.building import SUPPORTED, build
 from deeppruning.importing.file import OnnxFile, read_onnx
 from deeppruning.importing.network import OnnxNetwork, rounding_of
 from deeppruning.importing.trying import Answered, first_line, run_trials
@@ -32,7 +32,7 @@ def from_onnx(path: str | Path, example_inputs: Any = None) -> nn.Module:
     if their outputs differ it is an error. Quantised files, control flow and operations that are not known
     are refused, naming them.
     """
-    return from_file(read_onnx(path, KNOWN), example_inputs)
+    return from_file(read_onnx(path, SUPPORTED), example_inputs)
 
 
 def from_file(file: OnnxFile, example_inputs: Any = None) -> OnnxNetwork:

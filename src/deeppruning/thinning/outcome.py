@@ -51,7 +51,9 @@ class Thinned:
         rows = [["FLOPs", "of the original", f"drift in the search ({kind})", ""]]
         for point in _spread(self.front):
             share = (
-                percent(point.drift) if all(one.drift <= 1 for one in self.front) else f"{point.drift:.4g}"
+                percent(point.drift)
+                if all(other.drift <= 1 for other in self.front)
+                else f"{point.drift:.4g}"
             )
             rows.append(
                 [
@@ -65,12 +67,12 @@ class Thinned:
 
     def __repr__(self) -> str:
         size = f"{self.bytes_after:,} bytes, {percent(self.bytes_after / self.bytes_before, 1)} of the file's"
-        one, threads = self.solution, "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        flops = f"{percent(1 - one.flops_pruned, 1)} of the FLOPs"
+        solution, threads = self.solution, "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        flops = f"{percent(1 - solution.flops_pruned, 1)} of the FLOPs"
         return "\n".join(
             [
                 f"{self.path}  ({self.format}, {size})",
-                f"target {self.limits}: {flops}, {one.params:,} parameters",
+                f"target {self.limits}: {flops}, {solution.params:,} parameters",
                 f"largest difference between the file and the thin network: {self.difference:.1e}",
                 f"drift from the original on inputs that were not used: {self.drift}",
                 f"latency (onnxruntime, batch {self.batch}, {threads}): {self.latency}",
@@ -100,8 +102,14 @@ def front_rows(front: Sequence[Candidate], chosen: Solution) -> list[FrontPoint]
     """The points of a front."""
     whole = chosen.flops / (1 - chosen.flops_pruned)
     return [
-        FrontPoint(one.id, one.flops, one.flops / whole, float(one.train_error or 0.0), one.id == chosen.id)
-        for one in front
+        FrontPoint(
+            candidate.id,
+            candidate.flops,
+            candidate.flops / whole,
+            float(candidate.train_error or 0.0),
+            candidate.id == chosen.id,
+        )
+        for candidate in front
     ]
 
 

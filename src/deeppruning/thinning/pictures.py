@@ -101,8 +101,8 @@ def stated_size(metadata: Mapping[str, str]) -> tuple[int, int] | None:
     >>> stated_size({"imgsz": "[320, 640]"})
     (320, 640)
     """
-    found = re.fullmatch(r"\[(\d{1,4}), *(\d{1,4})\]", metadata.get("imgsz", ""))
-    return (int(found[1]), int(found[2])) if found and int(found[1]) and int(found[2]) else None
+    match = re.fullmatch(r"\[(\d{1,4}), *(\d{1,4})\]", metadata.get("imgsz", ""))
+    return (int(match[1]), int(match[2])) if match and int(match[1]) and int(match[2]) else None
 
 
 def read_pictures(folder: Path, value: FileValue, options: PictureOptions, most: int) -> Tensor:

@@ -14,7 +14,7 @@ from deeppruning.backends import Backend
 from deeppruning.config import USUAL_SAMPLE, SearchConfig
 from deeppruning.errors import InputError, RunError
 from deeppruning.exporting import export_network
-from deeppruning.importing.building import KNOWN
+from deeppruning.importing.building import SUPPORTED
 from deeppruning.importing.file import OnnxFile, read_onnx
 from deeppruning.importing.network import OnnxNetwork
 from deeppruning.importing.onnx import from_file
@@ -77,7 +77,7 @@ def thin(
             f"there are no labels to evaluate candidates by {search.evaluation!r}; leave out evaluation"
         )
     options = replace(search or SearchConfig(), latency_runtime="onnxruntime")
-    file = read_onnx(path, KNOWN)
+    file = read_onnx(path, SUPPORTED)
     if file.is_half and limits.size is not None and limits.size > 1:
         # Networks are compared in single precision, in which weights are twice as large.
         limits = replace(limits, size=2 * limits.size)
@@ -109,8 +109,8 @@ def _prepared(
         observer(Remark("sample", f"pictures as {file.inputs[0].name!r}: {form}"))
         if form.guessed_size:
             observer(Remark("sample", "the file leaves their size open; if it is another: --image-size"))
-        one = form.size[0] * form.size[1] * form.channels * 4
-        used = min(used, max(2 * FEWEST, MOST_BYTES // one)) if sample is None else used
+        bytes_each = form.size[0] * form.size[1] * form.channels * 4
+        used = min(used, max(2 * FEWEST, MOST_BYTES // bytes_each)) if sample is None else used
     held = min(used // (HELD_OUT - 1), MOST_HELD_OUT)
     inputs = read_inputs(source, file.inputs, pictures, used + held)
     count = count_of(inputs)
@@ -121,7 +121,9 @@ def _prepared(
         )
     every = max(HELD_OUT, -(-count // MOST_HELD_OUT))
     chosen = torch.arange(count) % every == every - 1
-    batch = next((one.shape[0] for one in file.inputs if one.shape and isinstance(one.shape[0], int)), 2)
+    batch = next(
+        (value.shape[0] for value in file.inputs if value.shape and isinstance(value.shape[0], int)), 2
+    )
     network = from_file(file, rows_of(inputs, slice(batch)))
     return network, rows_of(inputs, ~chosen), rows_of(inputs, chosen)
 
@@ -148,7 +150,7 @@ class _Job:
     def example(self) -> Any:
         """One input."""
         whole = self.task.inputs
-        return {name: one[:1] for name, one in whole.items()} if isinstance(whole, dict) else whole[:1]
+        return {name: tensor[:1] for name, tensor in whole.items()} if isinstance(whole, dict) else whole[:1]
 
     def run(
         self, given: SearchConfig | None, options: SearchConfig, workers: int | None, where: dict[str, Any]
@@ -187,7 +189,7 @@ class _Job:
         except Unmet as error:
             raise RunError(f"{error}. For a search near this target choose another folder (--run)") from error
         with RunFolder.open(self.folder, read_only=True) as run:
-            candidates = [one for one in run.history.candidates() if one.evaluation is not None]
+            candidates = [row for row in run.history.candidates() if row.evaluation is not None]
         return solution, candidates
 
     def _refuse_other(self, searched: SearchConfig, given: SearchConfig | None) -> None:
