@@ -174,13 +174,18 @@ class Classification(Task):
         assert self.evaluation is not None
         return self.evaluation
 
+    @property
+    def refits(self) -> bool:
+        """Whether candidates are refitted, and then judged on other images."""
+        return self._kind.refits
+
     @cached_property
     def parts(self) -> tuple[ImageSet, ImageSet]:
         """The images that candidates are prepared on, and those they are judged on.
 
         After a refit they are judged on other images; after training, as in the paper, on the same.
         """
-        if not self._kind.refits:
+        if not self.refits:
             return self.sample, self.sample
         most = candidate_inputs(self.sample.images[0].numel())
         refitted, rest = split_balanced(self.sample, min(most, len(self.sample) // 2))
@@ -201,7 +206,7 @@ class Classification(Task):
             return super().judge(model, seed)  # a subclass has its own error
         prepared, judged = self.parts
         self._kind.prepare(Trial(model, prepared, self.search, seed, self.device))
-        if not self._kind.refits or self.teacher is None:
+        if not self.refits or self.teacher is None:
             return Judgement(evaluate(model, judged, device=self.device).error)
         if self._outputs is None:
             self._outputs = outputs_on(deepcopy(self.teacher), judged, device=self.device)
@@ -215,7 +220,7 @@ class Classification(Task):
         None for an evaluation kind that does not refit, and before fine-tuning from re-drawn weights.
         """
         redrawn = self.tuning is not None and self.tuning.from_scratch
-        if not self._kind.refits or (final and redrawn):
+        if not self.refits or (final and redrawn):
             return None
         images = (self.refitted or self.sample) if final else self.parts[0]
         return normalize(images.images, images.normalization)
@@ -307,7 +312,7 @@ class Classification(Task):
 
     def for_search(self) -> "Classification":
         """The same task without the data of fine-tuning, so that workers are sent the sample alone."""
-        teacher = self.teacher if self._kind.refits else None
+        teacher = self.teacher if self.refits else None
         return replace(self, train=None, test=None, validation=None, refitted=None, teacher=teacher)
 
 

@@ -25,8 +25,8 @@ from deeppruning.refitting.probing import FEWEST
 from deeppruning.runs.facts import FINISHED, TASK
 from deeppruning.runs.folder import CONFIG, RunFolder
 from deeppruning.runs.records import Candidate
-from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.events import Observer, Remark, ignore
+from deeppruning.searching.unlabelled import check_needs_no_labels
 from deeppruning.system.files import plain_name
 from deeppruning.targets.choice import pareto_front, thin_candidates
 from deeppruning.thinning.asked import check_out, split_target
@@ -72,11 +72,8 @@ def thin(
     path, out = Path(path), Path(out)
     limits, latency_share = split_target(target)
     check_out(path, out)
-    if search is not None and not EVALUATIONS.find(search.evaluation).refits:
-        raise InputError(
-            f"there are no labels to evaluate candidates by {search.evaluation!r}; leave out evaluation"
-        )
     options = replace(search or SearchConfig(), latency_runtime="onnxruntime")
+    check_needs_no_labels(options)
     file = read_onnx(path, SUPPORTED)
     if file.is_half and limits.size is not None and limits.size > 1:
         # Networks are compared in single precision, in which weights are twice as large.
