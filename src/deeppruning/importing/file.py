@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeppruning.deploying.onnx_graph import require
-from deeppruning.errors import InputError, WeightsError
+from deeppruning.errors import InputError, WeightsError, reason_of
 from deeppruning.importing.refusing import DOMAINS, name_of, operation_of, refuse_foreign
 
 HALF_NAMES = ("float16", "bfloat16")
@@ -98,8 +98,7 @@ def read_onnx(path: str | Path, supported: set[str]) -> OnnxFile:
     except MemoryError as error:
         raise InputError(f"{path} asks for more memory than there is; is it damaged?") from error
     except Exception as error:  # protobuf, onnx and numpy each have errors of their own for a damaged file
-        reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
-        raise InputError(f"{path} cannot be read as ONNX ({reason}); is it whole?") from error
+        raise InputError(f"{path} cannot be read as ONNX ({reason_of(error)}); is it whole?") from error
     if not nodes or not outputs:
         raise InputError(f"{path} holds no network: {len(nodes)} nodes and {len(outputs)} outputs")
     nodes = _sorted(path, nodes, constants, inputs)

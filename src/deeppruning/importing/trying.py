@@ -92,11 +92,6 @@ def _read(path: Path) -> list[Tensor]:
         return [torch.from_numpy(np.array(answers[name])) for name in answers.files]
 
 
-def first_line(error: Exception) -> str:
-    """What an error says, in short."""
-    return str(error).strip().split("\n")[0][:300]
-
-
 def _random_trials(file: OnnxFile) -> list[dict[str, Tensor]]:
     free = [
         place
