@@ -1,23 +1,19 @@
-"""The state of a run, its progress and its remaining time; and waiting for a run to start."""
+"""The state of a run, its progress and its remaining time."""
 
 import os
 import socket
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from deeppruning.amounts import percent
-from deeppruning.errors import RunError
 from deeppruning.roles import KNEE
 from deeppruning.runs.facts import FINISHED, ScanFigures
-from deeppruning.runs.folder import CONFIG, LOCK, refuse_occupied
+from deeppruning.runs.folder import LOCK
 from deeppruning.runs.lock import holder_of, read_note
 from deeppruning.runs.records import EpochRow
-
-PAUSE = 0.5  # seconds between two looks for a run
 
 
 def standing(
@@ -117,28 +113,3 @@ def _workers(data: Mapping[str, Any], most: int) -> int:
     """How many processes share the work, as far as the run's options say."""
     workers = data["config"].get("run", {}).get("workers")
     return max(1, min(workers, most)) if type(workers) is int else 1
-
-
-def wait_for_run(path: Path, say: Callable[[str], None], pause: Callable[[float], None] = time.sleep) -> None:
-    """Return once the folder holds a run; a folder in which none can start is refused.
-
-    A network without weights is trained first, and the folder is made after that.
-    """
-    waiting = False
-    while not _is_there(path):
-        if not waiting:
-            say(f"waiting for a run in {path}: there is none yet (Ctrl-C stops)")
-            waiting = True
-        pause(PAUSE)
-
-
-def _is_there(path: Path) -> bool:
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is a file, not a run folder; give the folder that a run is made in")
-    try:
-        refuse_occupied(path)
-    except RunError:
-        if not (path / CONFIG).is_file():  # the folder holds something else, so no run can start in it
-            raise
-        return True
-    return False
