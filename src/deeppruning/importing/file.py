@@ -212,10 +212,8 @@ def _value(onnx: Any, info: Any) -> FileValue:
     if not tensor.HasField("shape"):
         return FileValue(info.name, dtype, None)
     sizes = [
-        dimension.dim_value
-        if dimension.HasField("dim_value") and dimension.dim_value > 0
-        else dimension.dim_param or None
-        for dimension in tensor.shape.dim
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else dim.dim_param or None
+        for dim in tensor.shape.dim
     ]
     return FileValue(info.name, dtype, tuple(sizes))
 

@@ -20,9 +20,7 @@ def _host_cast(value: Host, to: int, **_: Any) -> Host:
     if kind == torch.bool:
         return np.asarray(value).astype(bool)
     flat = np.asarray(value, dtype=object).reshape(-1)
-    whole = [
-        int(number) if isinstance(number, float) and not kind.is_floating_point else number for number in flat
-    ]
+    whole = [int(size) if isinstance(size, float) and not kind.is_floating_point else size for size in flat]
     return on_host(whole).reshape(np.shape(value))
 
 

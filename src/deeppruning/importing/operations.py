@@ -29,11 +29,7 @@ __all__ = ["HOST", "OPERATIONS", "moving", "run"]
 
 def run(op: str, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """One operation on tensors, or on host values where all of them are."""
-    if (
-        op in HOST
-        and inputs
-        and all(not isinstance(value, Tensor) and np.ndim(value) <= 1 for value in inputs)
-    ):
+    if op in HOST and inputs and not any(isinstance(value, Tensor) or np.ndim(value) > 1 for value in inputs):
         result = HOST[op](*inputs, **attributes)
         if result is not None:
             return result

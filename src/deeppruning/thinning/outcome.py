@@ -49,20 +49,11 @@ class Thinned:
         """The front, from the largest network to the smallest, the chosen one marked."""
         kind = "squared distance over variance" if self.drift.answers is None else "other answers"
         rows = [["FLOPs", "of the original", f"drift in the search ({kind})", ""]]
+        are_shares = all(point.drift <= 1 for point in self.front)
         for point in _spread(self.front):
-            share = (
-                percent(point.drift)
-                if all(other.drift <= 1 for other in self.front)
-                else f"{point.drift:.4g}"
-            )
-            rows.append(
-                [
-                    f"{point.flops / 1e6:,.1f} M",
-                    percent(point.flops_share, 1),
-                    share,
-                    "<-" if point.chosen else "",
-                ]
-            )
+            flops, share = f"{point.flops / 1e6:,.1f} M", percent(point.flops_share, 1)
+            drift = percent(point.drift) if are_shares else f"{point.drift:.4g}"
+            rows.append([flops, share, drift, "<-" if point.chosen else ""])
         return aligned(rows)
 
     def __repr__(self) -> str:
@@ -102,14 +93,8 @@ def front_rows(front: Sequence[Candidate], chosen: Solution) -> list[FrontPoint]
     """The points of a front."""
     whole = chosen.flops / (1 - chosen.flops_pruned)
     return [
-        FrontPoint(
-            candidate.id,
-            candidate.flops,
-            candidate.flops / whole,
-            float(candidate.train_error or 0.0),
-            candidate.id == chosen.id,
-        )
-        for candidate in front
+        FrontPoint(row.id, row.flops, row.flops / whole, float(row.train_error or 0.0), row.id == chosen.id)
+        for row in front
     ]
 
 

@@ -49,9 +49,8 @@ class Question:
     def answers_at(self, widths: NDArray[np.int64]) -> NDArray[np.generic]:
         """The answer at each width of its only free size."""
         fixed = {number: np.array(len(strip)) for number, strip in self.strips.items() if (strip < 0).all()}
-        return np.broadcast_to(
-            value_of(self.formula, dict.fromkeys(self.strips, widths) | fixed), len(widths)
-        )
+        sizes = dict.fromkeys(self.strips, widths) | fixed
+        return np.broadcast_to(value_of(self.formula, sizes), len(widths))
 
 
 class Widths:
