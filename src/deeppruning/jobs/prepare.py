@@ -122,7 +122,7 @@ def prepare(
     With the `history` of a run, its own options, latency plan and augmentation are kept. With `measure` off,
     nothing is measured on this machine and no augmentation is tried: for a comparison, or a mere check.
     """
-    options, tuning = checked(SearchConfig, search), checked(FinetuneConfig, finetune)
+    options, tuning = checked(SearchConfig, search), checked(FinetuneConfig, finetune).settled()
     if history is None and objective is None:
         options = with_objective(options, target)
     _check_model(model)

@@ -1,5 +1,6 @@
 """The state of a run, its progress and its remaining time."""
 
+import math
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +32,8 @@ def standing(
         rows = (row["epoch"] for curve in data["curves"] for row in curve["epochs"])
         done = max(rows, default=0)  # epoch 0 is before training
         epochs = data["config"].get("finetune", {}).get("epochs")
-        line = f"{before}: fine-tuning the picks, epoch {done} of {epochs} done"
+        of = f" of {math.ceil(epochs)}" if epochs else ""
+        line = f"{before}: fine-tuning the picks, epoch {done}{of} done"
         return {"state": "finetuning", "alive": alive, "status": line}
     generation = max(row["generation"] for row in candidates)
     if picks and picks[-1]["generation"] == generation and waiting:
@@ -100,7 +102,7 @@ def progress(
         networks = len(picks.union(tuning)) or 1
         trained = [row for row in epochs if row.epoch]  # without epoch 0, before training
         seconds = [row.seconds for row in trained if row.seconds]
-        return _stage("epochs", len(trained), networks * rounds, seconds, _workers(data, networks))
+        return _stage("epochs", len(trained), networks * math.ceil(rounds), seconds, _workers(data, networks))
     return None
 
 

@@ -44,6 +44,7 @@ class Thinned:
     limits: str
     batch: int = 1
     threads: int = 1
+    tuned: str = ""  # how tuning went, if it was asked for
 
     def table(self) -> str:
         """The front, from the largest network to the smallest, the chosen one marked."""
@@ -62,6 +63,7 @@ class Thinned:
         flops = f"{percent(1 - solution.flops_pruned, 1)} of the FLOPs"
         return "\n".join(
             [
+                *([self.tuned] if self.tuned else []),
                 f"{self.path}  ({self.format}, {size})",
                 f"target {self.limits}: {flops}, {solution.params:,} parameters",
                 f"largest difference between the file and the thin network: {self.difference:.1e}",
@@ -86,6 +88,7 @@ class Thinned:
             "latency": {**vars(self.latency)},
             "front": [vars(point) for point in self.front],
             "run": str(self.run_dir),
+            **({"tuned": self.tuned} if self.tuned else {}),
         }
 
 

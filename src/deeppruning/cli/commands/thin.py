@@ -10,7 +10,7 @@ from deeppruning.cli.options.flags import GroupedCommand, flag, given_options, o
 from deeppruning.cli.running import resumable
 from deeppruning.config import SearchConfig
 from deeppruning.display.picture import make_progress
-from deeppruning.options import DATA, OUTPUT, SEARCH, described_options
+from deeppruning.options import DATA, FINETUNING, OUTPUT, SEARCH, described_options
 from deeppruning.system.commands import command
 from deeppruning.system.files import plain_name
 from deeppruning.thinning import PictureOptions
@@ -46,6 +46,11 @@ _WITHOUT = [
     help="Folder for the search and its report. [runs/MODEL-thin]",
 )  # fmt: skip
 @flag(
+    "--tune-minutes", heading=FINETUNING, common=True, type=click.FloatRange(min=0.01),
+    help="Afterwards train the chosen network for this long to give the outputs of the original; the weights "
+    "from before are kept if that does not help. Give --sample thousands of inputs with it. [no training]",
+)  # fmt: skip
+@flag(
     "--sample", heading=DATA, common=True, type=click.IntRange(min=32),
     help="Number of inputs to search with; up to a quarter as many more are held out. [1000, fewer if they "
     "are large]",
@@ -54,8 +59,8 @@ _WITHOUT = [
 @backend_options()
 @output_options("auto")
 def thin(
-    model: Path, inputs: str, target: tuple[str, ...], out: Path, run_dir: Path | None, device: str | None,
-    quiet: bool, as_json: bool, **settings: Any,
+    model: Path, inputs: str, target: tuple[str, ...], out: Path, run_dir: Path | None,
+    tune_minutes: float | None, device: str | None, quiet: bool, as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Make the ONNX file MODEL smaller and faster. It needs example inputs, but no labels and no training.
 
@@ -73,6 +78,8 @@ def thin(
       deeppruning thin detector.onnx --inputs photos/ --target latency=60% --out thin.onnx
       deeppruning thin resnet.onnx --inputs photos/ --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225 \\
         --target size=10MB --out thin.onnx
+      deeppruning thin detector.onnx --inputs photos/ --sample 5000 --target flops=50% --tune-minutes 30 \\
+        --out thin.onnx
       deeppruning thin speech.onnx --inputs features.npz --target params=50% --out thin.onnx
     """
     search = SearchConfig(**given_options(SearchConfig, settings))
@@ -88,8 +95,8 @@ def thin(
         progress.state.workers, progress.state.judged_by = backend.room(), "drift"
         thinned = thin_file(
             model, inputs, target=",".join(target), out=out, pictures=pictures,
-            search=search if search.changed() else None, run_dir=run_dir, device=chosen_device,
-            backend=backend, observer=progress, progress=False,
+            search=search if search.changed() else None, tune_minutes=tune_minutes, run_dir=run_dir,
+            device=chosen_device, backend=backend, observer=progress, progress=False,
         )  # fmt: skip
     if as_json:
         progress.tell("thinned", **thinned.to_json())
