@@ -1,6 +1,6 @@
 """Fine-tuning recipes side by side: error after a short training from the same refitted network.
 
-A network of CIFAR-10 is searched without labels (one generation), one of the front is refitted, and each
+A network of CIFAR-10 is searched without labels (two generations), one of the front is refitted, and each
 recipe trains a copy of it on all training images, with distillation from the original. Each row is added to a
 file of JSON lines; rows that are there already are not computed again. Seconds are those of the processor.
 
@@ -62,15 +62,17 @@ def parsed(text: str) -> Any:
 def starting_point(
     model: nn.Module, train: ImageSet, share: float, seed: int, folder: Path
 ) -> tuple[nn.Module, float]:
-    """A refitted network within this share of the FLOPs, and its share; the search is done once a seed."""
+    """A refitted network within this share of the FLOPs, and its share; each search is done once."""
     example = torch.zeros(1, *train.image_shape)
     sample = train.subset(balanced_indices(train, SAMPLE, seed))
     inputs = normalize(sample.images, sample.normalization)
-    path = folder / f"front-{seed}.json"
+    path = folder / f"front-{share:g}-{seed}.json"
     graph = ChannelGraph(model, example, depth=True, round_to=1)
     whole = graph.flops(graph.full_genome())
     if not path.exists():
-        search = dp.SearchConfig(generations=1, round_to=1, threads=1, seed=seed)
+        search = dp.SearchConfig(
+            generations=2, focus=share, low=0.75 * share, high=0.9, round_to=1, threads=1, seed=seed
+        )
         front = dp.search(model, inputs, search=search, workers=1, progress=False)
         rows = [
             ["".join("01"[int(bit)] for bit in each.genome), each.flops / whole, each.evaluation.judged]

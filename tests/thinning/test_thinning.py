@@ -223,3 +223,36 @@ def test_every_picture_option_is_a_flag_of_the_command() -> None:
     names = [field.name for field in fields(dp.thinning.PictureOptions)]
     assert len(names) == 6
     assert [name for name in names if f"--{name.replace('_', '-')}" not in shown] == []
+
+
+def test_tuning_is_planned_once_and_keeps_the_better_weights(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deeppruning.training.planning.FEWEST_STEPS", 1)  # however slow the machine is
+    images = np.random.default_rng(1).random((120, 3, 8, 8), np.float32)
+
+    def thin(name: str, **options: float) -> "dp.thinning.Thinned":
+        return dp.thin(
+            folder / "net.onnx", images, target="flops=80%", out=tmp_path / name, run_dir=tmp_path / "run",
+            workers=1, **options,
+        )  # fmt: skip
+
+    plain = dp.thin(
+        folder / "net.onnx", images, target="flops=80%", out=tmp_path / "plain.onnx",
+        search=dp.SearchConfig(**FEW), run_dir=tmp_path / "run", workers=1,
+    )  # fmt: skip
+    tuned = thin("tuned.onnx", tune_minutes=0.05)
+    (plan,) = (tmp_path / "run" / "finetune").glob("tune-*.plan.json")
+    written = plan.read_text()
+    again = thin("again.onnx", tune_minutes=0.05)
+    assert plain.tuned == ""
+    assert "drift on held-out inputs" in tuned.tuned
+    assert (again.tuned, plan.read_text()) == (tuned.tuned, written)
+    assert tuned.solution.genome.tolist() == plain.solution.genome.tolist()
+    kept = tuned.drift.distance == pytest.approx(plain.drift.distance, rel=1e-3)
+    assert tuned.solution.refitted == kept
+    with pytest.raises(InputError, match="at least 64 inputs"):
+        dp.thin(
+            folder / "net.onnx", folder / "ready.npz", target="flops=80%", out=tmp_path / "x.onnx",
+            run_dir=folder / "run", workers=1, tune_minutes=0.05,
+        )  # fmt: skip

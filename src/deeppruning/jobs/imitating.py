@@ -69,8 +69,7 @@ def imitate(
     """
     call = as_call(inputs)
     count = batch_size(call)
-    if count < FEWEST:
-        raise InputError(f"tuning needs at least {FEWEST} inputs to learn from, got {count}")
+    check_enough(count)
     check_finite(call)
     every = max(HELD_OUT, -(-count // MOST_HELD_OUT))
     aside: Any = torch.arange(count) % every == every - 1
@@ -95,6 +94,12 @@ def imitate(
         better = tuned if after < before else refitted
         return Imitated(better.eval(), before, after, replace(plan, lr=plan.lr * factor))
     return Imitated(refitted, before, None, plan)
+
+
+def check_enough(inputs: int) -> None:
+    """Refuse a number of inputs that nothing can be learnt from."""
+    if inputs < FEWEST:
+        raise InputError(f"tuning needs at least {FEWEST} inputs to learn from, got {inputs}")
 
 
 def _sized(config: FinetuneConfig, used: Call) -> FinetuneConfig:

@@ -20,7 +20,7 @@ from deeppruning.importing.building import SUPPORTED
 from deeppruning.importing.file import OnnxFile, read_onnx
 from deeppruning.importing.network import OnnxNetwork
 from deeppruning.importing.onnx import from_file
-from deeppruning.jobs.imitating import Imitated, imitate
+from deeppruning.jobs.imitating import Imitated, check_enough, imitate
 from deeppruning.jobs.solution import Solution
 from deeppruning.jobs.targeting import Unmet
 from deeppruning.limits import Limits
@@ -90,6 +90,8 @@ def thin(
         limits = replace(limits, size=2 * limits.size)
         observer(Remark("sample", f"{path.name} is in half precision; in single precision that is {limits}"))
     network, used, held = _prepared(file, inputs, pictures or PictureOptions(), options.sample, observer)
+    if tuning is not None:
+        check_enough(count_of(used))
     if latency_share is not None:
         measured = seconds_of(path, used, batch=options.latency_batch, threads=options.latency_threads)
         limits = replace(limits, latency=float(f"{measured * latency_share:.4g}"))
