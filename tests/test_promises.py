@@ -37,7 +37,9 @@ def public_now() -> dict[str, dict[str, list[str]]]:
     return {
         "names": {name: list(inspect.signature(each).parameters) for name, each in names.items()},
         "flags": {
-            name: [flag for row in rows for flag in (row["flags"] or [row["name"]])]
+            name: [
+                flag for row in rows for each in (row["flags"] or [row["name"]]) for flag in each.split("/")
+            ]
             for name, rows in commands.items()
         },
     }
