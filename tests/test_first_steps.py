@@ -12,6 +12,7 @@ import pytest
 
 from cli_calls import call
 from deeppruning.cli.completion import TABLE
+from deeppruning.version import __version__
 
 DOCS = Path(__file__).parent.parent / "docs"
 STEPS = (DOCS / "first-steps.md").read_text()
@@ -58,6 +59,10 @@ def test_commands_have_flags_that_exist(page: str) -> None:
             "--help-all",
         }
         assert {word.split("=")[0] for word in words[2:] if word.startswith("--")} <= known, " ".join(words)
+
+
+def test_the_page_names_this_version() -> None:
+    assert f"\ndeeppruning, version {__version__}\n" in STEPS
 
 
 @pytest.mark.slow
