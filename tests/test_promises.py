@@ -132,8 +132,10 @@ def test_a_cut_with_something_unknown_in_it_is_refused() -> None:
 
 
 def test_a_checkpoint_of_a_newer_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DeepPruningError, match="is of format 2, this version reads 1; delete it"):
-        checkpoint.read_history(of_another_format(CHECKPOINT, tmp_path / "checkpoint.safetensors", "2"))
+    newer = str(int(checkpoint.FORMAT) + 1)
+    said = f"is of format {newer}, this version reads {checkpoint.FORMAT}; delete it"
+    with pytest.raises(DeepPruningError, match=said):
+        checkpoint.read_history(of_another_format(CHECKPOINT, tmp_path / "checkpoint.safetensors", newer))
 
 
 def test_commands_that_print_json_are_the_ones_listed() -> None:
