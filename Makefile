@@ -6,12 +6,13 @@ BASE := $(VENV)/.base
 READY := $(VENV)/.ready
 SITE := $(VENV)/.site
 EXAMPLES := $(VENV)/.examples
+RELEASE := $(VENV)/.release
 PIP := $(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt
 
 # Hundreds of processes start during the tests: each would compile the package again where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-all test-processors lint suite suite-all suite-plain browser setup clean
+.PHONY: demo docs test test-all test-processors lint suite suite-all suite-plain browser release setup clean
 
 demo: $(BASE)
 	$(BIN)/deeppruning demo
@@ -61,6 +62,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The sdist and the wheel in dist/, checked, and the wheel tried in a new environment as a new user would.
+release: $(RELEASE)
+	$(BIN)/python tools/release.py
+
 setup: $(READY)
 
 $(BIN)/python:
@@ -88,5 +93,9 @@ $(EXAMPLES): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[examples]' || echo "no Lightning or transformers for this Python: their tests will be skipped"
 	touch $(BASE) $@
 
+$(RELEASE): constraints.txt | $(BIN)/python
+	$(PIP) build twine
+	touch $@
+
 clean:
-	rm -rf $(VENV) site
+	rm -rf $(VENV) site dist

@@ -12,6 +12,7 @@ BROUGHT = {
     "tutorial.md": "examples/tutorial.ipynb",
     "benchmarks.md": "benchmarks/README.md",
     "experiments.md": "experiments/README.md",
+    "security.md": "SECURITY.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
 }

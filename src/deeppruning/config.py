@@ -287,7 +287,7 @@ class FinetuneConfig(TrainConfig):
         low=0.01, high=1_000_000, paper=None, common=True, default_text="none", stated=False,
     )  # fmt: skip
     lr: float | None = _finetune(
-        None, "Learning rate; the highest one, if the schedule changes it.", paper=0.01, common=True,
+        None, "Learning rate; the highest one, if the schedule changes it.", paper=0.01,
         default_text="found by a short trial for each network; paper: 0.01",
     )  # fmt: skip
     schedule: str = _finetune(

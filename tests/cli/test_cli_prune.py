@@ -18,6 +18,8 @@ from deeppruning.cli.main import cli
 from deeppruning.errors import DeepPruningError, InputError, RunError
 from deeppruning.reporting.data import collect
 
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+
 
 def run(command, *given: object) -> Result:
     return call(*given, command=command)
@@ -111,6 +113,12 @@ def test_json_tells_every_event_and_nothing_else(tmp_path):
     assert all(event["cost"] == event["params"] and event["status"] == "ok" for event in candidates)
     assert (tmp_path / "run-base" / "model.safetensors").is_file()
     assert f'[objective]\nspec = "{objective}"' in (tmp_path / "run" / "config.toml").read_text()
+    # Programs rely on these keys: none is ever taken out of the file.
+    promised = json.loads((FIXTURES / "events.json").read_text())
+    told = {kind: set.intersection(*({*each} for each in events if each["event"] == kind)) for kind in kinds}
+    assert {
+        kind: sorted({*keys} - told[kind]) for kind, keys in promised.items() if {*keys} - told[kind]
+    } == {}
 
 
 def test_quiet_prints_the_table_only(tmp_path):

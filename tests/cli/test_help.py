@@ -17,6 +17,7 @@ from deeppruning.cli.completion import TABLE
 from deeppruning.cli.main import cli
 from deeppruning.cli.options.flags import Flag, GroupedCommand
 from deeppruning.options import HEADINGS
+from deeppruning.version import __version__
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -118,14 +119,24 @@ def test_unknown_options_are_answered_with_the_one_that_is_meant(words: tuple[st
     assert done.exit_code == 2 and f"Did you mean {meant}?" in done.output
 
 
-def test_completion_does_not_wait_for_torch() -> None:
+@pytest.mark.parametrize(
+    ("words", "asked", "said"),
+    [
+        ([], {"COMP_WORDS": "deeppruning prune vgg", "COMP_CWORD": "2"}, "plain,vgg16\nplain,vgg19\n"),
+        (["--help"], {}, "Make a trained convolutional network small enough to deploy."),
+        (["--version"], {}, __version__),
+    ],
+)
+def test_neither_completion_nor_help_wait_for_torch(
+    words: list[str], asked: dict[str, str], said: str
+) -> None:
     script = (
         "import sys, atexit\n"
-        "atexit.register(lambda: print('loaded:', sorted({'torch', 'numpy'} & set(sys.modules))))\n"
+        "atexit.register(lambda: print('loaded:', sorted({'torch', 'numpy', 'rich'} & set(sys.modules))))\n"
         "from deeppruning.cli.main import cli\n"
         "cli(prog_name='deeppruning')\n"
     )
-    asked = {"COMP_WORDS": "deeppruning prune vgg", "COMP_CWORD": "2"}
-    environment = {**os.environ, "_DEEPPRUNING_COMPLETE": "bash_complete", **asked}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert done.stdout.split() == ["plain,vgg16", "plain,vgg19", "loaded:", "[]"]
+    completing = {"_DEEPPRUNING_COMPLETE": "bash_complete", **asked} if asked else {}
+    program = [sys.executable, "-c", script, *words]
+    done = subprocess.run(program, env={**os.environ, **completing}, capture_output=True, text=True)
+    assert said in done.stdout and done.stdout.endswith("\nloaded: []\n")

@@ -32,7 +32,8 @@ from deeppruning.training.finite import check_learnt
 from deeppruning.training.tensors import read_tensors, write_tensors
 from deeppruning.training.weights import check_given
 
-FORMAT = "deeppruning-solution/1"
+_FAMILY = "deeppruning-solution/"
+FORMAT = f"{_FAMILY}1"  # another number for a file that this version would misread
 LARGEST_IMAGE = 1 << 28  # values; a gigabyte as floats
 CANDIDATE_MARK = "_deeppruning_candidate"  # attribute of a network: the id of its candidate
 
@@ -192,6 +193,11 @@ def read_solution(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         )
     weights, metadata = read_tensors(path)
     kind = metadata.get("format", "")
+    if kind.startswith(_FAMILY) and kind != FORMAT:
+        raise WeightsError(
+            f"{path} has format {kind!r}, but this version reads {FORMAT!r}: load it with the version of "
+            "deeppruning that wrote it"
+        )
     if kind != FORMAT or "cut" not in metadata:
         what = f"has format {kind!r}" if kind else "records no cut"
         raise WeightsError(f"{path} {what}: it is not a solution saved by a run that this version reads")

@@ -64,6 +64,9 @@ class Recipe:
         """Read the text of `to_json`; anything else is refused, since files may come from anywhere."""
         try:
             table = json.loads(text)
+            strange = sorted(table.keys() - {each.name for each in fields(cls)})
+            if strange:  # left out, the network would be another one
+                raise ValueError(f"it has {strange[0]!r}, which this version of deeppruning does not know")
             recipe = cls(
                 kept=tuple(tuple(map(_index, positions)) for positions in table["kept"]),
                 widths=tuple(map(_index, table["widths"])),
