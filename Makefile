@@ -6,6 +6,7 @@ BASE := $(VENV)/.base
 READY := $(VENV)/.ready
 SITE := $(VENV)/.site
 EXAMPLES := $(VENV)/.examples
+TRACKERS := $(VENV)/.trackers
 PIP := $(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt
 
 # Hundreds of processes start during the tests: each would compile the package again where this is set.
@@ -26,7 +27,7 @@ test: $(READY) browser
 	$(MAKE) --no-print-directory -j 2 lint suite suite-plain
 
 # What is slow and rarely breaks, too.
-test-all: $(READY) $(SITE) $(EXAMPLES) browser
+test-all: $(READY) $(SITE) $(EXAMPLES) $(TRACKERS) browser
 	$(MAKE) --no-print-directory -j 2 lint suite-all
 
 # Four at a time on two cores: many tests wait for a process or a cluster to start.
@@ -86,6 +87,11 @@ $(SITE): pyproject.toml constraints.txt | $(BIN)/python
 # What a few examples use; large, so only where all tests are run.
 $(EXAMPLES): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[examples]' || echo "no Lightning or transformers for this Python: their tests will be skipped"
+	touch $(BASE) $@
+
+# What records runs elsewhere; large as well.
+$(TRACKERS): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[trackers]' || echo "no trackers for this Python: their tests will be skipped"
 	touch $(BASE) $@
 
 clean:
