@@ -29,7 +29,7 @@ def test_tensorboard_reads_a_resumed_run_as_one(tmp_path: Path) -> None:
     result = stopped_and_resumed(tmp_path / "run", "tensorboard")
     events = tensorboard_events(tmp_path / "run" / "tensorboard")
     assert [event.step for event in events.Scalars("search/hypervolume")] == [1, 2, 3]
-    assert events.Scalars("final/knee/test_error")[0].value == pytest.approx(result.knee.test_error)
+    assert events.Scalars("summary/knee/test_error")[0].value == pytest.approx(result.knee.test_error)
     assert len(events.Images("front")) == 3
     assert {"options/text_summary", "result/text_summary"} <= set(events.Tags()["tensors"])
     assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 2  # a file for each sitting
@@ -47,7 +47,7 @@ def test_mlflow_holds_a_resumed_run_as_one(tmp_path: Path, monkeypatch: pytest.M
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED" and run.info.run_name == "run"
     assert run.data.params["search.offspring"] == "4"
-    assert run.data.metrics["final/knee/test_error"] == pytest.approx(result.knee.test_error)
+    assert run.data.metrics["summary/knee/test_error"] == pytest.approx(result.knee.test_error)
     history = client.get_metric_history(run.info.run_id, "search/hypervolume")
     assert [entry.step for entry in history] == [1, 2, 3]
     names = {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
@@ -79,8 +79,8 @@ def test_wandb_is_offline_without_a_login(tmp_path: Path, monkeypatch: pytest.Mo
     records = [record for folder in (first, second) for record in wandb_records(folder)]
     history = [row for kind, row in records if kind == "history" and "search/hypervolume" in row]
     assert [row["generation"] for row in history] == ["1", "2", "3"]
-    final = next(row for _, row in records if "final/knee/test_error" in row)
-    assert float(final["final/knee/test_error"]) == pytest.approx(result.knee.test_error)
+    final = next(row for _, row in records if "summary/knee/test_error" in row)
+    assert float(final["summary/knee/test_error"]) == pytest.approx(result.knee.test_error)
 
 
 def wandb_records(folder: Path) -> list[tuple[str, dict[str, str]]]:

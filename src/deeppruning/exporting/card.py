@@ -93,10 +93,12 @@ def _what(
     search, finetune = config.get("search", {}), config.get("finetune", {})
     text = f"Filters of {names['model']}{on} were removed by DeepPruningES {__version__}"
     if search:
+        tuned = f"was fine-tuned for {finetune.get('epochs', 0)} epochs"
+        if "refitted" in metadata:
+            tuned = "has the weights from before fine-tuning, which did not help"
         text += (
             f": a {search.get('strategy', '')} search evaluated candidates by "
-            f"{search.get('evaluation', '')}, and this one ({metadata.get('role', 'thin')}) was fine-tuned "
-            f"for {finetune.get('epochs', 0)} epochs"
+            f"{search.get('evaluation', '')}, and this one ({metadata.get('role', 'thin')}) {tuned}"
         )
     return f"{text}. The network is smaller and dense: it needs no sparse kernels and no masks."
 
@@ -118,7 +120,7 @@ def _table(metadata: Mapping[str, str], rows: list[NetworkRow], recorded: Mappin
     ]
     note = ""
     if original.latency_seconds is not None and own.latency_seconds is not None:
-        times = [f"{1000 * row.latency_seconds:.2f} ms" for row in (original, own) if row.latency_seconds]
+        times = [f"{1000 * row.latency_seconds:.3g} ms" for row in (original, own) if row.latency_seconds]
         cells.append(("latency", times[0], times[-1]))
         machine = versions_line(recorded.get(facts.VERSIONS.key, {}))
         note = f"\n\nLatency: one input, one CPU thread, batch norms folded, on {machine}."

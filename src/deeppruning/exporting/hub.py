@@ -64,6 +64,7 @@ def check_push(name: str) -> Any:
     """What is needed to push, checked before any work; returns huggingface_hub."""
     try:
         hub = importlib.import_module("huggingface_hub")
+        names = importlib.import_module("huggingface_hub.utils")
     except ImportError as error:
         raise InputError(
             "--push needs the package huggingface_hub, the extra deeppruning-es[hub]: "
@@ -72,7 +73,7 @@ def check_push(name: str) -> Any:
     if name.count("/") != 1:
         raise InputError(f"give the repository to push to as USER/NAME, got {name!r}")
     try:
-        hub.utils.validate_repo_id(name)
+        names.validate_repo_id(name)
     except ValueError as error:
         raise InputError(f"{name!r} is not the name of a repository: {error}") from error
     if hub.get_token() is None:

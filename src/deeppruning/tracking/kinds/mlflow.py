@@ -13,6 +13,7 @@ from deeppruning.tracking.tracker import TrackedRun, Tracker, Value, register_tr
 
 EXPERIMENT = "deeppruning"
 _LONGEST = 500  # characters of a value, in every store
+_TRAINING = {"mlflow.experimentKind": "custom_model_development"}  # the pages show metrics, not traces
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 
 
@@ -46,7 +47,11 @@ class MLflow(Tracker):
                 self._client.update_run(self._run, status="RUNNING")
                 return run.kept
             found = self._client.get_experiment_by_name(self.experiment)
-            id_ = found.experiment_id if found else self._client.create_experiment(self.experiment)
+            id_ = (
+                found.experiment_id
+                if found
+                else self._client.create_experiment(self.experiment, tags=_TRAINING)
+            )
             self._run = self._client.create_run(id_, run_name=run.name).info.run_id
         except mlflow.exceptions.MlflowException as error:
             raise RunError(
@@ -71,7 +76,7 @@ class MLflow(Tracker):
 
     def summary(self, values: Mapping[str, float], text: str) -> None:
         """Metrics without steps, and the description of the run."""
-        self.metrics({f"final/{name}": value for name, value in values.items()}, 0, "")
+        self.metrics({f"summary/{name}": value for name, value in values.items()}, 0, "")
         self._client.set_tag(self._run, "mlflow.note.content", text)
 
     def files(self, paths: Mapping[str, Path]) -> None:

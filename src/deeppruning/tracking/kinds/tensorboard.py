@@ -57,7 +57,7 @@ class TensorBoard(Tracker):
         """The table under TEXT, and the figures as scalars of one step."""
         self._writer.add_text("result", text)
         for name, value in values.items():
-            self._writer.add_scalar(f"final/{name}", value, 0)
+            self._writer.add_scalar(f"summary/{name}", value, 0)
         self._writer.flush()
 
     def close(self, status: str) -> None:

@@ -73,7 +73,7 @@ class WandB(Tracker):
 
     def summary(self, values: Mapping[str, float], text: str) -> None:
         """The summary of the run, and its notes."""
-        self._run.summary.update({f"final/{name}": value for name, value in values.items()})
+        self._run.summary.update({f"summary/{name}": value for name, value in values.items()})
         self._run.notes = text
 
     def files(self, paths: Mapping[str, Path]) -> None:
