@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -20,13 +21,13 @@ FIGURES = (*FIGURES, "resume", "thin", "train")
 
 @pytest.mark.parametrize("command", FIGURES)
 def test_every_command_that_prints_figures_has_json(command: str) -> None:
-    found = cli.get_command(None, command)
+    found = cli.get_command(click.Context(cli), command)
     assert "--json" in {name for parameter in found.params for name in parameter.opts}
 
 
 @pytest.mark.parametrize("command", sorted({*FIGURES} - {"data", "models"}))
 def test_every_command_that_prints_more_than_a_list_has_quiet(command: str) -> None:
-    found = cli.get_command(None, command)
+    found = cli.get_command(click.Context(cli), command)
     assert "--quiet" in {name for parameter in found.params for name in parameter.opts}
 
 

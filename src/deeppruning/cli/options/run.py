@@ -46,7 +46,6 @@ def track_options(*, of_run: bool = False) -> Callable[[Any], Any]:
     named = flag(
         "--track",
         heading=OUTPUT,
-        common=not of_run,
         multiple=True,
         metavar=names,
         help=f"{record} [{default}]",
