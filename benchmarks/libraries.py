@@ -20,9 +20,8 @@ from deeppruning.errors import DeepPruningError
 
 NAMES = (
     *("timm:resnet18", "timm:mobilenetv3_small_100", "timm:efficientnet_b0", "timm:convnext_atto"),
-    *("timm:regnetx_002", "timm:densenet121", "torchvision:resnet50", "torchvision:mobilenet_v3_small"),
-    *("torchvision:squeezenet1_1", "torchvision:shufflenet_v2_x0_5", "torchvision:googlenet"),
-    *("torchvision:vgg11_bn", "torchvision:mnasnet0_5"),
+    *("torchvision:resnet50", "torchvision:mobilenet_v3_small", "torchvision:squeezenet1_1"),
+    "torchvision:googlenet",
 )
 BEGIN, END = "<!-- libraries -->", "<!-- /libraries -->"
 SIDE = 64

@@ -87,6 +87,14 @@ def test_options_that_read_files_or_addresses_are_refused(library: str, option: 
         resolve_model(f"{library}:resnet50", **TASK, **{option: "x"})
 
 
+@needs("timm")
+def test_other_options_reach_the_library() -> None:
+    network = resolve_model("timm:mobilenetv3_small_050", **TASK, drop_path_rate=0.1)
+    assert network.architecture["drop_path_rate"] == 0.1
+    with pytest.raises(InputError, match="cannot be built with the options"):
+        resolve_model("timm:mobilenetv3_small_050", **TASK, no_such_option=3)
+
+
 @needs("torchvision")
 def test_torchvision_takes_colour_images_only() -> None:
     with pytest.raises(InputError, match="take images of 3 channels, the data has 1"):

@@ -13,16 +13,8 @@ from torch import nn
 from deeppruning.errors import InputError, unknown
 from deeppruning.system.commands import how_to_install
 
-_REFUSED = (
-    "weights",
-    "pretrained",
-    "checkpoint",
-    "cache",
-    "url",
-    "file",
-    "path",
-    "hub",
-)  # in an option's name
+# Words of options that would read files or addresses.
+_REFUSED = {"weights", "pretrained", "checkpoint", "cache", "url", "file", "hub"}
 
 
 def is_library_name(spec: object) -> bool:
@@ -38,7 +30,7 @@ def build_from_library(spec: str, task: Mapping[str, int], options: Mapping[str,
     """A network of a library with fresh weights, for these classes and channels."""
     library, _, name = spec.partition(":")
     for option, value in options.items():
-        if any(word in option for word in _REFUSED):
+        if _REFUSED & set(option.split("_")):
             raise InputError(
                 f"{spec} does not take the option {option!r}: give weights as a file (--weights)"
             )

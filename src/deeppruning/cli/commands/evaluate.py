@@ -48,8 +48,9 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Print error, loss and speed of MODEL on the test images.
 
-    MODEL is a name (see `deeppruning models`), your own network (file.py:factory) or an ONNX file. If
-    --weights is a network saved by a run, MODEL is needed only for your own class.
+    MODEL is a name (see `deeppruning models`), timm:NAME, torchvision:NAME, your own network
+    (file.py:factory) or an ONNX file. If --weights is a network saved by a run, MODEL is needed only for
+    your own class.
 
     Images are normalised by --mean and --std, if given; otherwise as recorded in the weights file; otherwise
     with the usual values of the data set. The output says which.

@@ -61,6 +61,8 @@ def prune(
 ) -> None:  # fmt: skip
     """Search for pruned versions of MODEL: a name (see `deeppruning models`), file.py:factory or model.onnx.
 
+    Where the library is installed, timm:NAME and torchvision:NAME are networks as well.
+
     Evaluates many ways to remove filters, picks three (heavy: most accurate, light: cheapest, knee: best
     trade-off), fine-tunes them and saves them with the history of the whole search. With --target, the search
     concentrates near the limits and also returns a network that meets them. The result does not depend on

@@ -58,6 +58,8 @@ def train(
 ) -> None:  # fmt: skip
     """Train MODEL: a name (see `deeppruning models`) or your own network (file.py:factory).
 
+    Where the library is installed, timm:NAME and torchvision:NAME are networks as well.
+
     Writes model.safetensors, history.json, train.toml and, after every epoch, checkpoint.safetensors.
     If training is stopped, the same command continues after the last complete epoch, with the same result.
     With --weights, training starts from the weights in this file.
