@@ -32,7 +32,7 @@ from onnx_boxes import boxes_that_stay
 from onnx_table import tables
 
 import deeppruning as dp
-from deeppruning.importing.building import KNOWN
+from deeppruning.importing.building import SUPPORTED
 from deeppruning.importing.file import read_onnx
 from deeppruning.importing.onnx import check_same
 from deeppruning.importing.trying import run_trials
@@ -89,7 +89,7 @@ def examine(label: str, path: Path, example: dict[str, torch.Tensor]) -> dict[st
     """Operators, parity, prunable filters, three proofs, and the difference of a thin file."""
     operators = Counter(node.op_type for node in onnx.load(str(path), load_external_data=False).graph.node)
     network, imported = seconds(lambda: dp.from_onnx(path, example))
-    file = read_onnx(path, KNOWN)
+    file = read_onnx(path, SUPPORTED)
     parity = max(check_same(file, network, trial) for trial in run_trials(file, example))
     small = {name: value[:1] for name, value in example.items()}
     graph, built = seconds(lambda: dp.ChannelGraph(network, small))
@@ -115,7 +115,7 @@ def import_file(label: str, args: argparse.Namespace) -> dict[str, Any]:
     """One file of a wheel, as far as the proofs."""
     with tempfile.TemporaryDirectory() as folder:
         path = find_files(args.wheels, Path(folder))[label]
-        wanted = read_onnx(path, KNOWN).inputs
+        wanted = read_onnx(path, SUPPORTED).inputs
         few = read_inputs(str(args.unseen), wanted, PictureOptions(**FILES[label][1]), 2)
         return examine(label, path, few)
 
@@ -125,7 +125,7 @@ def thin_file(label: str, args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = find_files(args.wheels, Path(folder))[label]
         pictures = PictureOptions(**FILES[label][1])
-        unseen = read_inputs(str(args.unseen), read_onnx(path, KNOWN).inputs, pictures, args.test)
+        unseen = read_inputs(str(args.unseen), read_onnx(path, SUPPORTED).inputs, pictures, args.test)
         run = args.json.with_suffix("") / plain_name(path.stem)
         facts: dict[str, Any] = {"file": label, "bytes": path.stat().st_size, "resumed": run.exists()}
         facts["shares"] = {}

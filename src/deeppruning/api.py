@@ -31,13 +31,12 @@ from deeppruning.reporting.plots import candidates_markup
 from deeppruning.reporting.recommendation import recommend
 from deeppruning.runs import History, RunFolder
 from deeppruning.runs.leftovers import scratch_folder
-from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.events import Observer, Remark, Stage, Started, ignore
 from deeppruning.searching.importance import CRITERIA, Evidence, order_by
 from deeppruning.searching.loop import search as run_search
 from deeppruning.searching.proving import Proofs
 from deeppruning.searching.task import Task
-from deeppruning.searching.unlabelled import Unlabelled, gather_inputs
+from deeppruning.searching.unlabelled import Unlabelled, check_needs_no_labels, gather_inputs
 from deeppruning.targets.aiming import refuse_unreachable, widths_line, within
 from deeppruning.targets.choice import CostMeter
 from deeppruning.tracking import Track, Tracking
@@ -158,11 +157,7 @@ def search(
     With a `target` of costs, as in `prune`, the search concentrates near it; `track` is that of `prune`.
     """
     options, limits = checked(SearchConfig, search), Limits.of(target)
-    if not EVALUATIONS.find(options.evaluation).refits:
-        raise InputError(
-            f"a search by inputs alone evaluates candidates after a refit, not by {options.evaluation!r}: "
-            "there are no labels to train with; leave out evaluation, or use prune"
-        )
+    check_needs_no_labels(options)
     if limits.bounds_error:
         raise InputError(f"a search by inputs alone has no labels to check {limits} by; limit a cost instead")
     watch = Watch(observer, progress, tracking=Tracking(track))

@@ -33,10 +33,11 @@ from deeppruning.exporting.bench import keep_figures
 from deeppruning.exporting.networks import run_of
 from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.jobs.identity import check_same_network, is_same_network
+from deeppruning.jobs.imitating import imitate
 from deeppruning.jobs.prepare import Compute, Job, checked, prepare
 from deeppruning.jobs.result import Result
 from deeppruning.jobs.run import finetune_one, pick_one, run
-from deeppruning.jobs.solution import Solution
+from deeppruning.jobs.solution import CANDIDATE_MARK, Solution, original_network
 from deeppruning.limits import Limits
 from deeppruning.objectives import Objective
 from deeppruning.reporting import write_report
@@ -45,7 +46,11 @@ from deeppruning.runs import RunFolder, facts
 from deeppruning.runs.folder import FINETUNE
 from deeppruning.searching.events import Observer, ignore
 from deeppruning.searching.task import Task
+from deeppruning.searching.unlabelled import gather_inputs
+from deeppruning.system.device import available_threads, choose_device, torch_threads
 from deeppruning.tracking import Track, Tracking
+
+MOST_IMITATED = 100_000  # inputs of a data set without labels that a network is tuned on
 
 
 def resume(
@@ -127,12 +132,12 @@ def pick(
 
 
 def finetune(
-    run_dir: str | Path,
-    model: nn.Module | None = None,
+    run_dir: str | Path | Solution,
+    model: Any = None,
     train: Any = None,
     test: Any = None,
     *,
-    candidate: int,
+    candidate: int | None = None,
     finetune: FinetuneConfig | None = None,
     threads: int | None = None,
     task: Task | None = None,
@@ -149,12 +154,22 @@ def finetune(
     For example: `dp.finetune("runs/mine", model, train, test, candidate=57)`. The run's own options are
     used unless `finetune` or `threads` are given; a call that was stopped continues where it was. The other
     parameters are those of `prune`.
+
+    Without labels: `dp.finetune(front.at(flops=0.4), inputs)` trains a network of `dp.search` to give the
+    outputs of its original, on inputs as `dp.search` takes them, and returns it as a solution that is not
+    saved. On every tenth input nothing is learnt: if the outputs there drift no less than before, the
+    network keeps its weights, and `refitted` is true. Of `finetune`, what concerns labels and augmentation
+    is not used. It takes thousands of inputs to improve on a refit.
     """
+    if isinstance(run_dir, Solution):
+        return _imitating(run_dir, model, finetune, device, threads)
+    if candidate is None:
+        raise InputError("which candidate of the run? give its id: candidate=57")
     watch = Watch(observer, progress, report=report)
     with RunFolder.open(run_dir) as folder, watch.shown():
         search = SearchConfig.from_table(folder.config["search"])
         recorded = FinetuneConfig.from_table(folder.config["finetune"])
-        options = recorded if finetune is None else checked(FinetuneConfig, finetune)
+        options = recorded if finetune is None else checked(FinetuneConfig, finetune).settled()
         cores = threads or search.threads
         compute = Compute(None, device, backend).alone(folder.config["run"])
         changes: dict[str, Any] = {
@@ -173,6 +188,30 @@ def finetune(
             folder.history.set_fact(facts.training_fact(name), {**table, "threads": cores})
     watch.write_report(run_dir)
     return solution
+
+
+def _imitating(
+    solution: Solution, inputs: Any, finetune: FinetuneConfig | None, device: str, threads: int | None
+) -> Solution:
+    """The solution of a search without labels, trained to imitate its original."""
+    if solution.search is None:
+        raise InputError(
+            f"{solution!r} is not of dp.search: fine-tune a run's network by its folder and candidate"
+        )
+    if inputs is None:
+        raise InputError("inputs are needed to learn from: dp.finetune(front.at(flops=0.4), inputs)")
+    with torch_threads(threads or available_threads()):
+        done = imitate(
+            solution.model,
+            original_network(solution.search),
+            gather_inputs(inputs, MOST_IMITATED),
+            checked(FinetuneConfig, finetune),
+            device=str(choose_device(device)),
+        )
+    if not done.helped:
+        warnings.warn(f"{done}. More inputs may help", stacklevel=3)
+    setattr(done.model, CANDIDATE_MARK, solution.id)
+    return changed(solution, network=done.model, refitted=not done.helped)
 
 
 @contextmanager

@@ -10,16 +10,21 @@ Traceback (most recent call last):
 deeppruning.errors.InputError: mutation must lie in [0.0, 1.0], got 2.0
 """
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from deeppruning.errors import InputError
 from deeppruning.options import EVALUATION, FINETUNING, MACHINE, PRUNED, TRAINING, Options, option
 
-SCHEDULES = ("constant", "cosine", "onecycle")
+SCHEDULES = ("constant", "cosine", "linear", "onecycle")
+OPTIMIZERS = ("sgd", "muon")
 RUNTIMES = ("torch", "onnxruntime")  # in which a latency can be measured
 STRATEGIES = ("guided", "paper")
 USUAL_SAMPLE = 1000  # the paper's
+USUAL_EPOCHS = 10  # of fine-tuning
 USUAL_GENERATIONS, FEW_GENERATIONS = 8, 4  # of the guided search
 _MOST_THREADS = 512  # of one process; thousands exhaust its memory before they start
 _LARGEST_SEED = 2**63 - 1
@@ -33,10 +38,14 @@ _finetune = partial(option, heading=FINETUNING)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Options):
-    """How a network is trained by SGD on labelled images."""
+    """How a network is trained on labelled images."""
 
-    epochs: int = _train(30, "Number of epochs.")
-    lr: float = _train(0.1, "Learning rate; the highest one, if the schedule changes it.")
+    epochs: float | None = _train(30, "Number of epochs; the last one may be a part, as in 0.25 or 1.5.")
+    lr: float | None = _train(0.1, "Learning rate; the highest one, if the schedule changes it.")
+    optimizer: str = _train(
+        "sgd", "Optimizer: SGD, or Muon for kernels and matrices and Adam for the rest, with a learning rate "
+        "that is a share of each kernel's norm.", choices=OPTIMIZERS,
+    )  # fmt: skip
     schedule: str = _train("cosine", "Learning rate schedule.", choices=SCHEDULES)
     batch_size: int = _train(128, "Batch size.", low=1)
     momentum: float = _train(0.9, "Momentum of SGD.", high=1.0)
@@ -66,6 +75,29 @@ class TrainConfig(Options):
         super().__post_init__()
         if self.nesterov and self.momentum == 0.0:
             raise InputError("nesterov needs momentum above 0; set nesterov to false or momentum to e.g. 0.9")
+
+    @property
+    def length(self) -> float:
+        """The number of epochs."""
+        if self.epochs is None:
+            raise InputError("the number of epochs is not settled yet; give epochs")
+        return self.epochs
+
+    @property
+    def rounds(self) -> int:
+        """The number of epochs, the last of which may be a part."""
+        return math.ceil(self.length)
+
+    @property
+    def peak(self) -> float:
+        """The highest learning rate."""
+        if self.lr is None:
+            raise InputError("the learning rate is not settled yet; give lr")
+        return self.lr
+
+    def steps(self, batches: int) -> int:
+        """The number of steps of the whole training, if an epoch has this many."""
+        return max(1, round(self.length * batches)) if self.length else 0
 
     def fitted(self, image_shape: tuple[int, int, int]) -> "TrainConfig":
         """The same options with crop and flip, where they are None, chosen for these images."""
@@ -247,12 +279,18 @@ class FinetuneConfig(TrainConfig):
     falls from 0.01, 18.4 % from 0.03 and 17.2 % with a one-cycle rate of 0.03.
     """
 
-    epochs: int = _finetune(
-        10, "Number of epochs on all training images (the paper: 100 for CIFAR-100).", paper=50, common=True
-    )
-    lr: float = _finetune(
-        0.01, "Learning rate; the highest one, if the schedule changes it.", paper=0.01, common=True
-    )
+    epochs: float | None = _finetune(
+        None, "Number of epochs on all training images, such as 0.25 or 20 (the paper: 100 for CIFAR-100).",
+        paper=50, common=True, default_text=f"{USUAL_EPOCHS}; paper: 50",
+    )  # fmt: skip
+    minutes: float | None = _finetune(
+        None, "Instead of epochs: train each network for this long, by the measured time of a step.",
+        low=0.01, high=1_000_000, paper=None, common=True, default_text="none", stated=False,
+    )  # fmt: skip
+    lr: float | None = _finetune(
+        None, "Learning rate; the highest one, if the schedule changes it.", paper=0.01, common=True,
+        default_text="found by a short trial for each network; paper: 0.01",
+    )  # fmt: skip
     schedule: str = _finetune(
         "cosine", "Learning rate schedule.", choices=SCHEDULES, paper="constant", stated=False
     )
@@ -282,3 +320,26 @@ class FinetuneConfig(TrainConfig):
         True, "Hold out some training images, and keep the weights from before fine-tuning if their error on "
         "these images is lower.", paper=False, stated=False, unprefixed=True,
     )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.minutes is not None and self.epochs is not None:
+            raise InputError(
+                f"epochs ({self.epochs:g}) and minutes ({self.minutes:g}) both limit the training: give one"
+            )
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is any training."""
+        return self.minutes is not None or self.epochs != 0
+
+    def changed_by(self, given: Mapping[str, Any]) -> "FinetuneConfig":
+        """The same with these options: minutes replace epochs, and epochs replace minutes."""
+        instead = {"minutes": "epochs", "epochs": "minutes"}
+        dropped = {other: None for name, other in instead.items() if given.get(name) is not None}
+        return replace(self, **{**dropped, **given})
+
+    def settled(self) -> "FinetuneConfig":
+        """The same, with the usual number of epochs where nothing is said."""
+        open_ = self.epochs is None and self.minutes is None
+        return replace(self, epochs=USUAL_EPOCHS) if open_ else self

@@ -61,6 +61,11 @@ def describe_raised(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{place}"
 
 
+def reason_of(error: BaseException) -> str:
+    """The first line of what an error of another library says, to be quoted in one of ours."""
+    return (str(error).strip().split("\n")[0] or type(error).__name__)[:300]
+
+
 def users_line(error: BaseException) -> str:
     """The innermost line in a file of the user: neither in this package nor installed."""
     if isinstance(error, SyntaxError) and error.filename:

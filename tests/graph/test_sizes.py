@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.trace.reads import Reads
-from deeppruning.graph.trace.sizes import Ratio, Size, SizeBook, answers
+from deeppruning.graph.trace.sizes import Ratio, Size, SizeBook, value_of
 from graph_checks import masked_by_hooks
 from graph_networks import Net
 from graph_networks.parts import around
@@ -235,7 +235,7 @@ def test_every_question_can_be_asked_of_other_widths():
     width = book.size(8, ("weight", 0))
     assert (width // 3 == 2, width >= 3, bool(width - 8), {8: "a"}[width]) == (True, True, False, "a")
     widths = np.arange(1, 10)
-    found = {formula: answers(formula, {0: widths}).tolist() for formula in book.questions}
+    found = {formula: value_of(formula, {0: widths}).tolist() for formula in book.questions}
     assert found["eq", ("floordiv", ("size", 0), 3), 2] == [value // 3 == 2 for value in range(1, 10)]
     assert found["truth", ("sub", ("size", 0), 8)] == [value != 8 for value in range(1, 10)]
     assert found["pos", ("size", 0)] == list(range(1, 10))

@@ -12,7 +12,7 @@ from torch import nn
 
 import deeppruning as dp
 from deeppruning.errors import DeepPruningError, InputError
-from deeppruning.importing.building import KNOWN
+from deeppruning.importing.building import SUPPORTED
 from deeppruning.importing.file import read_onnx
 from deeppruning.importing.network import rounding_of
 from deeppruning.importing.sizes import Part, reshape_parts
@@ -182,7 +182,7 @@ def test_weights_beside_the_file_count_as_its_own(file: Path, tmp_path: Path) ->
     onnx.save_model(
         onnx.load(str(file)), str(path), save_as_external_data=True, location="w", size_threshold=0
     )
-    read = read_onnx(path, KNOWN)
+    read = read_onnx(path, SUPPORTED)
     assert read.bytes == path.stat().st_size + (tmp_path / "w").stat().st_size
     assert not read.is_half
     images = torch.rand(2, 3, 8, 8)

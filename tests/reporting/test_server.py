@@ -15,10 +15,9 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from deeppruning.cli.commands.watch import watch
+from deeppruning.cli.commands.watch import wait_for_run, watch
 from deeppruning.errors import InputError, RunError
 from deeppruning.reporting.server import ReportServer
-from deeppruning.reporting.standing import wait_for_run
 from deeppruning.runs import RunFolder
 from report_runs import config, make_run
 

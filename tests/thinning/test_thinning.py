@@ -1,6 +1,7 @@
 """An ONNX file in, a thinner one out: the call, the command, and what is refused."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -150,11 +151,11 @@ def test_what_cannot_be_is_refused_before_any_work(folder: Path, tmp_path: Path,
 
 
 def test_inputs_of_a_function_and_of_python(folder: Path, tmp_path: Path) -> None:
-    from deeppruning.importing.building import KNOWN
+    from deeppruning.importing.building import SUPPORTED
     from deeppruning.importing.file import read_onnx
     from deeppruning.thinning.inputs import PictureOptions, read_inputs
 
-    wanted = read_onnx(folder / "net.onnx", KNOWN).inputs
+    wanted = read_onnx(folder / "net.onnx", SUPPORTED).inputs
     (tmp_path / "own.py").write_text("import numpy as np\ndef made(): return np.ones((40, 3, 8, 8))\n")
     for source in (
         f"{tmp_path / 'own.py'}:made",
@@ -198,3 +199,27 @@ def test_pictures_become_the_numbers_that_are_asked_for(tmp_path: Path) -> None:
         first((1, 3, 4, 4), image_size=(8, 8))
     with pytest.raises(InputError, match="7 channels"):
         first((1, 7, 4, 4))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"colours": "cmyk"}, "cmyk.*bgr, rgb"),
+        ({"layout": "hw"}, "hw.*nchw, nhwc"),
+        ({"scale": 0}, "scale.*above 0.*got 0"),
+        ({"scale": float("nan")}, "scale.*nan"),
+        ({"std": (0.5, 0.0)}, r"std.*\(0.5, 0.0\)"),
+        ({"mean": (float("inf"),)}, "mean.*inf"),
+        ({"image_size": (0, 8)}, r"image_size.*at least 1.*\(0, 8\)"),
+    ],
+)
+def test_picture_options_that_make_no_sense_are_refused(options: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        dp.thinning.PictureOptions(**options)
+
+
+def test_every_picture_option_is_a_flag_of_the_command() -> None:
+    shown = CliRunner().invoke(cli, ["thin", "--help"]).output
+    names = [field.name for field in fields(dp.thinning.PictureOptions)]
+    assert len(names) == 6
+    assert [name for name in names if f"--{name.replace('_', '-')}" not in shown] == []

@@ -50,11 +50,11 @@ def test_contents(tmp_path: Path):
     fit(model, DATA, CONFIG, checkpoint=path)
     tensors = load_file(path)
     assert torch.equal(tensors["model.1.weight"], model[1].weight)
-    assert tensors["optimizer.1.weight"].shape == (2, 64)
+    assert tensors["optimizer.momentum_buffer.1.weight"].shape == (2, 64)
     assert int(tensors["model.2.num_batches_tracked"]) == 4
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata()
-    assert metadata["format"] == "1"
+    assert metadata["format"] == "2"
     assert json.loads(metadata["job"])["lr"] == 0.01
     assert len(json.loads(metadata["history"])) == 2
 

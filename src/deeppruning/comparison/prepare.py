@@ -21,7 +21,7 @@ from deeppruning.roles import ROLES
 from deeppruning.runs import Evaluation, History, facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
-from deeppruning.searching.evaluations import EVALUATIONS
+from deeppruning.searching.evaluations import refits
 from deeppruning.searching.events import ignore
 from deeppruning.searching.task import Classification
 from deeppruning.system.commands import command
@@ -48,7 +48,7 @@ class Match:
     @property
     def refits(self) -> bool:
         """Whether the run refits its picks before it fine-tunes them."""
-        return EVALUATIONS.find(self.search.evaluation).refits and not self.finetune.from_scratch
+        return refits(self.search) and not self.finetune.from_scratch
 
     @property
     def method(self) -> str:
@@ -58,8 +58,7 @@ class Match:
         if self.search.strategy == "guided":
             alike = self.search.evaluation == REFIT and self.search.multiples == EVERY_WIDTH
             return "guided" if alike else ""
-        judged_alike = not EVALUATIONS.find(self.search.evaluation).refits
-        return f"es-{self.search.selection}" if judged_alike else ""
+        return "" if refits(self.search) else f"es-{self.search.selection}"
 
     def copy_search(self, history: History) -> None:
         """Put guide and evaluations into another history, so that the search is not repeated."""

@@ -22,7 +22,6 @@ from deeppruning.jobs.rounds import Round, kind_of_round
 from deeppruning.registry import Registry
 from deeppruning.runs import Evaluation, History
 from deeppruning.searching.candidate import Context, evaluate_candidate, refit_if_asked
-from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.importance import Evidence
 from deeppruning.searching.loop import evaluate_genomes
 from deeppruning.searching.task import Classification
@@ -68,7 +67,7 @@ class Contexts:
     @classmethod
     def of(cls, context: Context, task: Classification) -> "Contexts":
         """The contexts for a task; if its evaluation refits, the plain one trains candidates briefly."""
-        if EVALUATIONS.find(task.search.evaluation).refits:
+        if task.refits:
             task = replace(task, search=replace(task.search, evaluation=BRIEF), evaluation=None)
         return cls(replace(context, task=task, _cache={}))
 

@@ -15,6 +15,7 @@ from deeppruning.searching.events import (
     EpochDone,
     Event,
     FinetuneDiverged,
+    FinetunePlanned,
     GenerationDone,
     LayersScanned,
     Remark,
@@ -44,6 +45,8 @@ def line_of(event: Event, state: SearchState) -> str:
             return _epoch_line(event)
         case FinetuneDiverged():
             return _diverged_line(event)
+        case FinetunePlanned():
+            return _plan_line(event)
         case CandidateRefused():
             return refusal_line(event.id, event.reason)
         case TargetSettled():
@@ -129,6 +132,20 @@ def _epoch_line(event: EpochDone) -> str:
     )
 
 
+def _plan_line(event: FinetunePlanned) -> str:
+    """The length and the learning rate of a fine-tuning, and how they were found."""
+    begin = f"fine-tuning {'+'.join(event.roles)}: "
+    if not event.epochs:
+        step = f"{event.step_seconds or 0:.2g} s"
+        return f"{begin}the time is too short to train, a step takes {step}; it stays as refitted"
+    parts = [f"learning rate {event.lr:g}"]
+    if event.losses is not None:
+        parts[0] += f" (tried: {', '.join(f'{rate} loss {loss:.3g}' for rate, loss in event.losses.items())})"
+    if event.step_seconds is not None:
+        parts.append(f"{event.epochs:.3g} epochs in the time, at {event.step_seconds:.2g} s a step")
+    return begin + ", ".join(parts)
+
+
 def _diverged_line(event: FinetuneDiverged) -> str:
     factor = event.lr_factor
     then = "it has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
@@ -141,6 +158,7 @@ _NAMES: dict[type, str] = {
     Remark: "remark",
     LayersScanned: "scanned",
     FinetuneDiverged: "diverged",
+    FinetunePlanned: "plan",
     TargetSettled: "target",
     CandidateRefused: "refused",
 }

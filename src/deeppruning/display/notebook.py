@@ -14,6 +14,7 @@ from deeppruning.searching.events import (
     CandidateRefused,
     Event,
     FinetuneDiverged,
+    FinetunePlanned,
     Remark,
     Stage,
     Started,
@@ -45,7 +46,8 @@ class NotebookProgress(SearchProgress):
 
     def show(self, event: Event) -> None:
         """Redraw, unless that was just done."""
-        if isinstance(event, Started | Remark | FinetuneDiverged | TargetSettled | CandidateRefused):
+        said = Started | Remark | FinetuneDiverged | FinetunePlanned | TargetSettled | CandidateRefused
+        if isinstance(event, said):
             self._remarks.append(line_of(event, self.state))
         frequent = isinstance(event, CandidateDone) or (isinstance(event, Stage) and event.done > 0)
         if not frequent or time.monotonic() - self._drawn > SECONDS:

@@ -22,6 +22,7 @@ from deeppruning.searching.events import (
     EpochDone,
     Event,
     FinetuneDiverged,
+    FinetunePlanned,
     Remark,
     SolutionSaved,
     Stage,
@@ -64,7 +65,9 @@ class LiveProgress(PlainProgress):
         troubled = isinstance(event, CandidateDone) and (
             event.candidate.status is not Status.OK or event.attempts > 1
         )
-        if troubled or isinstance(event, Started | SolutionSaved | Remark | FinetuneDiverged):
+        if troubled or isinstance(
+            event, Started | SolutionSaved | Remark | FinetuneDiverged | FinetunePlanned
+        ):
             line = line_of(event, self.state)
             if line:
                 self.say(line)

@@ -13,7 +13,7 @@ import torch
 from deeppruning.amounts import percent
 from deeppruning.deploying import deployed
 from deeppruning.deploying.onnx_graph import has_onnx, open_session, require, run_session
-from deeppruning.errors import GraphError, InputError, RunError
+from deeppruning.errors import GraphError, InputError, RunError, reason_of
 from deeppruning.exporting.bench_table import BenchFigures, float_kind
 from deeppruning.exporting.files import FOLDER
 from deeppruning.exporting.int8 import SUFFIX, Material, MaterialSource, keep_int8, measure, quantize
@@ -316,8 +316,7 @@ def _open_sessions(
             except Exception as error:  # a damaged file; onnxruntime has errors of its own
                 if images is not None:
                     raise
-                reason = str(error).splitlines()[0]
-                sessions.troubles.append(f"{small} cannot be run ({reason}); export it again")
+                sessions.troubles.append(f"{small} cannot be run ({reason_of(error)}); export it again")
     return sessions
 
 

@@ -22,7 +22,7 @@ from deeppruning.data.sample import balanced_sample, has_balanced
 from deeppruning.data.splits import DataSplits
 from deeppruning.data.stream import Images, ImageStream, Pass
 from deeppruning.deploying.onnx_graph import open_session, require, run_session
-from deeppruning.errors import DeepPruningError, GraphError, InputError, RunError
+from deeppruning.errors import DeepPruningError, GraphError, InputError, RunError, reason_of
 from deeppruning.exporting.formats import Export
 from deeppruning.exporting.onnx_file import write_onnx
 from deeppruning.exporting.parity import check_parity
@@ -182,9 +182,8 @@ def quantize(plain: Path, target: Path, batches: Iterator[Tensor]) -> None:
     except (OSError, DeepPruningError):
         raise
     except Exception as error:  # its errors are of every kind
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise GraphError(
-            f"onnxruntime cannot quantise this network: {reason}; nothing was written"
+            f"onnxruntime cannot quantise this network: {reason_of(error)}; nothing was written"
         ) from error
     finally:
         logging.disable(before)

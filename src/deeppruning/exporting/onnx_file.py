@@ -18,7 +18,7 @@ from deeppruning.deploying.onnx_graph import (
     simplified,
     with_listed_outputs,
 )
-from deeppruning.errors import DeepPruningError, GraphError
+from deeppruning.errors import DeepPruningError, GraphError, reason_of
 from deeppruning.exporting.as_read import check_file, renamed, write_as_read
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.parity import TOLERANCE, check_parity, refuse_changing
@@ -97,8 +97,9 @@ def write_onnx(export: Export, path: Path) -> float:
                 failures.append(error)
         if isinstance(failures[0], DeepPruningError):
             raise failures[0]
-        reason = str(failures[0]).strip().split("\n")[0]
-        raise GraphError(f"this network cannot be exported to ONNX: {reason}") from failures[0]
+        raise GraphError(f"this network cannot be exported to ONNX: {reason_of(failures[0])}") from failures[
+            0
+        ]
 
     replace_atomically(path, write)
     return differences[0]

@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from deeppruning.data.images import Normalization
 from deeppruning.deploying import deployed
 from deeppruning.deploying.onnx_graph import with_listed_outputs
-from deeppruning.errors import GraphError
+from deeppruning.errors import GraphError, reason_of
 from deeppruning.exporting.formats import FORMATS, Export, Format
 from deeppruning.exporting.parity import TOLERANCE, check_parity, refuse_changing
 from deeppruning.graph.trace.follow import tensors_in
@@ -43,8 +43,7 @@ def _write_program(export: Export, path: Path) -> float:
     try:
         program = torch.export.export(form, (pair,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
     except Exception as error:
-        reason = str(error).strip().split("\n")[0]
-        raise GraphError(f"torch.export does not understand this network: {reason}") from error
+        raise GraphError(f"torch.export does not understand this network: {reason_of(error)}") from error
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, GraphModule) else ():
             node.meta.pop("stack_trace", None)  # paths on this machine are private

@@ -58,8 +58,8 @@ def assemble(
     alike = tuple((strips.add(genes[atoms]), each) for atoms, each in trace.channel_multiply_adds)
     detached = _detached(table, detached_strips, strips)
     uncut = Recipe(
-        kept=tuple(np.arange(len(genes)) for genes in strips.found),
-        widths=tuple(len(genes) for genes in strips.found),
+        kept=tuple(np.arange(len(genes)) for genes in strips.unique),
+        widths=tuple(len(genes) for genes in strips.unique),
         parameters={name: tuple(cuts) for name, cuts in parameters.items()},
         aliases=_aliases(model),
         detached=detached,
@@ -69,7 +69,7 @@ def assemble(
     )
     plan = Plan(
         num_genes=int(genes.max(initial=-1)) + 1,
-        strips=tuple(strips.found),
+        strips=tuple(strips.unique),
         uncut=uncut,
         shapes={n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())},
         trainable=frozenset(name for name, _ in model.named_parameters()),
@@ -89,13 +89,13 @@ class _StripPool:
     """Stores equal strips once: most parameters share theirs with others."""
 
     def __init__(self) -> None:
-        self.found: list[Genes] = []
+        self.unique: list[Genes] = []
         self.numbers: dict[bytes, int] = {}
 
     def add(self, genes: Genes) -> int:
-        number = self.numbers.setdefault(genes.tobytes(), len(self.found))
-        if number == len(self.found):
-            self.found.append(genes)
+        number = self.numbers.setdefault(genes.tobytes(), len(self.unique))
+        if number == len(self.unique):
+            self.unique.append(genes)
         return number
 
 
@@ -120,14 +120,14 @@ def _freeze_lone(table: AtomTable, traces: Mapping[str, Trace], genes: Genes) ->
         for record in trace.records:
             made = (payload.atoms for payload in record.payloads if isinstance(payload, Channels))
             spots += [(atoms, f"{record.name} in {record.layer or 'forward'}") for atoms in made]
-    found = False
+    froze = False
     for atoms, place in spots:
         own = genes[atoms]
         if len(own) and own[0] >= 0 and (own == own[0]).all():
             lone = "the only channel" if len(own) == 1 else "all channels, tied to one another,"
             table.freeze(atoms, f"{lone} of {place}: one must stay")
-            found = True
-    return found
+            froze = True
+    return froze
 
 
 def _number_genes(
@@ -157,7 +157,7 @@ def _layers(
     every: bool,
 ) -> list[LayerFilters]:
     """Convolutions, and linear layers that can lose something, or every one of them."""
-    found: list[LayerFilters] = []
+    layers: list[LayerFilters] = []
     uses: Counter[str] = Counter()
     for site, issue in table.issues.items():
         if issue.kind in ("conv", "linear"):
@@ -168,8 +168,8 @@ def _layers(
                 uses[issue.layer] += 1  # one weight, or one module, may be used in several convolutions
                 name = issue.layer if uses[issue.layer] == 1 else f"{issue.layer}#{uses[issue.layer]}"
                 repeats = max(1, outputs.get(issue.start, 0) // issue.size)
-                found.append(LayerFilters(name, issue.kernel, own, why, repeats, *_weight_of(table, site)))
-    return found
+                layers.append(LayerFilters(name, issue.kernel, own, why, repeats, *_weight_of(table, site)))
+    return layers
 
 
 def _weight_of(table: AtomTable, site: Site) -> tuple[str, int]:
@@ -220,14 +220,14 @@ def _detached(
     table: AtomTable, numbers: Mapping[str, int], strips: _StripPool
 ) -> dict[str, tuple[int | None, int]]:
     """Only modules with an input or output that can be cut need a wrapper."""
-    found: dict[str, tuple[int | None, int]] = {}
+    detached: dict[str, tuple[int | None, int]] = {}
     modules = [issue.layer for issue in table.issues.values() if issue.kind == "module"]
     for name in modules:
         inward, outward = numbers.get(f"{name}.input"), numbers[f"{name}.output"]
-        cut_in = inward is not None and (strips.found[inward] >= 0).any()
-        if cut_in or (strips.found[outward] >= 0).any():
-            found[name] = (inward, outward)
-    return found
+        cut_in = inward is not None and (strips.unique[inward] >= 0).any()
+        if cut_in or (strips.unique[outward] >= 0).any():
+            detached[name] = (inward, outward)
+    return detached
 
 
 def _unreached(model: nn.Module, traces: Mapping[str, Trace]) -> tuple[str, ...]:
@@ -235,12 +235,12 @@ def _unreached(model: nn.Module, traces: Mapping[str, Trace]) -> tuple[str, ...]
     run = {name for trace in traces.values() for name in trace.maps_channels}
     used = frozenset().union(*(trace.used for trace in traces.values()))
     aliases = _aliases(model)
-    found = []
+    unreached = []
     for name, module in model.named_modules():
         own = [f"{name}.{key}" for key, value in module._parameters.items() if value is not None]
         if name and own and name not in run and not any(aliases.get(each, each) in used for each in own):
-            found.append(name)
-    return tuple(found)
+            unreached.append(name)
+    return tuple(unreached)
 
 
 def _aliases(model: nn.Module) -> dict[str, str]:

@@ -84,8 +84,8 @@ class AtomTable:
 
     def bind(self, parameter: str, dimension: int, atoms: Atoms) -> None:
         """This dimension of the parameter is indexed by these atoms; bound twice, both are tied."""
-        known = self.bound.setdefault((parameter, dimension), atoms)
-        self.tie(known, atoms)
+        bound = self.bound.setdefault((parameter, dimension), atoms)
+        self.tie(bound, atoms)
 
     def pin(self, parameter: str, reason: str) -> None:
         """No dimension of this parameter may be cut: some operation reads it whole."""
@@ -106,13 +106,13 @@ class AtomTable:
 
     def reasons(self, classes: Atoms) -> dict[int, list[str]]:
         """Class -> why it is frozen; classes that are free do not appear."""
-        found: dict[int, list[str]] = {}
+        reasons: dict[int, list[str]] = {}
         for atoms, reason in self.frozen:
             for kin in np.unique(classes[atoms]).tolist():
-                known = found.setdefault(kin, [])
-                if reason not in known:
-                    known.append(reason)
-        return found
+                listed = reasons.setdefault(kin, [])
+                if reason not in listed:
+                    listed.append(reason)
+        return reasons
 
 
 def components(size: int, first: Atoms, second: Atoms) -> Atoms:
@@ -141,16 +141,16 @@ def positions_of(wanted: Iterable[Atoms], among: Atoms) -> list[Positions]:
     An atom may occur several times, because tied channels may share a label: a sequence is first searched in
     one piece, behind the previous one; otherwise its atoms are taken in the order in which they occur.
     """
-    found: list[Positions] = []
+    positions: list[Positions] = []
     end = 0
     for atoms in wanted:
         start = _run_in(atoms, among, end)
         if start is None:
-            found.append(_one_by_one(atoms, among))
+            positions.append(_one_by_one(atoms, among))
         else:
             end = start + len(atoms)
-            found.append(np.arange(start, end))
-    return found
+            positions.append(np.arange(start, end))
+    return positions
 
 
 def _run_in(atoms: Atoms, among: Atoms, behind: int) -> int | None:
@@ -165,9 +165,9 @@ def _one_by_one(atoms: Atoms, among: Atoms) -> Positions:
     if not len(among):
         return np.full(len(atoms), -1, dtype=np.int64)
     order = np.argsort(among, kind="stable")
-    known, first, counts = np.unique(among[order], return_index=True, return_counts=True)
-    place = np.minimum(np.searchsorted(known, atoms), len(known) - 1)
+    distinct, first, counts = np.unique(among[order], return_index=True, return_counts=True)
+    place = np.minimum(np.searchsorted(distinct, atoms), len(distinct) - 1)
     turn = np.argsort(np.argsort(atoms, kind="stable"), kind="stable")
     turn -= np.searchsorted(np.sort(atoms), atoms)  # how often the atom has come before
     source = order[first[place] + turn % counts[place]]
-    return np.where(known[place] == atoms, source, -1)
+    return np.where(distinct[place] == atoms, source, -1)

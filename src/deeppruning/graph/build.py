@@ -208,8 +208,8 @@ class Builder:
             return self._compare(built, genome, mode, trace, lone=lone)
         # Torch runs some functions by other operations where a size is 1: what counts then is the outcome.
         if faults[0].strayed or (lone and not faults[0].error):
-            found = self._outcome(scene, recipe, seed, trace.numbers)
-            if found and (mode == "train" or difference(found, due)[0] <= tolerance_for(masked.coarsest)):
+            outcome = self._outcome(scene, recipe, seed, trace.numbers)
+            if outcome and (mode == "train" or difference(outcome, due)[0] <= tolerance_for(masked.coarsest)):
                 return []
         return faults
 
@@ -260,8 +260,8 @@ def _unreached_note(named: Sequence[str]) -> list[str]:
 def _same_records(first: Sequence[Record], second: Sequence[Record]) -> bool:
     """Whether two runs execute the same operations on the same channels, as both modes often do."""
     return len(first) == len(second) and all(
-        one.site == two.site
-        and len(one.atoms()) == len(two.atoms())
-        and all(map(np.array_equal, one.atoms(), two.atoms()))
-        for one, two in zip(first, second, strict=True)
+        left.site == right.site
+        and len(left.atoms()) == len(right.atoms())
+        and all(map(np.array_equal, left.atoms(), right.atoms()))
+        for left, right in zip(first, second, strict=True)
     )

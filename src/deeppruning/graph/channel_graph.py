@@ -106,7 +106,7 @@ class ChannelGraph:
 
     def prune(self, genome: Any, *, verify: bool = False) -> nn.Module:
         """A new, thinner network with the same forward and names. With `verify` the cut is proven first."""
-        repaired = self._one(genome)
+        repaired = self._single_genome(genome)
         if verify:
             proof = self.verify(repaired)
             if not proof.holds:
@@ -117,18 +117,18 @@ class ChannelGraph:
 
     def recipe(self, genome: Any) -> Recipe:
         """The cut in plain numbers, as it is stored with the weights of a thin network."""
-        return self._plan.recipe(self._one(genome))
+        return self._plan.recipe(self._single_genome(genome))
 
     def verify(self, genome: Any) -> Proof:
         """Compare the thin network with the full one, with its removed channels held at zero."""
-        return prove(self._model, self._built, self._one(genome), self._args, self._kwargs)
+        return prove(self._model, self._built, self._single_genome(genome), self._args, self._kwargs)
 
     def fault(self, genome: Any) -> str:
         """Why the proof of a cut fails, and at which operation; empty if it holds.
 
         Also empty where a proof is impossible because outputs are NaN even if nothing is cut.
         """
-        repaired = self._one(genome)
+        repaired = self._single_genome(genome)
         try:
             proof = self.verify(repaired)
             if proof.holds or not self.verify(self.full_genome()).holds:
@@ -157,7 +157,7 @@ class ChannelGraph:
 
     def widths(self, genome: Any) -> dict[str, tuple[int, int]]:
         """Layer -> (filters kept, filters of the original); 0 kept for a layer removed with its branch."""
-        repaired = self._one(genome)
+        repaired = self._single_genome(genome)
         extended, recipe = np.append(repaired, True), self._plan.recipe(repaired)
         gone = {*recipe.hollow, *recipe.answers}
         return {
@@ -201,7 +201,7 @@ class ChannelGraph:
     def __repr__(self) -> str:
         return f"ChannelGraph({type(self._model).__name__}, {self.num_genes} genes)"
 
-    def _one(self, genome: Any) -> Bits:
+    def _single_genome(self, genome: Any) -> Bits:
         population, single = self._population(genome)
         if not single:
             raise InputError(f"one genome is needed here, got a population of shape {population.shape}")

@@ -52,7 +52,7 @@ class InputPaths:
     def same_as(self, other: "InputPaths") -> bool:
         """Whether the paths are those of another run, as both modes usually have the same."""
         pairs = zip(self.steps, other.steps, strict=False)
-        alike = all(np.array_equal(a, b) for one, two in pairs for a, b in zip(one, two, strict=True))
+        alike = all(np.array_equal(a, b) for own, others in pairs for a, b in zip(own, others, strict=True))
         ends = zip(self.outputs, other.outputs, strict=False)
         counts = [(each.inputs, len(each.steps), len(each.outputs)) for each in (self, other)]
         return counts[0] == counts[1] and alike and all(np.array_equal(*pair) for pair in ends)
@@ -130,13 +130,13 @@ class PathRun(Follower):
         self.steps: list[tuple[Nodes, Genes]] = []
         self.gene_of = np.array([-1])  # of each node
         self.unions: dict[bytes, Nodes] = {}
-        self.known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # tensor -> its nodes
+        self.nodes_of: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # tensor -> its nodes
 
     def follow(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> InputPaths:
         """Run the network on these inputs and return its paths."""
         inputs = tensors_in((args, dict(kwargs)))
         for number, tensor in enumerate(inputs):
-            self.known[tensor] = _TensorNodes(np.array([1 + number]))
+            self.nodes_of[tensor] = _TensorNodes(np.array([1 + number]))
         self.gene_of = np.full(1 + len(inputs), -1)
         outputs = [self._nodes(tensor).nodes for tensor in tensors_in(self.run(model, args, kwargs))]
         return InputPaths(self.steps, len(inputs), outputs, int(self.genes.max(initial=-1)) + 1)
@@ -150,12 +150,12 @@ class PathRun(Follower):
             record = self._next_record()
             groups = by_name(func, args, kwargs)["groups"] if record.name == "convolution" else 1
             for tensor, made in zip(outputs, self._made(record, read, groups), strict=True):
-                self.known[tensor] = made
+                self.nodes_of[tensor] = made
                 base = tensor._base if func._schema.is_mutable else None
                 around = None if base is None else self._nodes(base)
                 if around is not None and around.atoms is None:  # a part of a blank tensor was written
                     union = self._any(np.concatenate([around.nodes, made.nodes]))
-                    self.known[base] = _TensorNodes(union) if made.atoms is None else made
+                    self.nodes_of[base] = _TensorNodes(union) if made.atoms is None else made
         return result
 
     def detached_module(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
@@ -164,12 +164,12 @@ class PathRun(Follower):
         reached = self._reached(module, inputs[0], output) if read.atoms is not None else None
         fresh = output.clone()
         if reached is None:
-            self.known[fresh] = self._made(record, [read], 1)[0]
+            self.nodes_of[fresh] = self._made(record, [read], 1)[0]
             return fresh
         payload = record.payloads[0]
         assert isinstance(payload, Channels)
         nodes = self._add(np.where(reached, read.nodes, NO_INPUT), self.genes[payload.atoms])
-        self.known[fresh] = _TensorNodes(nodes, payload.atoms)
+        self.nodes_of[fresh] = _TensorNodes(nodes, payload.atoms)
         return fresh
 
     def _next_record(self) -> Record:
@@ -177,7 +177,7 @@ class PathRun(Follower):
         return self.records[self.position - 1]
 
     def _nodes(self, tensor: Tensor) -> _TensorNodes:
-        nodes = self.known.get(tensor, None)  # type: ignore[no-untyped-call]
+        nodes = self.nodes_of.get(tensor, None)  # type: ignore[no-untyped-call]
         return nodes if isinstance(nodes, _TensorNodes) else _TensorNodes(np.array([NO_INPUT]))
 
     def _made(self, record: Record, read: list[_TensorNodes], groups: int) -> list[_TensorNodes]:

@@ -256,6 +256,6 @@ def _meeting(array: Atoms, dimension: int) -> tuple[Atoms, Atoms]:
 
 def _classes_left(array: Atoms, dimension: int) -> int:
     """How many channels stay independent when this dimension is cut."""
-    known = np.unique(array[array != 0])
-    first, second = (np.searchsorted(known, side) for side in _meeting(array, dimension))
-    return len(np.unique(components(len(known), first, second)))
+    atoms = np.unique(array[array != 0])
+    first, second = (np.searchsorted(atoms, side) for side in _meeting(array, dimension))
+    return len(np.unique(components(len(atoms), first, second)))

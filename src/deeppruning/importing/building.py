@@ -20,7 +20,7 @@ from deeppruning.importing.network import OnnxNetwork, RunStep, Wiring
 from deeppruning.importing.operations import HOST, OPERATIONS, run
 from deeppruning.importing.values import as_tensor
 
-KNOWN = {*BUILDERS, *OPERATIONS, *HOST, "Constant", "DequantizeLinear"}
+SUPPORTED = {*BUILDERS, *OPERATIONS, *HOST, "Constant", "DequantizeLinear"}
 MOST_ON_HOST = 64  # integers: sizes and positions, not data
 HALF_CODES = (10, 16)  # of these types in ONNX
 
@@ -30,7 +30,7 @@ def build(file: OnnxFile, examples: Mapping[str, Tensor], *, follow_sizes: bool 
 
     Unless `follow_sizes`, sizes that are written in the file stay as they are.
     """
-    network = OnnxNetwork([one.name for one in file.inputs], [one.name for one in file.outputs])
+    network = OnnxNetwork([value.name for value in file.inputs], [value.name for value in file.outputs])
     building = _Building(file, network, examples, follow_sizes=follow_sizes)
     with torch.no_grad():
         for node in file.nodes:
@@ -70,8 +70,8 @@ class _Building:
         for node in file.nodes:
             for name in node.inputs:
                 self.users[name] = self.users.get(name, 0) + 1
-        for one in file.outputs:
-            self.users[one.name] = self.users.get(one.name, 0) + 1
+        for value in file.outputs:
+            self.users[value.name] = self.users.get(value.name, 0) + 1
         self.left = dict(self.users)  # of which the nodes so far are taken off
 
     def _keep(self, name: str, array: NDArray[Any], kind: str = "") -> None:
@@ -141,11 +141,11 @@ class _Building:
 
     def _fold_by_running(self, node: OnnxNode, constants: Sequence[NDArray[Any] | None]) -> None:
         inputs = [
-            None if one is None else _host(one) if _on_host(one) else torch.from_numpy(np.array(one))
-            for one in constants
+            None if array is None else _host(array) if _on_host(array) else torch.from_numpy(np.array(array))
+            for array in constants
         ]
         if node.op in BUILDERS and node.op not in OPERATIONS and node.op not in HOST:
-            tensors = [None if one is None else as_tensor(one) for one in inputs]
+            tensors = [None if value is None else as_tensor(value) for value in inputs]
             module = BUILDERS[node.op](node, tensors, [None, *constants[1:]])
             assert module is not None
             results = module.eval()(tensors[0])
@@ -168,11 +168,11 @@ class _Building:
 
     def _is_bias(self, node: OnnxNode, constants: Sequence[NDArray[Any] | None]) -> bool:
         """Whether a constant that is added to a layer's output became its bias."""
-        if node.op != "Add" or sum(one is not None for one in constants) != 1 or not self.steps:
+        if node.op != "Add" or sum(constant is not None for constant in constants) != 1 or not self.steps:
             return False
         source = next(name for name in node.inputs if name not in self.constants)
-        array = next(one for one in constants if one is not None)
-        step = next((one for one in self.steps if source in one.outputs), None)
+        array = next(constant for constant in constants if constant is not None)
+        step = next((step for step in self.steps if source in step.outputs), None)
         if step is None or self.users.get(source, 0) != 1:
             return False
         layer = self.network._modules[step.module]
@@ -191,7 +191,7 @@ class _Building:
             return False
         layer.bias = nn.Parameter(torch.from_numpy(np.array(array).reshape(-1)))
         place = self.steps.index(step)
-        outputs = tuple(node.outputs[0] if one == source else one for one in step.outputs)
+        outputs = tuple(node.outputs[0] if name == source else name for name in step.outputs)
         self.steps[place] = replace(step, outputs=outputs)
         self.values[node.outputs[0]] = value + layer.bias.reshape(shape)
         return True
@@ -211,15 +211,15 @@ class _Building:
                 network.given[name] = torch.from_numpy(np.array(self.constants[name]))
             elif name not in self.values:
                 raise InputError(f"{self.file.path}: nothing gives its output {name!r}; is it whole?")
-        needed, kept = set(network.output_names), []
+        needed, needed_steps = set(network.output_names), []
         for step in reversed(self.steps):
             if needed.isdisjoint(step.outputs):
                 del network._modules[step.module]
                 continue
             last = tuple({*step.inputs, *step.outputs} - needed)
             needed.update(step.inputs)
-            kept.append(replace(step, last_use_of=last))
-        network.wiring = Wiring(tuple(reversed(kept)), self.file.header, self.example)
+            needed_steps.append(replace(step, last_use_of=last))
+        network.wiring = Wiring(tuple(reversed(needed_steps)), self.file.header, self.example)
 
 
 def _modern(node: OnnxNode, opset: int) -> OnnxNode:
@@ -262,25 +262,25 @@ def _host(array: NDArray[Any] | None) -> Any:
 
 
 def _whole(array: NDArray[Any]) -> bool:
-    return all(isinstance(one, (int, np.integer)) for one in array.reshape(-1))
+    return all(isinstance(number, (int, np.integer)) for number in array.reshape(-1))
 
 
 def _constant_inputs(node: OnnxNode, constants: Sequence[NDArray[Any] | None]) -> dict[int, Any]:
     """The inputs of an operation that are constant: numbers, host values, or tensors to be kept with it."""
-    found: dict[int, Any] = {}
+    inputs: dict[int, Any] = {}
     for place, (name, array) in enumerate(zip(node.inputs, constants, strict=True)):
         if name == "":
-            found[place] = None
+            inputs[place] = None
         elif array is not None:
             if _on_host(array):
-                found[place] = _host(array)
+                inputs[place] = _host(array)
             elif array.size == 1 and array.dtype.kind == "f":
-                found[place] = float(array.reshape(-1)[0])
+                inputs[place] = float(array.reshape(-1)[0])
             elif node.op in ("Resize", "Upsample"):
-                found[place] = array
+                inputs[place] = array
             else:
-                found[place] = torch.from_numpy(np.array(array))
-    return found
+                inputs[place] = torch.from_numpy(np.array(array))
+    return inputs
 
 
 def _dequantised(node: OnnxNode, arrays: Sequence[NDArray[Any] | None]) -> NDArray[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeppruning.deploying.onnx_graph import require
-from deeppruning.errors import InputError, WeightsError
+from deeppruning.errors import InputError, WeightsError, reason_of
 from deeppruning.importing.refusing import DOMAINS, name_of, operation_of, refuse_foreign
 
 HALF_NAMES = ("float16", "bfloat16")
@@ -71,8 +71,8 @@ class OnnxFile:
         return sizes[True] > sizes[False]
 
 
-def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
-    """Read a file whose operations are all `known`; anything else is an error that names what is wrong."""
+def read_onnx(path: str | Path, supported: set[str]) -> OnnxFile:
+    """Read a file of `supported` operations; anything else is an error that names what is wrong."""
     path = Path(path)
     onnx = require("onnx")
     if not path.is_file():
@@ -81,16 +81,16 @@ def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
         raise InputError(f"{path} has {path.stat().st_size:,} bytes; at most {LARGEST:,} can be read")
     try:
         model = _loaded(onnx, path)
-        opset = max((one.version for one in model.opset_import if one.domain in DOMAINS), default=0)
-        refuse_foreign(path, model.graph, opset, known)
+        opset = max((entry.version for entry in model.opset_import if entry.domain in DOMAINS), default=0)
+        refuse_foreign(path, model.graph, opset, supported)
         size = path.stat().st_size + _load_external(onnx, model, path)
         graph = model.graph
-        constants = {one.name: _array(onnx, one) for one in graph.initializer}
+        constants = {tensor.name: _array(onnx, tensor) for tensor in graph.initializer}
         nodes = [_node(onnx, node, place) for place, node in enumerate(graph.node)]
-        inputs = [_value(onnx, one) for one in graph.input if one.name not in constants]
-        outputs = [_value(onnx, one) for one in graph.output]
-        metadata = {one.key: one.value for one in model.metadata_props}
-        header = _header(onnx, model, opset, {one.name for one in inputs})
+        inputs = [_value(onnx, info) for info in graph.input if info.name not in constants]
+        outputs = [_value(onnx, info) for info in graph.output]
+        metadata = {entry.key: entry.value for entry in model.metadata_props}
+        header = _header(onnx, model, opset, {value.name for value in inputs})
     except InputError as error:
         raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
     except WeightsError:
@@ -98,8 +98,7 @@ def read_onnx(path: str | Path, known: set[str]) -> OnnxFile:
     except MemoryError as error:
         raise InputError(f"{path} asks for more memory than there is; is it damaged?") from error
     except Exception as error:  # protobuf, onnx and numpy each have errors of their own for a damaged file
-        reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
-        raise InputError(f"{path} cannot be read as ONNX ({reason}); is it whole?") from error
+        raise InputError(f"{path} cannot be read as ONNX ({reason_of(error)}); is it whole?") from error
     if not nodes or not outputs:
         raise InputError(f"{path} holds no network: {len(nodes)} nodes and {len(outputs)} outputs")
     nodes = _sorted(path, nodes, constants, inputs)
@@ -122,9 +121,9 @@ def _header(onnx: Any, model: Any, opset: int, inputs: set[str]) -> Header:
     for name in ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(whole, name, getattr(model, name))
     whole.metadata_props.extend(model.metadata_props)
-    whole.opset_import.extend(one for one in model.opset_import if one.domain in DOMAINS)
+    whole.opset_import.extend(entry for entry in model.opset_import if entry.domain in DOMAINS)
     graph.name, graph.doc_string = model.graph.name, model.graph.doc_string
-    graph.input.extend(one for one in model.graph.input if one.name in inputs)
+    graph.input.extend(info for info in model.graph.input if info.name in inputs)
     graph.output.extend(model.graph.output)
     return Header(opset, model.ir_version, whole.SerializeToString(), graph.SerializeToString())
 
@@ -137,11 +136,11 @@ def _load_external(onnx: Any, model: Any, path: Path) -> int:
     tensors += [
         attribute.t for node in model.graph.node for attribute in node.attribute if attribute.HasField("t")
     ]
-    outside = [one for one in tensors if one.data_location == onnx.TensorProto.EXTERNAL]
-    if sum(_bytes_of(onnx, one) for one in outside) > LARGEST:
+    outside = [tensor for tensor in tensors if tensor.data_location == onnx.TensorProto.EXTERNAL]
+    if sum(_bytes_of(onnx, tensor) for tensor in outside) > LARGEST:
         raise InputError(f"{path} has more than {LARGEST:,} bytes of weights, which cannot be read")
     for tensor in outside:
-        entries = {one.key: one.value for one in tensor.external_data}
+        entries = {entry.key: entry.value for entry in tensor.external_data}
         target = folder / entries.get("location", "")
         if not target.resolve().is_relative_to(folder) or target.is_symlink():
             raise WeightsError(
@@ -184,7 +183,7 @@ def _array(onnx: Any, tensor: Any) -> NDArray[Any]:
 
 
 def _node(onnx: Any, node: Any, place: int) -> OnnxNode:
-    attributes = {one.name: _attribute(onnx, one) for one in node.attribute}
+    attributes = {attribute.name: _attribute(onnx, attribute) for attribute in node.attribute}
     name, op = name_of(node, place), operation_of(node)
     proto = b"" if op == "Constant" else node.SerializeToString()
     return OnnxNode(op, name, tuple(node.input), tuple(node.output), attributes, proto)
@@ -197,7 +196,7 @@ def _attribute(onnx: Any, attribute: Any) -> Any:
     if attribute.type == onnx.AttributeProto.STRING:
         return value.decode()
     if attribute.type == onnx.AttributeProto.STRINGS:
-        return [one.decode() for one in value]
+        return [text.decode() for text in value]
     if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
         return list(value)
     return value
@@ -213,8 +212,8 @@ def _value(onnx: Any, info: Any) -> FileValue:
     if not tensor.HasField("shape"):
         return FileValue(info.name, dtype, None)
     sizes = [
-        one.dim_value if one.HasField("dim_value") and one.dim_value > 0 else one.dim_param or None
-        for one in tensor.shape.dim
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else dim.dim_param or None
+        for dim in tensor.shape.dim
     ]
     return FileValue(info.name, dtype, tuple(sizes))
 
@@ -223,7 +222,7 @@ def _sorted(
     path: Path, nodes: list[OnnxNode], constants: dict[str, Any], inputs: list[FileValue]
 ) -> list[OnnxNode]:
     """The nodes so that each comes after those it takes values of, as ONNX asks but not every writer does."""
-    made = {"", *constants, *(one.name for one in inputs)}
+    made = {"", *constants, *(value.name for value in inputs)}
     rest, ready = list(nodes), []
     while rest:
         now = [node for node in rest if made.issuperset(node.inputs)]

@@ -20,12 +20,12 @@ def _host_cast(value: Host, to: int, **_: Any) -> Host:
     if kind == torch.bool:
         return np.asarray(value).astype(bool)
     flat = np.asarray(value, dtype=object).reshape(-1)
-    whole = [int(one) if isinstance(one, float) and not kind.is_floating_point else one for one in flat]
+    whole = [int(size) if isinstance(size, float) and not kind.is_floating_point else size for size in flat]
     return on_host(whole).reshape(np.shape(value))
 
 
 def _host_divide(left: Host, right: Host) -> Any:
-    fraction = any(isinstance(one, float) for one in (*np.ravel(left), *np.ravel(right)))
+    fraction = any(isinstance(number, float) for number in (*np.ravel(left), *np.ravel(right)))
     return left / right if fraction else left // right
 
 
@@ -49,8 +49,8 @@ HOST.update(
     Div=lambda a, b: _host_divide(np.asarray(a), np.asarray(b)),
     Mod=lambda a, b, **_: np.asarray(a) % b,
     Neg=lambda a: -np.asarray(a),
-    Min=lambda *values: np.minimum.reduce([np.asarray(one, dtype=object) for one in values]),
-    Max=lambda *values: np.maximum.reduce([np.asarray(one, dtype=object) for one in values]),
+    Min=lambda *values: np.minimum.reduce([np.asarray(value, dtype=object) for value in values]),
+    Max=lambda *values: np.maximum.reduce([np.asarray(value, dtype=object) for value in values]),
     Equal=lambda a, b: np.asarray(a) == b,
     Greater=lambda a, b: np.asarray(a) > b,
     Less=lambda a, b: np.asarray(a) < b,
@@ -59,7 +59,7 @@ HOST.update(
     Ceil=lambda a: np.vectorize(math.ceil, otypes=[object])(a),
     Cast=_host_cast,
     Identity=lambda value: value,
-    Concat=lambda *values, axis=0: np.concatenate([np.reshape(one, -1).astype(object) for one in values]),
+    Concat=lambda *values, axis=0: np.concatenate([np.reshape(value, -1).astype(object) for value in values]),
     Gather=lambda value, indices, axis=0: np.asarray(value)[np.asarray(indices).astype(int)],
     Slice=_host_slice,
     Squeeze=lambda value, axes=None: np.asarray(value).reshape(() if np.asarray(value).size == 1 else -1),

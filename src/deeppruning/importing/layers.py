@@ -49,7 +49,7 @@ def _window(node: OnnxNode, rank: int) -> tuple[list[int], list[int], list[int],
         low = high = [0] * rank
     if low == high and min(low, default=0) >= 0:
         return stride, dilation, low, None, kernel
-    around = [one for pair in reversed(list(zip(low, high, strict=True))) for one in pair]
+    around = [amount for pair in reversed(list(zip(low, high, strict=True))) for amount in pair]
     return stride, dilation, [0] * rank, ConstantPad(around), kernel
 
 
@@ -59,7 +59,7 @@ def _padded(before: Padding | None, layer: nn.Module) -> nn.Module:
 
 def _around(padding: Sequence[int]) -> Padding:
     """The same padding before a window: torch allows no more than half of the window inside it."""
-    return ConstantPad([one for amount in reversed(padding) for one in (amount, amount)])
+    return ConstantPad([side for amount in reversed(padding) for side in (amount, amount)])
 
 
 def _fill(layer: nn.Module, **tensors: NDArray[Any] | None) -> None:
@@ -104,7 +104,7 @@ def transposed(node: OnnxNode, values: Sequence[Any], constants: Constants) -> n
         raise InputError(
             f"the node {node.name!r} (ConvTranspose) has automatic padding, which is not supported"
         )
-    extra = [more + one - other for more, one, other in zip(output, low, high, strict=True)]
+    extra = [more + before - behind for more, before, behind in zip(output, low, high, strict=True)]
     if min(extra) < 0:
         raise InputError(f"the node {node.name!r} (ConvTranspose) has more padding behind than before")
     with torch.device("meta"):
@@ -155,7 +155,7 @@ def group_norm(node: OnnxNode, values: Sequence[Any], constants: Constants) -> n
     groups, channels = node.attributes["num_groups"], values[0].shape[1]
     if constants[1] is None or constants[2] is None:
         return None
-    scale, bias = (np.repeat(one, channels // len(one)) for one in (constants[1], constants[2]))
+    scale, bias = (np.repeat(array, channels // len(array)) for array in (constants[1], constants[2]))
     layer = nn.GroupNorm(groups, channels, eps=node.attributes.get("epsilon", 1e-5))
     _fill(layer, weight=scale, bias=bias)
     return layer
@@ -213,7 +213,7 @@ def average_pool(node: OnnxNode, values: Sequence[Any], constants: Constants) ->
     rank = values[0].dim() - 2
     stride, dilation, padding, before, kernel = _window(node, rank)
     counted = bool(node.attributes.get("count_include_pad", 0))
-    if any(one != 1 for one in dilation):
+    if any(gap != 1 for gap in dilation):
         raise InputError(f"the node {node.name!r} (AveragePool) has dilation, which is not supported")
     if before is None and any(2 * amount > size for amount, size in zip(padding, kernel, strict=True)):
         before, padding = _around(padding), [0] * rank
@@ -256,7 +256,7 @@ def split(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Mod
     if not written:
         return Split(axis, pieces=count)
     pieces = even_pieces(written)
-    return Split(axis, pieces=pieces) if pieces else Split(axis, sizes=[int(one) for one in written])
+    return Split(axis, pieces=pieces) if pieces else Split(axis, sizes=[int(size) for size in written])
 
 
 def slice_(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
@@ -271,21 +271,21 @@ def slice_(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Mo
     )
     if len(starts) != 1 or len(ends) != 1 or steps != [1] or not isinstance(values[0], Tensor):
         return None
-    found = slice_as_pieces(values[0], int(axes[0]), int(starts[0]), int(ends[0]))
-    return None if found is None else Pieces(int(axes[0]), *found)
+    pieces = slice_as_pieces(values[0], int(axes[0]), int(starts[0]), int(ends[0]))
+    return None if pieces is None else Pieces(int(axes[0]), *pieces)
 
 
 def expand(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
     """Expand to written sizes: where the input has that size already, it follows the input."""
     if constants[1] is None or not isinstance(values[0], Tensor):
         return None
-    shape = np.broadcast_shapes(tuple(values[0].shape), tuple(int(one) for one in integers(constants[1])))
+    shape = np.broadcast_shapes(tuple(values[0].shape), tuple(int(size) for size in integers(constants[1])))
     lead = len(shape) - values[0].dim()
     own = [1] * lead + list(values[0].shape)
     return Expand(
         [
-            size if one != size or place < lead else -1
-            for place, (one, size) in enumerate(zip(own, shape, strict=True))
+            size if own_size != size or place < lead else -1
+            for place, (own_size, size) in enumerate(zip(own, shape, strict=True))
         ]
     )
 

@@ -113,7 +113,7 @@ class SamePad(Padding):
         self, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], *, upper: bool
     ) -> None:
         super().__init__()
-        self.windows = [(one - 1) * gap + 1 for one, gap in zip(kernel, dilation, strict=True)]
+        self.windows = [(size - 1) * gap + 1 for size, gap in zip(kernel, dilation, strict=True)]
         self.stride, self.upper = list(stride), upper
 
     def forward(self, value: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class SamePad(Padding):
             total = max((math.ceil(size / step) - 1) * step + window - size, 0)
             small, large = total // 2, total - total // 2
             amounts.append((small, large) if self.upper else (large, small))
-        return F.pad(value, [one for pair in reversed(amounts) for one in pair], value=self.value)
+        return F.pad(value, [amount for pair in reversed(amounts) for amount in pair], value=self.value)
 
 
 class ConstantPad(Padding):

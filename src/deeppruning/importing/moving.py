@@ -24,7 +24,7 @@ def unsqueeze(value: Any, axes: Any) -> Tensor:
     """With new axes of size one."""
     tensor, places = as_tensor(value), integers(axes)
     rank = tensor.dim() + len(places)
-    for axis in sorted(one % rank for one in places):
+    for axis in sorted(place % rank for place in places):
         tensor = tensor.unsqueeze(axis)
     return tensor
 
@@ -87,7 +87,7 @@ def pad(
 ) -> Tensor:
     """Around some axes; torch counts them from the last."""
     amounts = integers(pads)
-    dims = list(range(value.dim())) if axes is None else [one % value.dim() for one in integers(axes)]
+    dims = list(range(value.dim())) if axes is None else [axis % value.dim() for axis in integers(axes)]
     around = {dim: (amounts[place], amounts[place + len(dims)]) for place, dim in enumerate(dims)}
     flat = [amount for dim in reversed(range(value.dim())) for amount in around.get(dim, (0, 0))]
     while len(flat) > 2 and flat[-2:] == [0, 0]:
@@ -162,7 +162,7 @@ def resize(value: Tensor, *given: Any, **attributes: Any) -> Tensor:
     elif place != "asymmetric" or attributes.get("nearest_mode", "round_prefer_floor") != "floor":
         options["mode"] = "nearest-exact" if place in ("half_pixel", "pytorch_half_pixel") else "nearest"
     if sizes is not None:
-        return F.interpolate(value, size=[int(one) for one in integers(sizes)[-spatial:]], **options)
-    factors = [float(one) for one in np.asarray(as_tensor(scales)).reshape(-1)[-spatial:]]
+        return F.interpolate(value, size=[int(size) for size in integers(sizes)[-spatial:]], **options)
+    factors = [float(scale) for scale in np.asarray(as_tensor(scales)).reshape(-1)[-spatial:]]
     target = [int(size * factor) for size, factor in zip(value.shape[2:], factors, strict=True)]
     return F.interpolate(value, size=target, **options)

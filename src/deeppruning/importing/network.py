@@ -92,7 +92,7 @@ def rounding_of(network: OnnxNetwork, inputs: Mapping[str, Tensor]) -> float:
 
     Those are the difference from double precision; 0 for a network that does not run in it.
     """
-    twice = {name: one.double() if one.is_floating_point() else one for name, one in inputs.items()}
+    twice = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
     try:
         with torch.no_grad():
             pairs = zip(

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from deeppruning.errors import InputError
-from deeppruning.importing.building import KNOWN, build
+from deeppruning.errors import InputError, reason_of
+from deeppruning.importing.building import SUPPORTED, build
 from deeppruning.importing.file import OnnxFile, read_onnx
 from deeppruning.importing.network import OnnxNetwork, rounding_of
-from deeppruning.importing.trying import Answered, first_line, run_trials
+from deeppruning.importing.trying import Answered, run_trials
 from deeppruning.importing.values import as_tensor
 
 TOLERANCE = {np.dtype(np.float16): 3e-2}  # of the largest output; others:
@@ -32,7 +32,7 @@ def from_onnx(path: str | Path, example_inputs: Any = None) -> nn.Module:
     if their outputs differ it is an error. Quantised files, control flow and operations that are not known
     are refused, naming them.
     """
-    return from_file(read_onnx(path, KNOWN), example_inputs)
+    return from_file(read_onnx(path, SUPPORTED), example_inputs)
 
 
 def from_file(file: OnnxFile, example_inputs: Any = None) -> OnnxNetwork:
@@ -59,7 +59,7 @@ def check_same(file: OnnxFile, network: OnnxNetwork, trial: Answered) -> float:
             outputs = network(*(trial.inputs[name] for name in network.input_names))
     except Exception as error:
         raise InputError(
-            f"{file.path} as rebuilt does not run on other inputs: {first_line(error)}"
+            f"{file.path} as rebuilt does not run on other inputs: {reason_of(error)}"
         ) from error
     worst = 0.0
     listed = outputs if isinstance(outputs, tuple) else (outputs,)

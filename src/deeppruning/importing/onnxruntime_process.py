@@ -28,7 +28,7 @@ def main(file: str, folder: Path, threads: int, most: int) -> None:
     except BaseException as error:
         (folder / "session.txt").write_text(reason_of(error))
         return
-    names, answered = [one.name for one in session.get_inputs()], 0
+    names, answered = [value.name for value in session.get_inputs()], 0
     for place in range(len(list(folder.glob("*.npz")))):
         try:
             with np.load(folder / f"{place}.npz") as given:

@@ -29,7 +29,7 @@ __all__ = ["HOST", "OPERATIONS", "moving", "run"]
 
 def run(op: str, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """One operation on tensors, or on host values where all of them are."""
-    if op in HOST and inputs and all(not isinstance(one, Tensor) and np.ndim(one) <= 1 for one in inputs):
+    if op in HOST and inputs and not any(isinstance(value, Tensor) or np.ndim(value) > 1 for value in inputs):
         result = HOST[op](*inputs, **attributes)
         if result is not None:
             return result
@@ -42,7 +42,7 @@ def _pair(function: Callable[[Any, Any], Any]) -> OnnxFunction:
 
     def apply(left: Any, right: Any, **_: Any) -> Any:
         like = left if isinstance(left, Tensor) else right
-        left, right = (_operand(one, like) for one in (left, right))
+        left, right = (_operand(value, like) for value in (left, right))
         return function(left, right)
 
     return apply
@@ -56,8 +56,8 @@ def _operand(value: Any, like: Any) -> Any:
 
 def _divide(left: Any, right: Any) -> Any:
     whole = all(
-        one.dtype in (torch.int32, torch.int64) if isinstance(one, Tensor) else isinstance(one, int)
-        for one in (left, right)
+        value.dtype in (torch.int32, torch.int64) if isinstance(value, Tensor) else isinstance(value, int)
+        for value in (left, right)
     )
     return torch.div(left, right, rounding_mode="trunc") if whole else left / right
 
@@ -84,8 +84,10 @@ def _tensors(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any, Any
         if not isinstance(like, Tensor):
             return function(torch.as_tensor(left), torch.as_tensor(right))
         both = (
-            one if isinstance(one, Tensor) else torch.as_tensor(one, dtype=like.dtype, device=like.device)
-            for one in (left, right)
+            value
+            if isinstance(value, Tensor)
+            else torch.as_tensor(value, dtype=like.dtype, device=like.device)
+            for value in (left, right)
         )
         return function(*both)
 
@@ -143,7 +145,7 @@ OPERATIONS.update(
     HardSwish=_each(F.hardswish),
     Gelu=lambda value, approximate="none": F.gelu(value, approximate=approximate),
     Transpose=lambda value, perm=None: value.permute(perm or list(range(value.dim()))[::-1]),
-    Concat=lambda *values, axis: torch.cat([as_tensor(one) for one in values], dim=axis),
+    Concat=lambda *values, axis: torch.cat([as_tensor(value) for value in values], dim=axis),
     Gather=lambda value, indices, axis=0: _gather(as_tensor(value), indices, axis),
     GatherElements=lambda value, indices, axis=0: torch.gather(value, axis, as_tensor(indices, value)),
     Where=lambda condition, yes, no: _where(condition, yes, no),
@@ -168,8 +170,8 @@ def _gather(value: Tensor, indices: Any, axis: int) -> Tensor:
 
 
 def _where(condition: Any, yes: Any, no: Any) -> Any:
-    like = next((one for one in (yes, no, condition) if isinstance(one, Tensor)), None)
-    yes, no = (_operand(one, like) for one in (yes, no))
+    like = next((value for value in (yes, no, condition) if isinstance(value, Tensor)), None)
+    yes, no = (_operand(value, like) for value in (yes, no))
     return torch.where(as_tensor(condition, like), yes, no)
 
 
@@ -228,7 +230,7 @@ OPERATIONS.update(
 def reduce_prod(value: Tensor, axes: Any = None, keepdims: int = 1, **_: Any) -> Tensor:
     """Torch multiplies over one axis at a time."""
     for axis in sorted(
-        one % value.dim() for one in (integers(axes) if axes is not None else range(value.dim()))
+        axis % value.dim() for axis in (integers(axes) if axes is not None else range(value.dim()))
     )[::-1]:
         value = value.prod(axis, keepdim=bool(keepdims))
     return value
@@ -243,8 +245,8 @@ def arg_max(value: Tensor, axis: int = 0, keepdims: int = 1, *, least: bool = Fa
 @operation("TopK")
 def top_k(value: Tensor, k: Any, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
     """The largest values and their places."""
-    found = torch.topk(value, int(scalar(k)), dim=axis, largest=bool(largest), sorted=bool(sorted))
-    return found.values, found.indices
+    top = torch.topk(value, int(scalar(k)), dim=axis, largest=bool(largest), sorted=bool(sorted))
+    return top.values, top.indices
 
 
 @operation("Gemm")

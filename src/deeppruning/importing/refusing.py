@@ -24,8 +24,8 @@ def name_of(node: Any, place: int) -> str:
     return str(node.name or f"{node.op_type}_{place}")
 
 
-def refuse_foreign(path: Path, graph: Any, opset: int, known: set[str]) -> None:
-    """Raise for quantised files, control flow, operations that are not `known` and opsets out of range."""
+def refuse_foreign(path: Path, graph: Any, opset: int, supported: set[str]) -> None:
+    """Raise for quantised files, control flow, operations not `supported` and opsets out of range."""
     counts: Counter[str] = Counter()
     first: dict[str, str] = {}
     for place, node in enumerate(graph.node):
@@ -47,7 +47,7 @@ def refuse_foreign(path: Path, graph: Any, opset: int, known: set[str]) -> None:
             f"{path} is quantised already (DequantizeLinear of data: {_nodes(len(of_data), of_data[0])}); "
             "prune the float file, then quantise that"
         )
-    strange = {op: count for op, count in counts.items() if op not in known}
+    strange = {op: count for op, count in counts.items() if op not in supported}
     if strange:
         listed = ", ".join(f"{op} ({_nodes(count, first[op])})" for op, count in strange.items())
         raise InputError(f"{path} uses operations that are not supported: {listed}")
@@ -62,10 +62,10 @@ def _nodes(count: int, first: str) -> str:
 def _dequantised_data(graph: Any) -> list[str]:
     """The nodes that dequantise values which are computed; weights that are stored so are folded."""
     constant = {tensor.name for tensor in graph.initializer} | {""}
-    found = []
+    names = []
     for place, node in enumerate(graph.node):
         if node.op_type == "Constant" or (node.input and constant.issuperset(node.input)):
             constant.update(node.output)
         elif node.op_type == "DequantizeLinear":
-            found.append(name_of(node, place))
-    return found
+            names.append(name_of(node, place))
+    return names

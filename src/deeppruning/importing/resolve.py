@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from deeppruning.errors import InputError
-from deeppruning.importing.building import KNOWN
+from deeppruning.importing.building import SUPPORTED
 from deeppruning.importing.file import read_onnx
 from deeppruning.importing.onnx import from_file
 from deeppruning.models import resolve_model
@@ -35,11 +35,11 @@ def resolve_network(
 
 def classifier_of(path: Path, num_classes: int, in_channels: int, image_size: int) -> nn.Module:
     """An ONNX file as a classifier of such images; a file that is none is refused."""
-    file = read_onnx(path, KNOWN)
+    file = read_onnx(path, SUPPORTED)
     instead = f"; `deeppruning thin {path.name}` needs no labels and takes inputs of any form"
     shape = file.inputs[0].shape if len(file.inputs) == 1 else None
     if shape is None or len(shape) != 4:
-        listed = ", ".join(f"{one.name} {list(one.shape or ())}" for one in file.inputs)
+        listed = ", ".join(f"{value.name} {list(value.shape or ())}" for value in file.inputs)
         raise InputError(f"{path} takes {listed}, not a batch of images{instead}")
     if isinstance(shape[1], int) and shape[1] != in_channels:
         behind = " (its channels come last)" if shape[3] == in_channels else ""

@@ -80,7 +80,7 @@ def even_pieces(sizes: Sequence[int]) -> int | None:
 def slice_as_pieces(value: Tensor, axis: int, start: int, end: int) -> tuple[int, int, int] | None:
     """A slice as pieces (first, end, of how many) of equal size, where its ends are such; None if not."""
     size = value.shape[axis]
-    start, end = (max(0, one + size) if one < 0 else min(one, size) for one in (start, end))
+    start, end = (max(0, place + size) if place < 0 else min(place, size) for place in (start, end))
     width = math.gcd(math.gcd(start, end), size)
     if width in (0, size) or size // width > 8 or start >= end:
         return None

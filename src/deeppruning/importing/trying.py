@@ -46,18 +46,18 @@ def run_trials(file: OnnxFile, given: Any = None) -> list[Answered]:
     inputs = [_given(file, given)] if given is not None else _random_trials(file)
     with scratch_folder() as folder:
         for place, trial in enumerate(inputs):
-            np.savez(folder / f"{place}.npz", *(trial[one.name].numpy() for one in file.inputs))
+            np.savez(folder / f"{place}.npz", *(trial[value.name].numpy() for value in file.inputs))
         _run(file, folder, MEMORY if given is None else MEMORY_GIVEN)
         if (folder / "session.txt").exists():
             reason = (folder / "session.txt").read_text()
             raise InputError(f"{file.path} cannot be opened by onnxruntime: {reason}")
-        found = [
+        answered = [
             Answered(trial, _read(folder / f"{place}.out.npz"))
             for place, trial in enumerate(inputs)
             if (folder / f"{place}.out.npz").exists()
         ]
-        if found:
-            return found
+        if answered:
+            return answered
         reason = (folder / "0.txt").read_text() if (folder / "0.txt").exists() else "it stopped"
     shapes = {name: tuple(value.shape) for name, value in inputs[0].items()}
     raise InputError(
@@ -92,16 +92,11 @@ def _read(path: Path) -> list[Tensor]:
         return [torch.from_numpy(np.array(answers[name])) for name in answers.files]
 
 
-def first_line(error: Exception) -> str:
-    """What an error says, in short."""
-    return str(error).strip().split("\n")[0][:300]
-
-
 def _random_trials(file: OnnxFile) -> list[dict[str, Tensor]]:
     free = [
         place
-        for one in file.inputs
-        for place, size in enumerate(one.shape or ())
+        for value in file.inputs
+        for place, size in enumerate(value.shape or ())
         if not isinstance(size, int)
     ]
     # With open sizes the second trial has another size and batch; with an open batch, another batch.
@@ -111,14 +106,14 @@ def _random_trials(file: OnnxFile) -> list[dict[str, Tensor]]:
 
 
 def _given(file: OnnxFile, given: Any) -> dict[str, Tensor]:
-    names = [one.name for one in file.inputs]
+    names = [value.name for value in file.inputs]
     listed = given if isinstance(given, (tuple, list)) else [given]
     values = dict(given) if isinstance(given, Mapping) else dict(zip(names, listed, strict=False))
     if values.keys() != set(names) or len(listed) > len(names):
         raise InputError(
             f"{file.path} takes the inputs {', '.join(names)}; got {len(values)}: {sorted(values)}"
         )
-    return {one.name: _typed(one, torch.as_tensor(values[one.name])) for one in file.inputs}
+    return {value.name: _typed(value, torch.as_tensor(values[value.name])) for value in file.inputs}
 
 
 def _typed(value: FileValue, tensor: Tensor) -> Tensor:
@@ -133,7 +128,7 @@ def _kind(value: FileValue) -> torch.dtype:
 
 def _random_inputs(file: OnnxFile, batch: int, free_size: int) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
-    return {one.name: _random(file, one, batch, free_size, generator) for one in file.inputs}
+    return {value.name: _random(file, value, batch, free_size, generator) for value in file.inputs}
 
 
 def _random(

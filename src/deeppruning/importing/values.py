@@ -52,7 +52,7 @@ def on_host(sizes: Sequence[Any]) -> Host:
 def integers(value: Any) -> list[int]:
     """Sizes, axes and positions, wherever they are kept."""
     if isinstance(value, Tensor):
-        return [int(one) for one in value.flatten().tolist()]
+        return [int(number) for number in value.flatten().tolist()]
     return list(np.asarray(value).reshape(-1))
 
 

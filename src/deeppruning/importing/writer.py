@@ -55,7 +55,7 @@ class Writer:
 
     def weight(self, tensor: Tensor, step: RunStep, hint: str) -> str:
         """A learnt tensor, in the type that the node's weights have in the file."""
-        kind = next((one for one in step.types if one.startswith(("float", "bfloat"))), "")
+        kind = next((name for name in step.types if name.startswith(("float", "bfloat"))), "")
         return self.constant(tensor.detach().cpu().numpy(), f"{step.module}.{hint}", kind)
 
     def whole(self, numbers: Sequence[int], hint: str) -> str:
@@ -86,4 +86,4 @@ class Writer:
     def empty(self, names: Sequence[str]) -> set[str]:
         """Those of some values that have lost all their channels."""
         values = {name: self.values[name] for name in names if name in self.values}
-        return {name for name, one in values.items() if isinstance(one, Tensor) and one.numel() == 0}
+        return {name for name, value in values.items() if isinstance(value, Tensor) and value.numel() == 0}

@@ -43,19 +43,19 @@ def to_onnx(network: OnnxNetwork) -> bytes:
     graph = onnx.GraphProto.FromString(network.wiring.header.graph)
     graph.node.extend(_needed(writer.nodes, set(network.output_names)))
     used = {name for node in graph.node for name in node.input}
-    graph.initializer.extend(one for one in writer.initializers if one.name in used)
+    graph.initializer.extend(tensor for tensor in writer.initializers if tensor.name in used)
     model.graph.CopyFrom(graph)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
 
 
 def _needed(nodes: Sequence[Any], wanted: set[str]) -> list[Any]:
-    kept = []
+    needed_nodes = []
     for node in reversed(nodes):
         if wanted.intersection(node.output):
             wanted.update(node.input)
-            kept.append(node)
-    return kept[::-1]
+            needed_nodes.append(node)
+    return needed_nodes[::-1]
 
 
 class _NetworkWriter(Writer):

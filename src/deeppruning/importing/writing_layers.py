@@ -68,8 +68,8 @@ def _write_group_norm(writer: Writer, module: nn.GroupNorm, step: RunStep, sourc
         writer.copy(step, names, [name], num_groups=module.num_groups)
         return
     rank = writer.values[step.inputs[0]].dim()
-    scale, bias = (one.reshape([-1] + [1] * (rank - 2)) for one in (module.weight, module.bias))
-    even = [writer.weight(torch.full((module.num_groups,), one), step, "even") for one in (1.0, 0.0)]
+    scale, bias = (weight.reshape([-1] + [1] * (rank - 2)) for weight in (module.weight, module.bias))
+    even = [writer.weight(torch.full((module.num_groups,), number), step, "even") for number in (1.0, 0.0)]
     plain, scaled = writer.name(f"{name}_plain"), writer.name(f"{name}_scaled")
     writer.copy(step, [source, *even], [plain], num_groups=module.num_groups)
     writer.node("Mul", [plain, writer.weight(scale, step, "weight")], [scaled])

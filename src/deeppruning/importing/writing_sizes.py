@@ -34,7 +34,7 @@ def write_sizes(
             names = [writer.whole(numbers, f"{outputs[0]}_{name}") for name, numbers in ends.items()]
             writer.copy(step, [inputs[0], *names], outputs)
     elif isinstance(module, Split):
-        sizes = [one.shape[module.axis] for one in module(value)]
+        sizes = [piece.shape[module.axis] for piece in module(value)]
         written = "split" in step.node.attributes or len(step.node.inputs) > 1
         if not written and len(set(sizes)) == 1:
             writer.copy(step, inputs[:1], outputs)

@@ -2,10 +2,10 @@
 
 Workers keep nothing between rounds: an item carries the state of its candidate in, the outcome carries
 it out, and only the process that owns the run folder writes there. Round 0 cuts, refits and evaluates a
-candidate; training starts from its weights. If these have a lower error than the trained ones on held-out
-data, they are the result. A candidate that diverges starts again at a tenth of the learning rate, then
-at a hundredth; after that it has failed. The run records the reasons, so that a resumed run neither repeats
-a training that diverged nor mixes two.
+candidate and plans its training, which starts from its weights. If these have a lower error than the trained
+ones on held-out data, they are the result. A candidate that diverges starts again at a tenth of the learning
+rate, then at a hundredth; after that it has failed. The run records plans and reasons, so that a resumed run
+neither repeats a training that diverged nor mixes two.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from safetensors.torch import load
 from torch import Tensor
@@ -26,10 +27,11 @@ from deeppruning.genome import Genome
 from deeppruning.jobs.rounds import TESTED, VALIDATED, Round, RoundDone, kind_of_round, run_round
 from deeppruning.roles import ORIGINAL, candidate_name
 from deeppruning.runs import EpochRow
-from deeppruning.runs.facts import TUNING, diverged_fact
+from deeppruning.runs.facts import TUNING, diverged_fact, plan_fact
 from deeppruning.runs.folder import FINETUNE, RunFolder
 from deeppruning.searching.candidate import Context
-from deeppruning.searching.events import EpochDone, FinetuneDiverged
+from deeppruning.searching.events import EpochDone, FinetuneDiverged, FinetunePlanned
+from deeppruning.searching.task import Task
 from deeppruning.system.files import folder_within, write_atomically
 from deeppruning.training.tensors import read_tensors, tensor_bytes
 
@@ -67,7 +69,7 @@ class Finetuning:
 
     run: RunFolder
     context: Context
-    observer: Callable[[EpochDone | FinetuneDiverged], None]
+    observer: Callable[[EpochDone | FinetuneDiverged | FinetunePlanned], None]
     seed: int
     variant: str = ""  # names a second training with other options, kept apart from the first
 
@@ -131,6 +133,7 @@ class Finetuning:
             seed=self.seed,  # the same batches for all of them
             start=start,
             lr_factor=LR_FACTORS[len(self._divergences(id_))],
+            plan=self._plan(id_),
             answers=self._answered(number),
         )
 
@@ -165,14 +168,21 @@ class Finetuning:
     def _is_lost(self, id_: int) -> bool:
         diverged = len(self._divergences(id_))
         # Nothing is trained without rounds, so a lower rate changes nothing.
-        can_slow = self._rounds(id_) > 0 and self.context.task.slower(LR_FACTORS[1]) is not None
+        can_slow = self._rounds(id_) > 0 and self._task(id_).slower(LR_FACTORS[1]) is not None
         return diverged >= (len(LR_FACTORS) if can_slow else 1)
 
     def _is_settled(self, id_: int) -> bool:
         return self._final(id_).exists() or self._is_lost(id_)
 
     def _rounds(self, id_: int) -> int:
-        return 0 if id_ == ORIGINAL_ID else self.context.task.rounds
+        return 0 if id_ == ORIGINAL_ID else self._task(id_).rounds
+
+    def _plan(self, id_: int) -> dict[str, Any]:
+        """What round 0 measured for the training of this candidate."""
+        return self.run.history.get_fact(plan_fact(self._solution(id_))) or {}
+
+    def _task(self, id_: int) -> Task:
+        return self.context.task.planned(self._plan(id_))
 
     def _solution(self, id_: int) -> str:
         """What the run's history calls this training."""
@@ -180,6 +190,9 @@ class Finetuning:
 
     def _keep(self, id_: int, done: RoundDone, roles: tuple[str, ...]) -> None:
         """Epoch first, state second: a kill in between repeats the round and records the same epoch."""
+        if done.plan:
+            self.run.history.set_fact(plan_fact(self._solution(id_)), dict(done.plan))
+            self.observer(FinetunePlanned(id_, roles, **done.plan))
         rounds = self._rounds(id_)
         number = min(self._rounds_done(id_) + 1, rounds)
         if done.answers is not None and not self._answers(number).exists():
@@ -188,7 +201,7 @@ class Finetuning:
             figures = asdict(done.report)
             del figures["images_per_second"]  # not in the history
             self.run.history.record_epoch(EpochRow(self._solution(id_), **figures))
-            self.observer(EpochDone(id_, roles, self.context.task.rounds, done.report))
+            self.observer(EpochDone(id_, roles, rounds, done.report))
         if number == rounds and done.weights is not None:
             write_atomically(self._final(id_), self._better(id_, done.weights))
             self._start(id_).unlink(missing_ok=True)

@@ -25,7 +25,6 @@ from deeppruning.objectives import Objective, as_objective
 from deeppruning.refitting.probing import FEWEST
 from deeppruning.runs import History
 from deeppruning.searching.candidate import Context
-from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.events import Observer, Stage, ignore
 from deeppruning.searching.task import MOST_REFITTED, Classification, Task, candidate_inputs
 from deeppruning.searching.unlabelled import Unlabelled
@@ -123,7 +122,7 @@ def prepare(
     With the `history` of a run, its own options, latency plan and augmentation are kept. With `measure` off,
     nothing is measured on this machine and no augmentation is tried: for a comparison, or a mere check.
     """
-    options, tuning = checked(SearchConfig, search), checked(FinetuneConfig, finetune)
+    options, tuning = checked(SearchConfig, search), checked(FinetuneConfig, finetune).settled()
     if history is None and objective is None:
         options = with_objective(options, target)
     _check_model(model)
@@ -151,7 +150,7 @@ def prepare(
         if history is None and options.multiples is None:
             observer(Stage("widths"))
         settled = settle(graph, options, chosen, target, example_input, device, history)
-    _check_sample(task, options, sample_note)
+    _check_sample(task, sample_note)
     context = _context(settled, task, example_input, device)
     augmentation = None
     if measure and isinstance(task, Classification):
@@ -242,10 +241,9 @@ def _check_task(task: Task | None, target: Limits, ignored: dict[str, Any]) -> N
         )
 
 
-def _check_sample(task: Task, search: SearchConfig, sample_note: str) -> None:
+def _check_sample(task: Task, sample_note: str) -> None:
     """Refuse a sample that is too small for a refit."""
-    refits = EVALUATIONS.find(search.evaluation).refits
-    if refits and isinstance(task, Classification) and len(task.sample) < 2 * FEWEST:
+    if isinstance(task, Classification) and task.refits and len(task.sample) < 2 * FEWEST:
         why = f" ({sample_note})" if sample_note else ""
         raise InputError(
             f"a refit needs at least {FEWEST} images to fit and {FEWEST} more to evaluate, but the sample "

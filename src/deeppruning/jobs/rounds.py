@@ -3,8 +3,10 @@
 import json
 import math
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from safetensors.torch import load
 from torch import nn
@@ -33,6 +35,7 @@ class Round:
     seed: int
     start: bytes | None = None  # initial weights as safetensors, instead of those of the cut
     lr_factor: float = 1.0
+    plan: Mapping[str, Any] = field(default_factory=dict)  # what round 0 measured; see `Task.plan`
     answers: bytes | None = None  # the teacher's outputs of this round, if another network computed them
 
 
@@ -44,6 +47,7 @@ class RoundDone:
     state: bytes | None = None
     weights: bytes | None = None
     diverged: str = ""  # the reason
+    plan: Mapping[str, Any] = field(default_factory=dict)  # of round 0, for the others
     answers: bytes | None = None  # new outputs of the teacher, for other networks
 
 
@@ -57,7 +61,9 @@ def run_round(context: Context, item: Round) -> RoundDone:
 
 def _run_round(context: Context, item: Round) -> RoundDone:
     start = time.perf_counter()
-    task = context.task if item.lr_factor == 1.0 else context.task.slower(item.lr_factor)
+    task: Task | None = context.task.planned(item.plan)
+    if task is not None and item.lr_factor != 1.0:
+        task = task.slower(item.lr_factor)
     assert task is not None
     thin = context.graph.prune(item.genome)
     report = None
@@ -104,7 +110,8 @@ def _before_training(task: Task, thin: nn.Module, seed: int, start: float) -> Ro
     seconds = time.perf_counter() - start
     measured = tested is not None or validated is not None
     report = EpochReport(0, None, None, tested, 0.0, 0.0, seconds) if measured else None
-    return RoundDone(report, weights=_with_errors(thin, tested, validated))
+    weights = _with_errors(thin, tested, validated)
+    return RoundDone(report, weights=weights, plan=task.plan(thin, seed=seed))
 
 
 def _with_errors(thin: nn.Module, tested: float | None, validated: float | None) -> bytes:

@@ -20,6 +20,7 @@ from deeppruning.latency.runtimes import Forward, Runtime
 from deeppruning.system.files import cache_folder, write_atomically
 from deeppruning.system.versions import processor
 
+LAYER_RUNS, LAYER_SECONDS = (3, 30), 0.02  # of a short call: at least and at most, and until when
 RUNS = 4  # per turn
 TURNS, FEWEST_TURNS = 8, 2
 SHORTEST = 0.5  # seconds that the turns take at least, so that a busy moment of the machine passes
@@ -32,14 +33,13 @@ _COUNTS_PROCESSOR_TIME = time.get_clock_info("process_time").resolution < 1e-6
 _RESTRICTING = ("ONEDNN_MAX_CPU_ISA",)  # environment variables that make PyTorch avoid some instructions
 
 
-def quickest(
-    forward: Forward, *, seconds: float = 0.02, most: int = 30, fewest: int = 3, on_cpu: bool = True
-) -> float:
+def quickest(forward: Forward, *, on_cpu: bool = True) -> float:
     """The seconds of a short call: the fastest of several runs, as other work can only slow it down."""
     forward()
     begin = time.perf_counter()
     times: list[float] = []
-    while len(times) < fewest or (len(times) < most and time.perf_counter() - begin < seconds):
+    fewest, most = LAYER_RUNS
+    while len(times) < fewest or (len(times) < most and time.perf_counter() - begin < LAYER_SECONDS):
         times.append(_seconds(forward, on_cpu))
     return min(times)
 

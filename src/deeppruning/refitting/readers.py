@@ -137,9 +137,9 @@ class ReaderRun(FlowRun):
             self.gated[self._view(args[0])] = gate
         layers: list[str] = []
         if operation_name(func) == "add" and len(args) == 2 and not kwargs:
-            one, other = args
-            if isinstance(other, Tensor) and one.shape == other.shape:
-                layers = [*self._sum(one, other), *self._sum(other, one)]
+            left, right = args
+            if isinstance(right, Tensor) and left.shape == right.shape:
+                layers = [*self._sum(left, right), *self._sum(right, left)]
         result = super().operation(func, args, kwargs)
         if layers:
             self.totals[self._view(result)] = layers

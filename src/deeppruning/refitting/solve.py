@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ TOUCH = 1e-7  # of the mean diagonal, so that inputs that are always zero do not
 SMALLEST = 1e-12
 FIRM = 1e-3  # ridge from which single precision suffices for products of rows
 RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0)  # to choose from; smaller ones fit a little better and train much worse
+PLACES = range(len(RIDGES))
 TRIED = 64  # outputs by which a ridge is chosen
 STEPS = 3  # in which a solution moves within intervals; more change little
 MOST_HELD = 2**27  # numbers of rows that are kept for these steps
@@ -82,13 +84,18 @@ class Fit:
     def solve(self, start: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
         """Weights (..., inputs, outputs) near `start`, and the offsets (..., outputs) that go with them."""
         first = start.double().cpu()
-        few = self._gram is None and self._held and ridge >= FIRM
+        few = self._few and ridge >= FIRM
         change, sound = self._by_rows(first, ridge) if few else self._by_inputs(first, ridge)
         weights = first + torch.where(sound[..., None, None], change, torch.zeros_like(change))
         offset = (self._sum_y - self._sum_x @ weights) / max(self.rows, 1)
         if self.by_intervals:
             weights, offset = self._within(first, ridge, weights, offset)
         return weights.to(start), offset.squeeze(-2).to(start)
+
+    @property
+    def _few(self) -> bool:
+        """Whether there are fewer rows than inputs: one unknown per row then gives the same solution."""
+        return self._gram is None and bool(self._held)
 
     @property
     def by_intervals(self) -> bool:
@@ -99,20 +106,49 @@ class Fit:
     def _within(self, first: Tensor, ridge: float, weights: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
         """The solution for intervals, from the one for plain targets."""
         x, least, greatest = (torch.cat(pieces, -2) for pieces in zip(*self._intervals, strict=True))
-        gram, _ = self._centred()
-        scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(SMALLEST)
-        factor, failed = _factor(gram, (ridge + TOUCH) * scale)
-        if bool(failed.any()):
+        change_for = self._change_by_rows(x, ridge) if self._few and ridge >= FIRM else self._change(x, ridge)
+        if change_for is None:
             return weights, offset
         free = float(self.intercept)  # without an intercept, the offset stays zero
-        means, offset = free * self._sum_x / self.rows, free * offset
+        offset, before = free * offset, x @ first.to(x)
         for _ in range(STEPS):
             nearest = (x @ weights.to(x) + offset.to(x)).clamp(least, greatest)
             total = nearest.sum(-2, keepdim=True, dtype=torch.float64).cpu()
-            cross = (x.mT @ nearest).double().cpu() - means.mT @ total
-            weights = first + torch.cholesky_solve(cross - gram @ first, factor)
+            weights = first + change_for(nearest - before)
             offset = free * (total - self._sum_x @ weights) / self.rows
         return weights, offset
+
+    def _change(self, x: Tensor, ridge: float) -> Callable[[Tensor], Tensor] | None:
+        """From what the outputs miss to the change of weights, with one unknown per input."""
+        gram, _ = self._centred()
+        scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(SMALLEST)
+        kind = x.dtype if ridge >= FIRM else torch.float64
+        factor, failed = _factor(gram.to(kind), ((ridge + TOUCH) * scale).to(kind))
+        means = float(self.intercept) * self._sum_x / self.rows
+
+        def change(missed: Tensor) -> Tensor:
+            sums = missed.sum(-2, keepdim=True, dtype=torch.float64).cpu()
+            cross = (x.mT @ missed).double().cpu() - means.mT @ sums
+            return torch.cholesky_solve(cross.to(kind), factor).double()
+
+        return None if bool(failed.any()) else change
+
+    def _change_by_rows(self, x: Tensor, ridge: float) -> Callable[[Tensor], Tensor] | None:
+        """The same with one unknown per row."""
+        if self.intercept:
+            x = x - (self._sum_x / self.rows).to(x)
+        factor, failed = self._factor_rows(x, ridge)
+
+        def change(missed: Tensor) -> Tensor:
+            return (x.mT @ torch.cholesky_solve(missed.cpu(), factor).to(x)).double().cpu()
+
+        return None if bool(failed.any()) else change
+
+    def _factor_rows(self, x: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+        """The factor of XX' + ridge, on the CPU, in the precision of the rows."""
+        products = (x @ x.mT).cpu()
+        scale = (x.double().square().sum((-2, -1)).cpu() / self._inputs).clamp_min(SMALLEST)
+        return _factor(products, ((ridge + TOUCH) * scale).to(products.dtype))
 
     def _by_inputs(self, first: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
         """One unknown per input: (X'X + ridge) change = X'(Y - X first)."""
@@ -150,17 +186,47 @@ class Fit:
         """Of `RIDGES`, the one whose solution on these rows fits the rows of `held_out` best."""
         some = slice(None, None, -(-self._outputs // TRIED))
         first = start.double().cpu()[..., some]
+        both = self._few and held_out._few
+        error = (self._error_by_rows if both else self._error)(held_out, first, some)
+        errors: dict[int, float] = {}
+        best = len(RIDGES) // 2
+        # From the middle to the better side, as long as it gets better.
+        while new := [
+            place for place in (best, best - 1, best + 1) if place in PLACES and place not in errors
+        ]:
+            # Twice as many rows, as in the end, need half of the ridge in proportion to them.
+            errors |= {place: error(2 * RIDGES[place]) for place in new}
+            best = min(errors, key=lambda place: (errors[place], place))
+        return RIDGES[best]
+
+    def _error(self, held_out: Fit, first: Tensor, some: slice) -> Callable[[float], float]:
+        """The squared error on other rows by ridge, up to a constant, with one unknown per input."""
         gram, cross = self._centred()
         other, wanted = held_out._centred()
         missed, wanted = (cross[..., some] - gram @ first).float(), wanted[..., some] - other @ first
         scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(SMALLEST)
-        single, errors = gram.float(), []
-        for ridge in RIDGES:
-            # Twice as many rows, as in the end, need half of the ridge in proportion to them.
-            factor, _ = _factor(single, (2 * ridge * scale).float())
+        single = gram.float()
+
+        def error(ridge: float) -> float:
+            factor, _ = _factor(single, (ridge * scale).float())
             change = torch.cholesky_solve(missed, factor).double()
-            errors.append(float((change * (other @ change - 2 * wanted)).sum()))
-        return RIDGES[min(range(len(RIDGES)), key=lambda place: (errors[place], place))]
+            return float((change * (other @ change - 2 * wanted)).sum())
+
+        return error
+
+    def _error_by_rows(self, held_out: Fit, first: Tensor, some: slice) -> Callable[[float], float]:
+        """The same with one unknown per row."""
+        x, y = self._deviations(centred=self.intercept)
+        other, wanted = held_out._deviations(centred=self.intercept)
+        missed = (y[..., some] - x @ first.to(x)).cpu()
+        lacking = (wanted[..., some] - other @ first.to(x)).cpu()
+        mixed = (other @ x.mT).cpu()
+
+        def error(ridge: float) -> float:
+            factor, _ = self._factor_rows(x, ridge)
+            return float((mixed @ torch.cholesky_solve(missed, factor) - lacking).double().square().sum())
+
+        return error
 
     def spread(self, weights: Tensor) -> Tensor:
         """(..., outputs): the explained variance, as a share of the targets' variance."""

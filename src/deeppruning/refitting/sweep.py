@@ -108,7 +108,7 @@ class Sweep:
 
         return record.partner.anchor.hold(self.modules, keep)
 
-    def _kept(self, name: str, dimension: int, width: int) -> Tensor:
+    def _kept_positions(self, name: str, dimension: int, width: int) -> Tensor:
         """The original's positions that stay along a dimension of a parameter."""
         name = self.recipe.aliases.get(name, name)
         for place, strip in self.recipe.parameters.get(name, ()):
@@ -136,7 +136,7 @@ class Sweep:
         if mean is None:
             return []
         key = "bias" if f"{name}.bias" in self.recipe.parameters else "weight"
-        kept = self._kept(f"{name}.{key}", 0, len(mean)).to(mean.device)
+        kept = self._kept_positions(f"{name}.{key}", 0, len(mean)).to(mean.device)
         module.bias.copy_(mean[kept])
         layers = self.reference.layers
         layer = next((each for each, record in layers.items() if name == (record.norm or each)), None)
@@ -170,7 +170,7 @@ class Sweep:
         assert norm.running_mean is not None
         assert norm.running_var is not None
         mean, variance = self.reference.norms[name]
-        kept = self._kept(f"{name}.running_mean", 0, len(mean)).to(mean.device)
+        kept = self._kept_positions(f"{name}.running_mean", 0, len(mean)).to(mean.device)
         mean, variance = mean[kept], variance[kept]
         mean_now, variance_now = self.open.pop(name).result()
         norm.running_mean += (mean_now - mean).to(norm.running_mean)
@@ -182,7 +182,7 @@ class Sweep:
             self.held.pop((self.turns.current, name), None)
             return
         record = self.reference.layers[name]
-        filters = self._kept(f"{name}.weight", 0, record.answers.shape[-1]).to(x.device)
+        filters = self._kept_positions(f"{name}.weight", 0, record.answers.shape[-1]).to(x.device)
         targets = record.answers[self._rows].index_select(-1, filters)
         if record.reads is not None and layer.weight[0].numel() > self.reference.full_solve:
             self.held.pop((self.turns.current, name), None)
@@ -275,7 +275,7 @@ class Sweep:
         def mix() -> None:
             _check(name, fit)
             start = torch.zeros(thin, full).to(weight)
-            start[torch.arange(thin), self._kept(f"{name}.weight", 1, full).to(start.device)] = 1.0
+            start[torch.arange(thin), self._kept_positions(f"{name}.weight", 1, full).to(start.device)] = 1.0
             mixture, _ = fit.solve(start, MIXING_RIDGE if self.ridge is None else self.ridge)
             chosen = original[filters].flatten(2)
             mixed = torch.einsum("ofk,tf->otk", chosen, mixture).reshape(weight.shape)

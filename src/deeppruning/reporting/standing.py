@@ -1,23 +1,20 @@
-"""The state of a run, its progress and its remaining time; and waiting for a run to start."""
+"""The state of a run, its progress and its remaining time."""
 
+import math
 import os
 import socket
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from deeppruning.amounts import percent
-from deeppruning.errors import RunError
 from deeppruning.roles import KNEE
 from deeppruning.runs.facts import FINISHED, ScanFigures
-from deeppruning.runs.folder import CONFIG, LOCK, refuse_occupied
+from deeppruning.runs.folder import LOCK
 from deeppruning.runs.lock import holder_of, read_note
 from deeppruning.runs.records import EpochRow
-
-PAUSE = 0.5  # seconds between two looks for a run
 
 
 def standing(
@@ -35,7 +32,8 @@ def standing(
         rows = (row["epoch"] for curve in data["curves"] for row in curve["epochs"])
         done = max(rows, default=0)  # epoch 0 is before training
         epochs = data["config"].get("finetune", {}).get("epochs")
-        line = f"{before}: fine-tuning the picks, epoch {done} of {epochs} done"
+        of = f" of {math.ceil(epochs)}" if epochs else ""
+        line = f"{before}: fine-tuning the picks, epoch {done}{of} done"
         return {"state": "finetuning", "alive": alive, "status": line}
     generation = max(row["generation"] for row in candidates)
     if picks and picks[-1]["generation"] == generation and waiting:
@@ -104,7 +102,7 @@ def progress(
         networks = len(picks.union(tuning)) or 1
         trained = [row for row in epochs if row.epoch]  # without epoch 0, before training
         seconds = [row.seconds for row in trained if row.seconds]
-        return _stage("epochs", len(trained), networks * rounds, seconds, _workers(data, networks))
+        return _stage("epochs", len(trained), networks * math.ceil(rounds), seconds, _workers(data, networks))
     return None
 
 
@@ -117,28 +115,3 @@ def _workers(data: Mapping[str, Any], most: int) -> int:
     """How many processes share the work, as far as the run's options say."""
     workers = data["config"].get("run", {}).get("workers")
     return max(1, min(workers, most)) if type(workers) is int else 1
-
-
-def wait_for_run(path: Path, say: Callable[[str], None], pause: Callable[[float], None] = time.sleep) -> None:
-    """Return once the folder holds a run; a folder in which none can start is refused.
-
-    A network without weights is trained first, and the folder is made after that.
-    """
-    waiting = False
-    while not _is_there(path):
-        if not waiting:
-            say(f"waiting for a run in {path}: there is none yet (Ctrl-C stops)")
-            waiting = True
-        pause(PAUSE)
-
-
-def _is_there(path: Path) -> bool:
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is a file, not a run folder; give the folder that a run is made in")
-    try:
-        refuse_occupied(path)
-    except RunError:
-        if not (path / CONFIG).is_file():  # the folder holds something else, so no run can start in it
-            raise
-        return True
-    return False

@@ -220,7 +220,7 @@ TARGET = Fact("target", TargetFigures)  # the first target; for others see `targ
 AUGMENTATION = Fact("augmentation", AugmentationFigures)
 TRACKERS = Fact("trackers", dict[str, TrackerNotes])  # by name, the records that are kept of the run
 
-_SOLUTION, _DIVERGED, _TRAINING = "solution/", "diverged/", "training/"
+_SOLUTION, _DIVERGED, _TRAINING, _PLAN = "solution/", "diverged/", "training/", "plan/"
 _KNOWN: dict[str, Fact[Any]] = {
     fact.key: fact for fact in globals().copy().values() if isinstance(fact, Fact)
 }
@@ -244,6 +244,11 @@ def diverged_fact(training: str) -> Fact[list[str]]:
 def training_fact(training: str) -> Fact[dict[str, Any]]:
     """The options of a training other than the run's own, such as "candidate-17/1a2b3c4d"."""
     return Fact(f"{_TRAINING}{training}", dict[str, Any])
+
+
+def plan_fact(training: str) -> Fact[dict[str, Any]]:
+    """What was measured before a training: its epochs and learning rate, such as for "candidate-17"."""
+    return Fact(f"{_PLAN}{training}", dict[str, Any])
 
 
 def solution_role(key: str) -> str | None:

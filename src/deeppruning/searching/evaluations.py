@@ -52,6 +52,11 @@ def register_evaluation(kind: Class) -> Class:
     return kind
 
 
+def refits(search: SearchConfig) -> bool:
+    """Whether the evaluation that the options name refits candidates; a task asks its own kind."""
+    return EVALUATIONS.find(search.evaluation).refits
+
+
 @register_evaluation
 class Refit(EvaluationKind):
     """Every layer is solved for what the original answered, in one pass, without labels or training."""

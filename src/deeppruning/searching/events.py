@@ -86,6 +86,18 @@ class EpochDone:
 
 
 @dataclass(frozen=True)
+class FinetunePlanned:
+    """The length and the learning rate of a candidate's fine-tuning, measured before it starts."""
+
+    id: int
+    roles: tuple[str, ...]
+    epochs: float
+    lr: float
+    losses: Mapping[str, float] | None  # after the trial of each learning rate; None if none was tried
+    step_seconds: float | None  # where a time was given
+
+
+@dataclass(frozen=True)
 class FinetuneDiverged:
     """The fine-tuning of a candidate diverged; it is repeated at a lower learning rate, or has failed."""
 
@@ -140,6 +152,7 @@ Event = (
     | GenerationDone
     | EpochDone
     | FinetuneDiverged
+    | FinetunePlanned
     | SolutionSaved
     | TargetSettled
     | CandidateRefused

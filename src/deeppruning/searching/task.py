@@ -9,8 +9,9 @@
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,13 @@ from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import split_balanced
 from deeppruning.data.stream import Images
 from deeppruning.searching.evaluations import EVALUATIONS, EvaluationKind, Trial
-from deeppruning.system.device import device_or_cpu
+from deeppruning.system.device import device_or_cpu, precision_of
 from deeppruning.training.checkpoint import EpochReport
-from deeppruning.training.distillation import MOST_BYTES, CachedTeacher, distillation_loss
+from deeppruning.training.distillation import MOST_BYTES, CachedTeacher, Loss, distillation_loss
 from deeppruning.training.evaluate import evaluate, guessing_note, outputs_on
+from deeppruning.training.labelled import Labelled
 from deeppruning.training.loop import fit
+from deeppruning.training.planning import plan_training
 from deeppruning.training.tensors import hash_tensors
 
 FEWEST_REFITTED, MOST_REFITTED = 128, 500  # inputs that candidates are refitted on, and judged by
@@ -104,6 +107,14 @@ class Task(ABC):
         """Change the weights that fine-tuning begins with, in place; by default they stay as they are."""
         return
 
+    def plan(self, model: nn.Module, *, seed: int) -> dict[str, Any]:
+        """What is measured once for a network before its first round, as plain values; see `planned`."""
+        return {}
+
+    def planned(self, plan: Mapping[str, Any]) -> "Task":
+        """The same task for the rounds of a network with this plan."""
+        return self
+
     def finetune(self, model: nn.Module, *, round: int, seed: int, checkpoint: Path) -> EpochReport | None:
         """One round of fine-tuning a pick, in place; rounds count from 1.
 
@@ -174,13 +185,18 @@ class Classification(Task):
         assert self.evaluation is not None
         return self.evaluation
 
+    @property
+    def refits(self) -> bool:
+        """Whether candidates are refitted, and then judged on other images."""
+        return self._kind.refits
+
     @cached_property
     def parts(self) -> tuple[ImageSet, ImageSet]:
         """The images that candidates are prepared on, and those they are judged on.
 
         After a refit they are judged on other images; after training, as in the paper, on the same.
         """
-        if not self._kind.refits:
+        if not self.refits:
             return self.sample, self.sample
         most = candidate_inputs(self.sample.images[0].numel())
         refitted, rest = split_balanced(self.sample, min(most, len(self.sample) // 2))
@@ -201,7 +217,7 @@ class Classification(Task):
             return super().judge(model, seed)  # a subclass has its own error
         prepared, judged = self.parts
         self._kind.prepare(Trial(model, prepared, self.search, seed, self.device))
-        if not self._kind.refits or self.teacher is None:
+        if not self.refits or self.teacher is None:
             return Judgement(evaluate(model, judged, device=self.device).error)
         if self._outputs is None:
             self._outputs = outputs_on(deepcopy(self.teacher), judged, device=self.device)
@@ -215,7 +231,7 @@ class Classification(Task):
         None for an evaluation kind that does not refit, and before fine-tuning from re-drawn weights.
         """
         redrawn = self.tuning is not None and self.tuning.from_scratch
-        if not self._kind.refits or (final and redrawn):
+        if not self.refits or (final and redrawn):
             return None
         images = (self.refitted or self.sample) if final else self.parts[0]
         return normalize(images.images, images.normalization)
@@ -240,16 +256,36 @@ class Classification(Task):
 
     @property
     def rounds(self) -> int:
-        """One epoch per round."""
-        return 0 if self.tuning is None else self.tuning.epochs
+        """One epoch per round; how many fit into a given time is known once a network is planned."""
+        if self.tuning is None or not self.tuning.trains:
+            return 0
+        return 1 if self.tuning.minutes is not None else self.tuning.rounds
 
     def begin(self, model: nn.Module, *, seed: int) -> None:
         """Re-drawn weights if asked for."""
         if self.tuning is not None and self.tuning.from_scratch:
             redraw_weights(model, seed)
 
+    def plan(self, model: nn.Module, *, seed: int) -> dict[str, Any]:
+        """The number of epochs and the learning rate, where they are not given."""
+        tuning = self.tuning
+        if self.train is None or tuning is None or (tuning.minutes is None and tuning.lr is not None):
+            return {}
+        teacher = self.teacher if tuning.distill > 0 else None
+        loss = Loss(tuning.label_smoothing, teacher, tuning.distill, tuning.temperature)
+        device, options = torch.device(self.device), replace(tuning, seed=seed)
+        lesson = Labelled(self.train, options, loss, device, precision_of(model))
+        return asdict(plan_training(model, lesson, options, device))
+
+    def planned(self, plan: Mapping[str, Any]) -> "Classification":
+        """The same with these epochs and this learning rate."""
+        if not plan or self.tuning is None:
+            return self
+        tuning = replace(self.tuning, epochs=plan["epochs"], minutes=None, lr=plan["lr"])
+        return replace(self, tuning=tuning)
+
     def finetune(self, model: nn.Module, *, round: int, seed: int, checkpoint: Path) -> EpochReport | None:
-        """SGD on all training images that are not held out, with distillation if asked for.
+        """Training on all training images that are not held out, with distillation if asked for.
 
         The teacher's answers in this round are read from a file beside the checkpoint, or written there.
         """
@@ -276,9 +312,10 @@ class Classification(Task):
         return reports[-1]
 
     def slower(self, factor: float) -> "Classification":
-        """The same with a lower rate."""
+        """The same with a lower rate, where the rate is settled."""
         assert self.tuning is not None
-        return replace(self, tuning=replace(self.tuning, lr=self.tuning.lr * factor))
+        lr = None if self.tuning.lr is None else self.tuning.lr * factor
+        return replace(self, tuning=replace(self.tuning, lr=lr))
 
     def validation_error(self, model: nn.Module) -> float | None:
         """The error on the held-out images, computed in the main process."""
@@ -307,7 +344,7 @@ class Classification(Task):
 
     def for_search(self) -> "Classification":
         """The same task without the data of fine-tuning, so that workers are sent the sample alone."""
-        teacher = self.teacher if self._kind.refits else None
+        teacher = self.teacher if self.refits else None
         return replace(self, train=None, test=None, validation=None, refitted=None, teacher=teacher)
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
+from deeppruning.config import SearchConfig
 from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.data.stream import ImageStream
@@ -24,6 +25,7 @@ from deeppruning.errors import Diverged, InputError
 from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.refitting.probing import FEWEST
+from deeppruning.searching.evaluations import refits
 from deeppruning.searching.task import MOST_REFITTED, Judgement, Task, candidate_inputs
 from deeppruning.training.distillation import distillation_loss
 from deeppruning.training.evaluate import mode
@@ -32,6 +34,15 @@ from deeppruning.training.tensors import hash_tensors
 CHUNK = 128  # inputs that go through the network at once
 KEPT_BYTES = 2**28  # of the original's outputs; larger ones are computed again for each candidate
 LABELS = ("label", "labels", "target", "targets")  # of an entry that is a dict
+
+
+def check_needs_no_labels(search: SearchConfig) -> None:
+    """Refuse options of an evaluation that would need labels."""
+    if not refits(search):
+        raise InputError(
+            f"there are no labels to evaluate candidates by {search.evaluation!r}: by inputs alone they are "
+            "evaluated after a refit; leave out evaluation, or use prune"
+        )
 
 
 @dataclass

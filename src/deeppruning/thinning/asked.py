@@ -23,8 +23,8 @@ def split_target(target: Any) -> tuple[Limits, float | None]:
     ('params=500000', 0.6)
     """
     given = _as_mapping(target)
-    found = SHARE.fullmatch(str(given.get(LATENCY, "")))
-    share = None if found is None else float(found[1]) / 100
+    match = SHARE.fullmatch(str(given.get(LATENCY, "")))
+    share = None if match is None else float(match[1]) / 100
     if share is not None and not 0 < share <= 1:
         raise InputError(f"target 'latency={given[LATENCY]}': a share lies above 0 % and at most at 100 %")
     limits = Limits.of(target if share is None else {k: v for k, v in given.items() if k != LATENCY})
@@ -53,7 +53,7 @@ def check_out(path: Path, out: Path) -> None:
     if path.exists() and out.exists() and path.samefile(out):
         raise InputError(f"{out} is the file that is read; choose another name for the thin one")
     parent = out.absolute().parent
-    there = next(one for one in (parent, *parent.parents) if one.exists())
+    there = next(folder for folder in (parent, *parent.parents) if folder.exists())
     try:
         with tempfile.TemporaryFile(dir=there):
             pass

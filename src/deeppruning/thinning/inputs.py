@@ -34,13 +34,13 @@ def read_inputs(source: Any, wanted: Sequence[FileValue], pictures: PictureOptio
         value.name: _fitting(value, array)
         for value, array in zip(wanted, _by_name(given, wanted), strict=True)
     }
-    counts = {name: len(one) for name, one in inputs.items()}
+    counts = {name: len(tensor) for name, tensor in inputs.items()}
     if len(set(counts.values())) != 1:
         raise InputError(f"each input needs as many entries as the others, got {counts}")
     count = count_of(inputs)
     if count > most:
         places = torch.linspace(0, count - 1, most).long()
-        inputs = {name: one[places] for name, one in inputs.items()}
+        inputs = {name: tensor[places] for name, tensor in inputs.items()}
     return inputs
 
 
@@ -51,7 +51,7 @@ def count_of(inputs: NamedInputs) -> int:
 
 def rows_of(inputs: NamedInputs, rows: Any) -> NamedInputs:
     """Some of them."""
-    return {name: one[rows] for name, one in inputs.items()}
+    return {name: tensor[rows] for name, tensor in inputs.items()}
 
 
 def _named(source: str, wanted: Sequence[FileValue], pictures: PictureOptions, most: int) -> Any:
@@ -105,12 +105,12 @@ def _by_name(given: Any, wanted: Sequence[FileValue]) -> list[Any]:
     if isinstance(given, Mapping) and len(given) == len(names) == 1:
         return list(given.values())
     listed = dict(given) if isinstance(given, Mapping) else dict(enumerate(as_call(given)[0]))
-    known = sorted(map(str, listed)) if isinstance(given, Mapping) else len(listed)
+    got = sorted(map(str, listed)) if isinstance(given, Mapping) else len(listed)
     if isinstance(given, Mapping) and listed.keys() == set(names):
         return [listed[name] for name in names]
     if not isinstance(given, Mapping) and len(listed) == len(names):
         return list(listed.values())
-    raise InputError(f"the file takes {len(names)} inputs ({', '.join(names)}), got {known}")
+    raise InputError(f"the file takes {len(names)} inputs ({', '.join(names)}), got {got}")
 
 
 def _fitting(value: FileValue, given: Any) -> Tensor:

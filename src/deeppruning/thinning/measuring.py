@@ -16,7 +16,7 @@ from torch import Tensor
 from deeppruning.deploying.onnx_graph import open_session
 from deeppruning.errors import InputError
 from deeppruning.exporting.bench import speed_limits, summary
-from deeppruning.importing.building import KNOWN
+from deeppruning.importing.building import SUPPORTED
 from deeppruning.importing.file import read_onnx
 from deeppruning.importing.trying import run_trials
 from deeppruning.latency.timing import time_in_turns
@@ -66,7 +66,7 @@ def measure_drift(before: Path, after: Path, inputs: NamedInputs) -> Drift:
     judged = [
         drift(a if a.dim() != 2 else a[..., None], b if b.dim() != 2 else b[..., None]) for a, b in pairs
     ]
-    distance = sum(one.error for one in judged) / max(1, len(judged))
+    distance = sum(drifted.error for drifted in judged) / max(1, len(judged))
     single = len(pairs) == 1 and pairs[0][0].dim() == 2 and pairs[0][0].shape[1] > 1
     answers = float((pairs[0][0].argmax(1) != pairs[0][1].argmax(1)).float().mean()) if single else None
     return Drift(answers, distance, len(old[0]) if old else 0)
@@ -105,7 +105,7 @@ def _outputs(path: Path, inputs: NamedInputs) -> list[Tensor]:
     made, size = [], 0
     for part in _chunks(session, inputs):
         made.append(session.run(None, _as_taken(session, part)))
-        size += sum(one.nbytes for one in made[-1])
+        size += sum(output.nbytes for output in made[-1])
         if size > MOST_BYTES:
             break
     return [torch.from_numpy(np.concatenate(each)) for each in zip(*made, strict=True)]
@@ -126,15 +126,15 @@ def _batch_of(session: Any, inputs: NamedInputs, batch: int) -> dict[str, Any]:
 
 
 def _fixed_batch(session: Any) -> int | None:
-    sizes = [one.shape[0] for one in session.get_inputs() if one.shape]
+    sizes = [value.shape[0] for value in session.get_inputs() if value.shape]
     return next((size for size in sizes if isinstance(size, int) and size > 0), None)
 
 
 def _as_taken(session: Any, inputs: NamedInputs) -> dict[str, Any]:
-    kinds = {one.name: one.type for one in session.get_inputs()}
+    kinds = {value.name: value.type for value in session.get_inputs()}
     return {
-        name: one.half().numpy() if kinds[name] == "tensor(float16)" else one.numpy()
-        for name, one in inputs.items()
+        name: tensor.half().numpy() if kinds[name] == "tensor(float16)" else tensor.numpy()
+        for name, tensor in inputs.items()
     }
 
 
@@ -142,19 +142,21 @@ def bench_files(
     before: Path, after: Path, batches: Iterable[int], *, threads: int = 1, as_json: bool = False
 ) -> str:
     """The latency of two files of the same inputs, on random ones, as a text or as JSON."""
-    file = read_onnx(before, KNOWN)
-    known = {one.name: one.shape for one in read_onnx(after, KNOWN).inputs}
-    if known.keys() != {one.name for one in file.inputs}:
+    file = read_onnx(before, SUPPORTED)
+    names, names_after = (
+        [value.name for value in each.inputs] for each in (file, read_onnx(after, SUPPORTED))
+    )
+    if set(names) != set(names_after):
         raise InputError(
-            f"{before} takes {', '.join(one.name for one in file.inputs)}, {after} {', '.join(known)}: "
+            f"{before} takes {', '.join(names)}, {after} {', '.join(names_after)}: "
             "they cannot be measured on the same inputs"
         )
     inputs = run_trials(file)[0].inputs
-    found = {
+    latencies = {
         batch: measure_latency((before, after), inputs, batch=batch, threads=threads)
         for batch in dict.fromkeys(batches)
     }
     if as_json:
-        return json.dumps({str(batch): vars(one) for batch, one in found.items()})
+        return json.dumps({str(batch): vars(latency) for batch, latency in latencies.items()})
     sizes = [f"{path}: {path.stat().st_size:,} bytes" for path in (before, after)]
-    return "\n".join([*sizes, *(f"batch {batch}: {latency}" for batch, latency in found.items())])
+    return "\n".join([*sizes, *(f"batch {batch}: {latency}" for batch, latency in latencies.items())])

@@ -44,33 +44,28 @@ class Thinned:
     limits: str
     batch: int = 1
     threads: int = 1
+    tuned: str = ""  # how tuning went, if it was asked for
 
     def table(self) -> str:
         """The front, from the largest network to the smallest, the chosen one marked."""
         kind = "squared distance over variance" if self.drift.answers is None else "other answers"
         rows = [["FLOPs", "of the original", f"drift in the search ({kind})", ""]]
+        are_shares = all(point.drift <= 1 for point in self.front)
         for point in _spread(self.front):
-            share = (
-                percent(point.drift) if all(one.drift <= 1 for one in self.front) else f"{point.drift:.4g}"
-            )
-            rows.append(
-                [
-                    f"{point.flops / 1e6:,.1f} M",
-                    percent(point.flops_share, 1),
-                    share,
-                    "<-" if point.chosen else "",
-                ]
-            )
+            flops, share = f"{point.flops / 1e6:,.1f} M", percent(point.flops_share, 1)
+            drift = percent(point.drift) if are_shares else f"{point.drift:.4g}"
+            rows.append([flops, share, drift, "<-" if point.chosen else ""])
         return aligned(rows)
 
     def __repr__(self) -> str:
         size = f"{self.bytes_after:,} bytes, {percent(self.bytes_after / self.bytes_before, 1)} of the file's"
-        one, threads = self.solution, "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        flops = f"{percent(1 - one.flops_pruned, 1)} of the FLOPs"
+        solution, threads = self.solution, "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        flops = f"{percent(1 - solution.flops_pruned, 1)} of the FLOPs"
         return "\n".join(
             [
+                *([self.tuned] if self.tuned else []),
                 f"{self.path}  ({self.format}, {size})",
-                f"target {self.limits}: {flops}, {one.params:,} parameters",
+                f"target {self.limits}: {flops}, {solution.params:,} parameters",
                 f"largest difference between the file and the thin network: {self.difference:.1e}",
                 f"drift from the original on inputs that were not used: {self.drift}",
                 f"latency (onnxruntime, batch {self.batch}, {threads}): {self.latency}",
@@ -93,6 +88,7 @@ class Thinned:
             "latency": {**vars(self.latency)},
             "front": [vars(point) for point in self.front],
             "run": str(self.run_dir),
+            **({"tuned": self.tuned} if self.tuned else {}),
         }
 
 
@@ -100,8 +96,8 @@ def front_rows(front: Sequence[Candidate], chosen: Solution) -> list[FrontPoint]
     """The points of a front."""
     whole = chosen.flops / (1 - chosen.flops_pruned)
     return [
-        FrontPoint(one.id, one.flops, one.flops / whole, float(one.train_error or 0.0), one.id == chosen.id)
-        for one in front
+        FrontPoint(row.id, row.flops, row.flops / whole, float(row.train_error or 0.0), row.id == chosen.id)
+        for row in front
     ]
 
 

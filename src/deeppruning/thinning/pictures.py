@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from deeppruning.data.folders import SUFFIXES
 from deeppruning.data.pictures import FileNames, PictureFiles
 from deeppruning.errors import InputError
 from deeppruning.importing.file import FileValue
+from deeppruning.options import DATA, Options, option
 
 OPEN_SIZE = 224  # of a side that the file leaves open
 LARGEST_SIDE = 8192
@@ -26,30 +28,45 @@ LAYOUTS = ("nchw", "nhwc")
 COLOURS = (1, 3)  # numbers of channels that pictures have
 
 
+_picture = partial(option, heading=DATA, common=True)
+
+
 @dataclass(frozen=True, kw_only=True)
-class PictureOptions:
+class PictureOptions(Options):
     """How pictures become numbers: (pixel * scale - mean) / std, with pixels of 0 to 255.
 
     What is None is read from the file's input: the size and the layout from its shape; the scale is 1/255, or
     1 where the input takes bytes.
     """
 
-    image_size: tuple[int, int] | None = None  # height and width
-    scale: float | None = None
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-    colours: str = "rgb"
-    layout: str | None = None
+    image_size: tuple[int, int] | None = _picture(  # height and width
+        None, "Resize pictures to this size; they keep their proportions and are cropped.", low=1,
+        metavar="SIDE|HxW",
+        default_text=f"that of the file's input or its metadata, or {OPEN_SIZE} if it is open",
+    )  # fmt: skip
+    scale: float | None = _picture(
+        None, "Factor for pixels in 0..255.", default_text="1/255; 1 if the input takes bytes"
+    )
+    mean: tuple[float, ...] = _picture(
+        (0.0,), "Mean to subtract after scaling: one number, or one per channel.", low=-math.inf,
+        metavar="M,M,M", default_text="0",
+    )  # fmt: skip
+    std: tuple[float, ...] = _picture(
+        (1.0,), "Standard deviation to divide by afterwards: one number, or one per channel.", low=-math.inf,
+        metavar="S,S,S", default_text="1",
+    )  # fmt: skip
+    colours: str = _picture("rgb", "Order of the colours.", choices=ORDERS)
+    layout: str | None = _picture(
+        None, "Axes of the input: channels first (nchw) or last (nhwc).", choices=LAYOUTS,
+        default_text="by the shape of the file's input",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if self.colours not in ORDERS:
-            raise InputError(f"colours are {' or '.join(ORDERS)}, got {self.colours!r}")
-        if self.layout is not None and self.layout not in LAYOUTS:
-            raise InputError(f"the layout is {' or '.join(LAYOUTS)}, got {self.layout!r}")
-        if self.scale is not None and not (math.isfinite(self.scale) and self.scale > 0):
-            raise InputError(f"scale must be a number above 0, such as 0.00392 for 1/255, got {self.scale}")
-        if not all(map(math.isfinite, (*self.mean, *self.std))) or not all(self.std):
-            raise InputError(f"mean and std must be finite, and std not zero, got {self.mean} and {self.std}")
+        super().__post_init__()
+        if self.scale == 0:
+            raise InputError("scale must be a number above 0, such as 0.00392 for 1/255, got 0")
+        if not all(self.std):
+            raise InputError(f"std must not be zero, got {self.std}")
 
 
 @dataclass(frozen=True)
@@ -101,8 +118,8 @@ def stated_size(metadata: Mapping[str, str]) -> tuple[int, int] | None:
     >>> stated_size({"imgsz": "[320, 640]"})
     (320, 640)
     """
-    found = re.fullmatch(r"\[(\d{1,4}), *(\d{1,4})\]", metadata.get("imgsz", ""))
-    return (int(found[1]), int(found[2])) if found and int(found[1]) and int(found[2]) else None
+    match = re.fullmatch(r"\[(\d{1,4}), *(\d{1,4})\]", metadata.get("imgsz", ""))
+    return (int(match[1]), int(match[2])) if match and int(match[1]) and int(match[2]) else None
 
 
 def read_pictures(folder: Path, value: FileValue, options: PictureOptions, most: int) -> Tensor:

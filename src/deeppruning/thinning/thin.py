@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,23 +13,25 @@ import torch
 
 from deeppruning import api, api_runs
 from deeppruning.backends import Backend
-from deeppruning.config import USUAL_SAMPLE, SearchConfig
+from deeppruning.config import USUAL_SAMPLE, FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError, RunError
 from deeppruning.exporting import export_network
-from deeppruning.importing.building import KNOWN
+from deeppruning.importing.building import SUPPORTED
 from deeppruning.importing.file import OnnxFile, read_onnx
 from deeppruning.importing.network import OnnxNetwork
 from deeppruning.importing.onnx import from_file
+from deeppruning.jobs.imitating import Imitated, imitate
 from deeppruning.jobs.solution import Solution
 from deeppruning.jobs.targeting import Unmet
 from deeppruning.limits import Limits
 from deeppruning.refitting.probing import FEWEST
 from deeppruning.runs.facts import FINISHED, TASK
-from deeppruning.runs.folder import CONFIG, RunFolder
+from deeppruning.runs.folder import CONFIG, FINETUNE, RunFolder
 from deeppruning.runs.records import Candidate
-from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.events import Observer, Remark, ignore
-from deeppruning.system.files import plain_name
+from deeppruning.searching.unlabelled import check_needs_no_labels
+from deeppruning.system.device import available_threads, choose_device, torch_threads
+from deeppruning.system.files import folder_within, plain_name
 from deeppruning.targets.choice import pareto_front, thin_candidates
 from deeppruning.thinning.asked import check_out, split_target
 from deeppruning.thinning.inputs import NamedInputs, PictureOptions, count_of, read_inputs, rows_of
@@ -49,6 +53,7 @@ def thin(
     out: str | Path,
     pictures: PictureOptions | None = None,
     search: SearchConfig | None = None,
+    tune_minutes: float | None = None,
     run_dir: str | Path | None = None,
     workers: int | None = None,
     device: str = "auto",
@@ -64,6 +69,10 @@ def thin(
     file, "file.py:function", or what `dp.search` takes. `target` limits the cost: flops, params, size or
     latency, the latter as a time or as a share of the file's own, "latency=60%".
 
+    With `tune_minutes` the chosen network is then trained for that long to give the outputs of the original;
+    it keeps its refitted weights if that does not help on every tenth input, from which nothing is learnt.
+    That takes thousands of inputs.
+
     Every fifth input is held out: the drift of the outputs is measured on those, in onnxruntime, and the
     latency of both files side by side. The file is written only after its outputs were compared with the thin
     network's. The search is kept in `run_dir` (by default runs/NAME-thin), with a page: a call that was
@@ -71,13 +80,11 @@ def thin(
     """
     path, out = Path(path), Path(out)
     limits, latency_share = split_target(target)
+    tuning = None if tune_minutes is None else FinetuneConfig(minutes=tune_minutes)
     check_out(path, out)
-    if search is not None and not EVALUATIONS.find(search.evaluation).refits:
-        raise InputError(
-            f"there are no labels to evaluate candidates by {search.evaluation!r}; leave out evaluation"
-        )
     options = replace(search or SearchConfig(), latency_runtime="onnxruntime")
-    file = read_onnx(path, KNOWN)
+    check_needs_no_labels(options)
+    file = read_onnx(path, SUPPORTED)
     if file.is_half and limits.size is not None and limits.size > 1:
         # Networks are compared in single precision, in which weights are twice as large.
         limits = replace(limits, size=2 * limits.size)
@@ -92,7 +99,14 @@ def thin(
     job = _Job(path, network, _task(network, used, held), limits, folder, source, file.bytes)
     where = {"device": device, "backend": backend, "observer": observer, "progress": progress}
     solution, candidates = job.run(search, options, workers, where)
-    return _written(job, path, out, solution, candidates, held, options)
+    tuned = ""
+    if tuning is not None:
+        observer(Remark("sample", f"tuning the network for {tuning.minutes:g} minutes"))
+        with torch_threads(available_threads()):
+            done = job.tuned(solution, tuning, str(choose_device(device)))
+        solution, tuned = replace(solution, network=done.model, refitted=not done.helped), str(done)
+    written = _written(job, path, out, solution, candidates, held, options)
+    return replace(written, tuned=tuned)
 
 
 def _prepared(
@@ -109,8 +123,8 @@ def _prepared(
         observer(Remark("sample", f"pictures as {file.inputs[0].name!r}: {form}"))
         if form.guessed_size:
             observer(Remark("sample", "the file leaves their size open; if it is another: --image-size"))
-        one = form.size[0] * form.size[1] * form.channels * 4
-        used = min(used, max(2 * FEWEST, MOST_BYTES // one)) if sample is None else used
+        bytes_each = form.size[0] * form.size[1] * form.channels * 4
+        used = min(used, max(2 * FEWEST, MOST_BYTES // bytes_each)) if sample is None else used
     held = min(used // (HELD_OUT - 1), MOST_HELD_OUT)
     inputs = read_inputs(source, file.inputs, pictures, used + held)
     count = count_of(inputs)
@@ -121,7 +135,9 @@ def _prepared(
         )
     every = max(HELD_OUT, -(-count // MOST_HELD_OUT))
     chosen = torch.arange(count) % every == every - 1
-    batch = next((one.shape[0] for one in file.inputs if one.shape and isinstance(one.shape[0], int)), 2)
+    batch = next(
+        (value.shape[0] for value in file.inputs if value.shape and isinstance(value.shape[0], int)), 2
+    )
     network = from_file(file, rows_of(inputs, slice(batch)))
     return network, rows_of(inputs, ~chosen), rows_of(inputs, chosen)
 
@@ -148,7 +164,7 @@ class _Job:
     def example(self) -> Any:
         """One input."""
         whole = self.task.inputs
-        return {name: one[:1] for name, one in whole.items()} if isinstance(whole, dict) else whole[:1]
+        return {name: tensor[:1] for name, tensor in whole.items()} if isinstance(whole, dict) else whole[:1]
 
     def run(
         self, given: SearchConfig | None, options: SearchConfig, workers: int | None, where: dict[str, Any]
@@ -187,8 +203,17 @@ class _Job:
         except Unmet as error:
             raise RunError(f"{error}. For a search near this target choose another folder (--run)") from error
         with RunFolder.open(self.folder, read_only=True) as run:
-            candidates = [one for one in run.history.candidates() if one.evaluation is not None]
+            candidates = [row for row in run.history.candidates() if row.evaluation is not None]
         return solution, candidates
+
+    def tuned(self, solution: Solution, tuning: FinetuneConfig, device: str) -> Imitated:
+        """The network after tuning; a call that was stopped continues it."""
+        described = json.dumps([solution.id, tuning.to_table()], sort_keys=True)
+        name = f"tune-{hashlib.sha256(described.encode()).hexdigest()[:8]}"
+        checkpoint = folder_within(self.folder, self.folder / FINETUNE) / name
+        return imitate(
+            solution.model, self.network, self.task.inputs, tuning, device=device, checkpoint=checkpoint
+        )
 
     def _refuse_other(self, searched: SearchConfig, given: SearchConfig | None) -> None:
         """Refuse options that the search in the folder did not have."""

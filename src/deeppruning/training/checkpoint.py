@@ -1,8 +1,8 @@
 """Checkpoints: the state of a training job after an epoch, with the reports of its epochs.
 
 A checkpoint is one safetensors file, replaced atomically. Tensors: `model.<name>` for the network,
-`optimizer.<parameter>` for SGD's momentum. Metadata: format, job (every option that decides the result) and
-history (one report per epoch), as JSON.
+`optimizer.<value>.<parameter>` for the optimizer's state, such as momentum. Metadata: format, job (every
+option that decides the result) and history (one report per epoch), as JSON.
 """
 
 import json
@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from deeppruning.errors import DAMAGE, RunError
 from deeppruning.options import differences
 from deeppruning.training.finite import learnt, listed, not_finite
+from deeppruning.training.muon import Muon
 from deeppruning.training.tensors import read_tensors, write_tensors
 
-FORMAT = "1"
+FORMAT = "2"
 _MODEL = "model."
 _OPTIMIZER = "optimizer."
 
@@ -56,7 +57,7 @@ class BatchReport:
 def save_checkpoint(
     path: Path,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | Muon,
     job: Mapping[str, Any],
     history: Sequence[EpochReport],
 ) -> None:
@@ -69,17 +70,17 @@ def save_checkpoint(
     write_tensors(path, _state(model, optimizer), metadata)
 
 
-def _state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _state(model: nn.Module, optimizer: torch.optim.Optimizer | Muon) -> dict[str, Tensor]:
     """The tensors of a checkpoint."""
     tensors = {_MODEL + name: tensor for name, tensor in model.state_dict().items()}
     for name, parameter in model.named_parameters():
-        if parameter in optimizer.state:
-            tensors[_OPTIMIZER + name] = optimizer.state[parameter]["momentum_buffer"]
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"{_OPTIMIZER}{key}.{name}"] = value
     return tensors
 
 
 def load_checkpoint(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, job: Mapping[str, Any]
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | Muon, job: Mapping[str, Any]
 ) -> list[EpochReport]:
     """Restore model and optimizer in place and return the history; neither changes if there is an error."""
     tensors, written_job, history = _read(path)

@@ -1,4 +1,4 @@
-"""Train a network by SGD, reproducibly to the bit, and resume from a checkpoint.
+"""Train a network, reproducibly to the bit, and resume from a checkpoint.
 
 >>> from deeppruning.data.images import ImageSet
 >>> data = ImageSet(torch.zeros(8, 1, 4, 4), torch.zeros(8, dtype=torch.int64), ("a", "b"))
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from inspect import unwrap
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,19 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from deeppruning.config import SCHEDULES, TrainConfig
-from deeppruning.data.batches import Augment, Batches, leaves_one_image
-from deeppruning.data.stream import Images, ImageStream
+from deeppruning.data.stream import Images
 from deeppruning.errors import Diverged, InputError, unknown
 from deeppruning.genome import derived_seed
 from deeppruning.system.device import precision_of
 from deeppruning.training.checkpoint import BatchReport, EpochReport, load_checkpoint, save_checkpoint
 from deeppruning.training.distillation import Loss
-from deeppruning.training.evaluate import check_outputs, evaluate, mode
+from deeppruning.training.evaluate import evaluate, mode
 from deeppruning.training.finite import check_learnt
+from deeppruning.training.labelled import Labelled
+from deeppruning.training.lesson import Lesson, Taught
+from deeppruning.training.muon import Muon
 
+Optimizer = SGD | Muon
 # How often the loss is checked for overflow: each check makes a GPU wait until its queue is empty.
 _CHECK_EVERY = 16
 
@@ -60,22 +64,47 @@ def fit(
     there. `penalty`, a regulariser of the weights, is added to the loss of every batch. With `stop_after`,
     this call ends after that many further epochs. Raises Diverged if the loss or the weights overflow.
     """
-    config = config.fitted(train.image_shape)
+    device = torch.device(device)
+    loss = Loss(config.label_smoothing, teacher, distill, temperature)
+    lesson = Labelled(train, config, loss, device, precision_of(model), penalty)
+    return teach(
+        model,
+        lesson,
+        config,
+        test=None if test is None else lambda: evaluate(model, test, device=device).error,
+        device=device,
+        checkpoint=checkpoint,
+        on_epoch=on_epoch,
+        on_batch=on_batch,
+        stop_after=stop_after,
+    )
+
+
+def teach(
+    model: nn.Module,
+    lesson: Lesson,
+    config: TrainConfig,
+    *,
+    test: Callable[[], float] | None = None,
+    device: str | torch.device = "cpu",
+    checkpoint: Path | None = None,
+    on_epoch: Callable[[EpochReport], None] | None = None,
+    on_batch: Callable[[BatchReport], None] | None = None,
+    stop_after: int | None = None,
+) -> list[EpochReport]:
+    """Train on any lesson, as `fit` does on labelled images."""
     device = torch.device(device)
     model.to(device)
-    if teacher is not None:
-        teacher.to(device)
     optimizer = make_optimizer(model, config, device)
-    loss = Loss(config.label_smoothing, teacher, distill, temperature)
-    job = _job(train, config, loss)
+    job = lesson.description()
     history: list[EpochReport] = []
     if checkpoint is not None and checkpoint.exists():
         history = load_checkpoint(checkpoint, model, optimizer, job)
-    runner = _Epoch(model, optimizer, loss, penalty, train, config, device, on_batch)
-    with mode(teacher, training=False) if teacher is not None else nullcontext():
-        last = config.epochs if stop_after is None else min(config.epochs, len(history) + stop_after)
+    epochs = Epochs(model, optimizer, lesson, config, device, on_batch)
+    with in_evaluation(lesson.teacher, device):
+        last = config.rounds if stop_after is None else min(config.rounds, len(history) + stop_after)
         for epoch in range(len(history) + 1, last + 1):
-            history.append(runner.run(epoch, test))
+            history.append(epochs.run(epoch, test))
             if checkpoint is not None:
                 save_checkpoint(checkpoint, model, optimizer, job, history)
             if on_epoch is not None:
@@ -83,78 +112,51 @@ def fit(
     return history
 
 
-def _job(train: Images, config: TrainConfig, loss: Loss) -> dict[str, Any]:
-    """Everything but the network that decides the result, as JSON types; a checkpoint belongs to one job."""
-    data: dict[str, Any] = {
-        "train_images": len(train),
-        "image_shape": list(train.image_shape),
-        "classes": list(train.classes),
-    }
-    if isinstance(train, ImageStream):
-        data["data"] = train.identity
-    distilled = loss.teacher is not None and loss.distill > 0.0
-    distillation = {"distill": loss.distill, "temperature": loss.temperature} if distilled else {}
-    return {**config.to_table(), **distillation, **data}
-
-
 @dataclass
-class _Epoch:
-    """One epoch of training, and what stays the same from epoch to epoch."""
+class Epochs:
+    """The epochs of a training, one at a time, and what stays the same from epoch to epoch."""
 
     model: nn.Module
-    optimizer: torch.optim.SGD
-    loss: Loss
-    penalty: Callable[[nn.Module], Tensor] | None
-    train: Images
+    optimizer: Optimizer
+    lesson: Lesson
     config: TrainConfig
     device: torch.device
-    on_batch: Callable[[BatchReport], None] | None
+    on_batch: Callable[[BatchReport], None] | None = None
 
-    def run(self, epoch: int, test: Images | None) -> EpochReport:
+    def run(self, epoch: int, test: Callable[[], float] | None) -> EpochReport:
+        """Train for one epoch, then test."""
         start = time.perf_counter()
         # Dropout draws from the global generator: seeded here, restored afterwards.
-        with _forked_random_state(self.device), mode(self.model, training=True):
+        with forked_random_state(self.device), mode(self.model, training=True):
             torch.manual_seed(derived_seed(self.config.seed, epoch, "layers"))
             report = self._train(epoch, start)
         # No loss of this epoch shows its last step.
         check_learnt(self.model, f"the network after epoch {epoch} (learning rate {report.lr:g})")
-        trained = time.perf_counter() - start
-        test_error = None if test is None else evaluate(self.model, test, device=self.device).error
+        test_error = None if test is None else test()
         return EpochReport(
             epoch=epoch,
             train_loss=report.train_loss,
             train_error=report.train_error,
             test_error=test_error,
             lr=report.lr,
-            images_per_second=len(self.train) / trained,
+            images_per_second=report.images_per_second,
             seconds=time.perf_counter() - start,
         )
 
     def _train(self, epoch: int, start: float) -> BatchReport:
-        batches = self._batches(epoch)
-        autocast = _autocast(self.device)
+        batches = self.lesson.batches(epoch)
+        steps = self.config.steps(len(batches))
+        count = min(len(batches), steps - (epoch - 1) * len(batches))  # the last epoch may be a part of one
         losses = torch.zeros((), device=self.device)
         wrong = torch.zeros((), dtype=torch.int64, device=self.device)
         seen = 0
-        for number, (images, labels) in enumerate(batches, start=1):
-            step = (epoch - 1) * len(batches) + number - 1
-            lr = rate(self.config.schedule, self.config.lr, step, self.config.epochs * len(batches))
-            for group in self.optimizer.param_groups:
-                group["lr"] = lr
-            with autocast:
-                outputs = self.model(images)
-                if number == 1:
-                    check_outputs(outputs, len(labels), self.train.num_classes)
-                loss = self.loss(images, outputs, labels)
-                if self.penalty is not None:
-                    loss = loss + self.penalty(self.model)
-            self.optimizer.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss)
-            self.optimizer.step()
-            losses += loss.detach().float() * len(labels)
-            wrong += (outputs.detach().argmax(dim=1) != labels).sum()
-            seen += len(labels)
-            if number < len(batches) and self.on_batch is None and number % _CHECK_EVERY:
+        for number, batch in enumerate(islice(batches, count), start=1):
+            lr = rate(self.config.schedule, self.config.peak, (epoch - 1) * len(batches) + number - 1, steps)
+            taught = self.step(batch, lr)
+            losses += taught.loss * taught.inputs
+            wrong += taught.wrong
+            seen += taught.inputs
+            if number < count and self.on_batch is None and number % _CHECK_EVERY:
                 continue
             train_loss, speed = float(losses) / seen, seen / (time.perf_counter() - start)
             if not math.isfinite(train_loss):
@@ -162,27 +164,30 @@ class _Epoch:
                     f"training diverged in epoch {epoch}: the loss is {train_loss}; "
                     f"lower the learning rate (it was {lr:g}) or check the data for values out of range"
                 )
-            report = BatchReport(epoch, number, len(batches), train_loss, int(wrong) / seen, lr, speed)
+            report = BatchReport(epoch, number, count, train_loss, int(wrong) / seen, lr, speed)
             if self.on_batch is not None:
                 self.on_batch(report)
         return report
 
-    def _batches(self, epoch: int) -> Batches:
-        config = self.config
-        generator = torch.Generator().manual_seed(derived_seed(config.seed, epoch, "batches"))
-        return Batches(
-            self.train,
-            config.batch_size,
-            shuffle=True,
-            augment=Augment(crop=config.crop or 0, flip=bool(config.flip), cutout=config.cutout),
-            generator=generator,
-            device=self.device,
-            drop_last=leaves_one_image(len(self.train), config.batch_size),
-            precision=precision_of(self.model),
-        )
+    def step(self, batch: Any, lr: float) -> Taught:
+        """One step at this learning rate; the loss is that before it."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        with _autocast(self.device):
+            taught = self.lesson.taught(self.model, batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(taught.loss)
+        self.optimizer.step()
+        return taught._replace(loss=taught.loss.detach().float())
 
 
-def _forked_random_state(device: torch.device) -> AbstractContextManager[None]:
+def in_evaluation(teacher: nn.Module | None, device: torch.device) -> AbstractContextManager[None]:
+    """The teacher on the device, and in evaluation mode inside the block."""
+    return nullcontext() if teacher is None else mode(teacher.to(device), training=False)
+
+
+def forked_random_state(device: torch.device) -> AbstractContextManager[None]:
+    """Restores the global random state, which dropout draws from, after the block."""
     if device.type == "cpu":
         return torch.random.fork_rng(devices=[])
     index = device.index if device.index is not None else 0
@@ -199,6 +204,7 @@ def _autocast(device: torch.device) -> AbstractContextManager[Any]:
 # Share of a one-cycle run in which the rate rises, and the fraction of the peak it starts from.
 RISE = 0.25
 START = 0.05
+WARM_UP = 0.1  # share of a linear run in which the rate rises
 
 
 class PlainSGD(SGD):
@@ -215,14 +221,16 @@ class PlainSGD(SGD):
     step = torch.no_grad()(unwrap(SGD.step))
 
 
-def make_optimizer(model: nn.Module, config: TrainConfig, device: torch.device) -> SGD:
-    """SGD for all parameters of a network that require gradients."""
+def make_optimizer(model: nn.Module, config: TrainConfig, device: torch.device) -> Optimizer:
+    """The optimizer for all parameters of a network that require gradients."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise InputError("the model has no parameters to train; set requires_grad on some of them")
+    if config.optimizer == "muon":
+        return Muon(trained, config.peak)
     optimizer = PlainSGD(
         trained,
-        lr=config.lr,
+        lr=config.peak,
         momentum=config.momentum,
         nesterov=config.nesterov,
         weight_decay=config.weight_decay,
@@ -240,7 +248,7 @@ def rate(schedule: str, peak: float, step: int, steps: int) -> float:
 
     constant: always `peak`. cosine: falls from `peak` along half a cosine to 0 after the last step.
     onecycle: rises linearly from a twentieth of `peak` over the first quarter of the steps, then falls like
-    cosine.
+    cosine. linear: rises over the first tenth of the steps, then falls, both linearly.
 
     >>> [round(rate("cosine", 0.1, step, 4), 4) for step in range(4)]
     [0.1, 0.0854, 0.05, 0.0146]
@@ -254,6 +262,9 @@ def rate(schedule: str, peak: float, step: int, steps: int) -> float:
         if step < rise:
             return peak * (START + (1 - START) * step / rise)
         return peak * _half_cosine((step - rise) / (steps - rise))
+    if schedule == "linear":
+        rise = max(1, round(WARM_UP * steps))
+        return peak * ((step + 1) / rise if step < rise else (steps - step) / (steps - rise + 1))
     raise unknown("schedule", schedule, SCHEDULES)
 
 

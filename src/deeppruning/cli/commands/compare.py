@@ -1,7 +1,7 @@
 """`deeppruning compare`: prune with other methods to the same FLOPs and fine-tune all networks alike."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,7 @@ def _options(match: Path | None, settings: dict[str, Any]) -> tuple[SearchConfig
         raise InputError("with --match the run's own search options are used: leave them out")
     with RunFolder.open(match, read_only=True) as run:
         recorded = FinetuneConfig.from_table(run.config["finetune"])
-        return SearchConfig.from_table(run.config["search"]), replace(recorded, **changes)
+        return SearchConfig.from_table(run.config["search"]), recorded.changed_by(changes)
 
 
 class _Progress:

@@ -1,6 +1,5 @@
 """`deeppruning finetune`: fine-tune any candidate of a run, not only the three picks."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,6 @@ def finetune(run: Path, candidate: int, threads: int | None, **settings: Any) ->
     """
     with RunFolder.open(run, read_only=True) as opened:
         recorded = FinetuneConfig.from_table(opened.config["finetune"])
-    options = replace(recorded, **finetune_settings(settings))
+    options = recorded.changed_by(finetune_settings(settings))
     again = "the same command"
     save_one(api_runs.finetune, run, again, settings, candidate=candidate, threads=threads, finetune=options)

@@ -6,54 +6,15 @@ from typing import Any
 import click
 
 from deeppruning.cli.options.backend import BackendChoice, backend_options
-from deeppruning.cli.options.flags import (
-    NUMBERS,
-    SIZE,
-    GroupedCommand,
-    flag,
-    given_options,
-    option_flags,
-    output_options,
-    together,
-)
+from deeppruning.cli.options.flags import GroupedCommand, flag, given_options, option_flags, output_options
 from deeppruning.cli.running import resumable
 from deeppruning.config import SearchConfig
 from deeppruning.display.picture import make_progress
-from deeppruning.options import DATA, OUTPUT, SEARCH, described_options
+from deeppruning.options import DATA, FINETUNING, OUTPUT, SEARCH, described_options
 from deeppruning.system.commands import command
 from deeppruning.system.files import plain_name
 from deeppruning.thinning import PictureOptions
 from deeppruning.thinning import thin as thin_file
-from deeppruning.thinning.pictures import LAYOUTS, ORDERS
-
-picture_options = together(
-    flag(
-        "--image-size", heading=DATA, common=True, type=SIZE, metavar="SIDE|HxW",
-        help="Resize pictures to this size; they keep their proportions and are cropped. [that of the file's "
-        "input or its metadata, or 224 if it is open]",
-    ),
-    flag(
-        "--scale", heading=DATA, common=True, type=float,
-        help="Factor for pixels in 0..255. [1/255; 1 if the input takes bytes]",
-    ),
-    flag(
-        "--mean", heading=DATA, common=True, type=NUMBERS, default=(0.0,), metavar="M,M,M",
-        help="Mean to subtract after scaling: one number, or one per channel. [0]",
-    ),
-    flag(
-        "--std", heading=DATA, common=True, type=NUMBERS, default=(1.0,), metavar="S,S,S",
-        help="Standard deviation to divide by afterwards: one number, or one per channel. [1]",
-    ),
-    flag(
-        "--colours", heading=DATA, common=True, type=click.Choice(ORDERS), default=ORDERS[0],
-        help="Order of the colours. [rgb]",
-    ),
-    flag(
-        "--layout", heading=DATA, common=True, type=click.Choice(LAYOUTS),
-        help="Axes of the input: channels first (nchw) or last (nhwc). [by the shape of the file's input]",
-    ),
-)  # fmt: skip
-
 
 # What the paper's search or labels would need is left out.
 _WITHOUT = [
@@ -61,15 +22,6 @@ _WITHOUT = [
     "latency_runtime",
     *(name for name in described_options(SearchConfig) if name.startswith("eval_")),
 ]  # fmt: skip
-thin_search_options = option_flags(
-    SearchConfig,
-    leave_out=_WITHOUT,
-)
-sample_option = flag(
-    "--sample", heading=DATA, common=True, type=click.IntRange(min=32),
-    help="Number of inputs to search with; up to a quarter as many more are held out. [1000, fewer if they "
-    "are large]",
-)  # fmt: skip
 
 
 @click.command(cls=GroupedCommand, brief=True)
@@ -79,7 +31,7 @@ sample_option = flag(
     help="Example inputs: a folder of pictures (PNG, JPEG), preprocessed arrays (an .npz file with one array "
     "per input, or an .npy file), or file.py:function.",
 )  # fmt: skip
-@picture_options
+@option_flags(PictureOptions)
 @flag(
     "--target", heading=SEARCH, common=True, multiple=True, required=True, metavar="NAME=LIMIT",
     help="Upper limits for the new file: flops=70%, params=500k, size=1MB, latency=60% (of the old file's) "
@@ -93,14 +45,22 @@ sample_option = flag(
     "--run", "run_dir", heading=OUTPUT, common=True, type=click.Path(path_type=Path), metavar="FOLDER",
     help="Folder for the search and its report. [runs/MODEL-thin]",
 )  # fmt: skip
-@sample_option
-@thin_search_options
+@flag(
+    "--tune-minutes", heading=FINETUNING, common=True, type=click.FloatRange(min=0.01),
+    help="Afterwards train the chosen network for this long to give the outputs of the original; the weights "
+    "from before are kept if that does not help. Give --sample thousands of inputs with it. [no training]",
+)  # fmt: skip
+@flag(
+    "--sample", heading=DATA, common=True, type=click.IntRange(min=32),
+    help="Number of inputs to search with; up to a quarter as many more are held out. [1000, fewer if they "
+    "are large]",
+)  # fmt: skip
+@option_flags(SearchConfig, leave_out=_WITHOUT)
 @backend_options()
 @output_options("auto")
 def thin(
     model: Path, inputs: str, target: tuple[str, ...], out: Path, run_dir: Path | None,
-    image_size: tuple[int, int] | None, scale: float | None, mean: tuple[float, ...], std: tuple[float, ...],
-    colours: str, layout: str | None, device: str | None, quiet: bool, as_json: bool, **settings: Any,
+    tune_minutes: float | None, device: str | None, quiet: bool, as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Make the ONNX file MODEL smaller and faster. It needs example inputs, but no labels and no training.
 
@@ -118,12 +78,12 @@ def thin(
       deeppruning thin detector.onnx --inputs photos/ --target latency=60% --out thin.onnx
       deeppruning thin resnet.onnx --inputs photos/ --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225 \\
         --target size=10MB --out thin.onnx
+      deeppruning thin detector.onnx --inputs photos/ --sample 5000 --target flops=50% --tune-minutes 30 \\
+        --out thin.onnx
       deeppruning thin speech.onnx --inputs features.npz --target params=50% --out thin.onnx
     """
     search = SearchConfig(**given_options(SearchConfig, settings))
-    pictures = PictureOptions(
-        image_size=image_size, scale=scale, mean=mean, std=std, colours=colours, layout=layout
-    )
+    pictures = PictureOptions(**given_options(PictureOptions, settings))
     choice = BackendChoice.take(settings).or_as_in({})
     progress = make_progress(quiet=quiet, as_json=as_json)
     chosen_device = device or "auto"
@@ -135,8 +95,8 @@ def thin(
         progress.state.workers, progress.state.judged_by = backend.room(), "drift"
         thinned = thin_file(
             model, inputs, target=",".join(target), out=out, pictures=pictures,
-            search=search if search.changed() else None, run_dir=run_dir, device=chosen_device,
-            backend=backend, observer=progress, progress=False,
+            search=search if search.changed() else None, tune_minutes=tune_minutes, run_dir=run_dir,
+            device=chosen_device, backend=backend, observer=progress, progress=False,
         )  # fmt: skip
     if as_json:
         progress.tell("thinned", **thinned.to_json())

@@ -113,10 +113,10 @@ def _run(
 ) -> list[EpochReport]:
     history = read_history(folder.checkpoint)
     if history and not quiet:
-        state = "is finished" if len(history) >= config.epochs else "continues"
-        click.echo(f"{folder.path}: training {state} after epoch {len(history)} of {config.epochs}")
+        state = "is finished" if len(history) >= config.rounds else "continues"
+        click.echo(f"{folder.path}: training {state} after epoch {len(history)} of {config.rounds}")
     reports = list(history)
-    with TrainingProgress(config.epochs, len(history), quiet=quiet) as progress:
+    with TrainingProgress(config.rounds, len(history), quiet=quiet) as progress:
 
         def on_epoch(report: EpochReport) -> None:
             reports.append(report)
@@ -138,7 +138,7 @@ def _run(
             )
         except KeyboardInterrupt as stopped:
             code = exit_code(stopped)
-            interrupted = f"stopped after epoch {len(reports)} of {config.epochs}"
+            interrupted = f"stopped after epoch {len(reports)} of {config.rounds}"
     click.echo(f"{interrupted}; the same command continues from there ({folder.path})", err=True)
     raise click.exceptions.Exit(code)
 

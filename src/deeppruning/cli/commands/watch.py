@@ -2,14 +2,19 @@
 
 import os
 import sys
+import time
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from deeppruning.cli.options.run import run_argument
+from deeppruning.errors import RunError
 from deeppruning.reporting.server import LOOPBACK, ReportServer, check_address
-from deeppruning.reporting.standing import wait_for_run
+from deeppruning.runs.folder import CONFIG, refuse_occupied
+
+PAUSE = 0.5  # seconds between two looks for a run
 
 
 @click.command()
@@ -44,6 +49,31 @@ def watch(run: Path, port: int, host: str, open_page: bool) -> None:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             click.echo("stopped")
+
+
+def wait_for_run(path: Path, say: Callable[[str], None], pause: Callable[[float], None] = time.sleep) -> None:
+    """Return once the folder holds a run; a folder in which none can start is refused.
+
+    A network without weights is trained first, and the folder is made after that.
+    """
+    waiting = False
+    while not _is_there(path):
+        if not waiting:
+            say(f"waiting for a run in {path}: there is none yet (Ctrl-C stops)")
+            waiting = True
+        pause(PAUSE)
+
+
+def _is_there(path: Path) -> bool:
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file, not a run folder; give the folder that a run is made in")
+    try:
+        refuse_occupied(path)
+    except RunError:
+        if not (path / CONFIG).is_file():  # the folder holds something else, so no run can start in it
+            raise
+        return True
+    return False
 
 
 def _has_screen() -> bool:

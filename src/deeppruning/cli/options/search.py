@@ -83,7 +83,7 @@ def search_config(settings: Mapping[str, Any]) -> tuple[SearchConfig, str | None
 
 def finetune_config(settings: Mapping[str, Any], seed: int) -> FinetuneConfig:
     """The fine-tuning that the options ask for."""
-    return replace(_PRESETS[_preset(settings)][1], **finetune_settings(settings), seed=seed)
+    return _PRESETS[_preset(settings)][1].changed_by({**finetune_settings(settings), "seed": seed})
 
 
 def finetune_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,9 +68,11 @@ def train_balanced(context: Context, item: tuple[Genome, Scores]) -> Network:
     task, graph = context.task, context.graph
     assert isinstance(task, Classification)
     assert task.train is not None
-    assert task.tuning is not None
     whole = graph.prune(graph.full_genome()).to(task.device)
-    options = replace(task.tuning, seed=candidate_seed(context.seed, genome))
+    seed = candidate_seed(context.seed, genome)
+    planned = task.planned(task.plan(whole, seed=seed)).tuning
+    assert planned is not None
+    options = replace(planned, seed=seed)
     try:
         fit(whole, task.train, options, device=task.device, penalty=TwoSigned.of(graph, whole, factors))
     except Diverged as diverged:

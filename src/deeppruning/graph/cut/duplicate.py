@@ -30,9 +30,9 @@ def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     Torch's modules have about twenty attributes each, most of them empty dicts of hooks: deepcopy would take
     most of the time of a search, which cuts thousands of networks.
     """
-    known = memo.get(id(module))
-    if isinstance(known, nn.Module):
-        return known
+    copied = memo.get(id(module))
+    if isinstance(copied, nn.Module):
+        return copied
     made: Any = type(module)
     if not _ordinary(made):
         return copy.deepcopy(module, memo)

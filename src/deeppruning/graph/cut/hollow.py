@@ -60,10 +60,10 @@ class Extents:
 
 def extents_of(name: str, module: nn.Module) -> Extents:
     """The extents of a layer that must have them."""
-    found = Extents.of(module)
-    if found is None:
+    extents = Extents.of(module)
+    if extents is None:
         raise WeightsError(f"{name} is a {type(module).__name__}, which cannot be left out of a network")
-    return found
+    return extents
 
 
 def _convolution(module: _ConvNd) -> Extents:

@@ -18,9 +18,9 @@ def tolerance_for(coarsest: torch.dtype) -> float:
     return TOLERANCES.get(coarsest, TOLERANCES[torch.bfloat16])
 
 
-def difference(found: Any, expected: Any) -> tuple[float, str]:
+def difference(outputs: Any, expected: Any) -> tuple[float, str]:
     """The largest relative difference of all outputs; infinite, with a reason, if they cannot be compared."""
-    given, due = tensors_in(found), tensors_in(expected)
+    given, due = tensors_in(outputs), tensors_in(expected)
     if len(given) != len(due):
         return float("inf"), f"{len(given)} outputs where {len(due)} are due"
     if not due:
@@ -33,13 +33,13 @@ def difference(found: Any, expected: Any) -> tuple[float, str]:
     return worst, reason
 
 
-def same_numbers(found: Sequence[Number], expected: Sequence[Number], tolerance: float) -> bool:
+def same_numbers(numbers: Sequence[Number], expected: Sequence[Number], tolerance: float) -> bool:
     """Whether numbers that forward code takes out of tensors are the same up to rounding."""
-    pairs = zip(found, expected, strict=False)
-    return len(found) == len(expected) and all(
-        one == other
-        or (one is not None and other is not None and cmath.isclose(one, other, rel_tol=tolerance))
-        for one, other in pairs
+    pairs = zip(numbers, expected, strict=False)
+    return len(numbers) == len(expected) and all(
+        left == right
+        or (left is not None and right is not None and cmath.isclose(left, right, rel_tol=tolerance))
+        for left, right in pairs
     )
 
 

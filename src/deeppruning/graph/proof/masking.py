@@ -112,8 +112,8 @@ class MaskedRun(Follower):
             return
         name, tensor = next((name, value) for name, value in args.items() if isinstance(value, Tensor))
         positions = torch.from_numpy(np.flatnonzero(kept)).to(tensor.device)
-        found = tensors_in(func(**{**args, name: tensor.index_select(payload.dimension, positions)}))
-        for output, value in zip(outputs, found, strict=True):
+        statistics = tensors_in(func(**{**args, name: tensor.index_select(payload.dimension, positions)}))
+        for output, value in zip(outputs, statistics, strict=True):
             output.copy_(value)
 
 

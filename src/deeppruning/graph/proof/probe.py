@@ -193,8 +193,8 @@ class ThinRun(Follower):
             return True
         for tensor, expected, dimension in zip(outputs, step.prints, step.dimensions, strict=True):
             if expected is not None:
-                found = fingerprint(tensor, dimension)
-                if found is None or not close(found, expected, tensor.dtype):
+                prints = fingerprint(tensor, dimension)
+                if prints is None or not close(prints, expected, tensor.dtype):
                     return False
         return True
 
@@ -214,14 +214,14 @@ class ThinRun(Follower):
         return blanks[0] if single else blanks
 
 
-def close(found: NDArray[np.float64], expected: NDArray[np.float64], dtype: torch.dtype) -> bool:
+def close(prints: NDArray[np.float64], expected: NDArray[np.float64], dtype: torch.dtype) -> bool:
     """Equal up to rounding in the network's precision, and not finite at the same positions."""
     tolerance = 1e-7 if dtype == torch.float64 else 2e-3
     sound = np.isfinite(expected)
-    if found.shape != expected.shape or not np.array_equal(np.isfinite(found), sound):
+    if prints.shape != expected.shape or not np.array_equal(np.isfinite(prints), sound):
         return False
     scale = max(1.0, float(np.abs(expected[sound]).max(initial=0.0)))
-    return bool((np.abs(found[sound] - expected[sound]) <= tolerance * scale).all())
+    return bool((np.abs(prints[sound] - expected[sound]) <= tolerance * scale).all())
 
 
 def find_faults(

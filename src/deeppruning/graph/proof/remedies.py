@@ -121,20 +121,20 @@ class Doctor:
             return False
         if self._detach(record):
             return True
-        known, site = self.decisions, record.site
+        decisions, site = self.decisions, record.site
         for output in range(len(record.payloads)):
             key = (*site, output)
-            if known.choices.get(key, 0) + 1 < self.table.candidates.get(key, 0):
-                known.choices[key] = known.choices.get(key, 0) + 1
+            if decisions.choices.get(key, 0) + 1 < self.table.candidates.get(key, 0):
+                decisions.choices[key] = decisions.choices.get(key, 0) + 1
                 return True
-        if record.name in SPLITS and site not in known.tied and self._can_be_tied(record):
-            known.tied.add(site)
-        elif record.name in JOINS and site not in known.frozen_constants:
-            known.frozen_constants[site] = _reason(record)
-        elif record.name == "squeeze" and site not in known.squeezed:
-            known.squeezed.add(site)
-        elif site not in known.frozen:
-            known.frozen[site] = _reason(record)
+        if record.name in SPLITS and site not in decisions.tied and self._can_be_tied(record):
+            decisions.tied.add(site)
+        elif record.name in JOINS and site not in decisions.frozen_constants:
+            decisions.frozen_constants[site] = _reason(record)
+        elif record.name == "squeeze" and site not in decisions.squeezed:
+            decisions.squeezed.add(site)
+        elif site not in decisions.frozen:
+            decisions.frozen[site] = _reason(record)
         else:
             return False
         return True
@@ -161,8 +161,8 @@ class Doctor:
 
     def _maps_channels(self, name: str) -> bool:
         """Whether a submodule maps channels to channels, with the same widths in every call."""
-        found = {trace.maps_channels[name] for trace in self.traces.values() if name in trace.maps_channels}
-        return len(found) == 1 and None not in found
+        widths = {trace.maps_channels[name] for trace in self.traces.values() if name in trace.maps_channels}
+        return len(widths) == 1 and None not in widths
 
 
 def _constants_at(table: AtomTable, record: Record) -> list[Atoms]:

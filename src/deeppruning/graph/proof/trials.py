@@ -59,12 +59,12 @@ class Move:
         kept_in = [extended[genes] for genes in self.inputs]
         widths = tuple(int(kept.sum()) for kept in kept_in)
         ranks = np.append(np.cumsum(np.concatenate(kept_in)) - 1, -1)
-        found: Seen = {}
+        seen: Seen = {}
         for output, (genes, sources) in enumerate(zip(self.outputs, self.sources, strict=True)):
             order = (ranks[sources] if self.ranked else sources)[extended[genes]]
-            found[output, "width"] = (widths, len(order))
-            found[output, "order"] = ((*widths, len(order)), order.tobytes())
-        return found
+            seen[output, "width"] = (widths, len(order))
+            seen[output, "order"] = ((*widths, len(order)), order.tobytes())
+        return seen
 
     def open(self, genomes: Iterable[Bits]) -> set[Observable]:
         """The observables that, as far as these genomes show, might be computed from widths."""
@@ -76,8 +76,8 @@ class Move:
         for number, genome in enumerate(genomes):
             for observable, (widths, value) in self.seen(genome).items():
                 if observable in wanted:
-                    before, known = first.setdefault((observable, widths), (number, value))
-                    if known != value:
+                    before, first_value = first.setdefault((observable, widths), (number, value))
+                    if first_value != value:
                         return before, number
         return None
 
@@ -88,7 +88,7 @@ def _single_valued(all_seen: Iterable[Seen]) -> Iterator[Observable]:
         for observable, (widths, value) in seen.items():
             values.setdefault(observable, {}).setdefault(widths, set()).add(value)
     for observable, by_widths in values.items():
-        if all(len(found) == 1 for found in by_widths.values()):
+        if all(len(distinct) == 1 for distinct in by_widths.values()):
             yield observable
 
 
@@ -217,7 +217,7 @@ class Trials:
             emptied = np.ones(self.plan.num_genes, dtype=np.bool_)
             emptied[move.free] = False
             genome = self._mended(emptied)
-            if move.width(genome) < min(move.width(known) for known in genomes):
+            if move.width(genome) < min(move.width(other) for other in genomes):
                 yield genome
 
     def _contrast_moves(self, genomes: list[Bits]) -> None:
@@ -231,12 +231,12 @@ class Trials:
     def _pairs(self, move: Move, genomes: Sequence[Bits]) -> list[tuple[Bits, Bits]]:
         """Pairs of genomes, full elsewhere, for everything that these genomes leave open about a move."""
         wanted = move.open(genomes)
-        found: list[tuple[Bits, Bits]] = []
+        pairs: list[tuple[Bits, Bits]] = []
         for candidates in (self._halves(move.free), self._single_removals(move.free)):
             while wanted and (places := move.contrast(candidates, wanted)):
-                found.append((candidates[places[0]], candidates[places[1]]))
-                wanted &= move.open([*genomes, *(genome for pair in found for genome in pair)])
-        return found
+                pairs.append((candidates[places[0]], candidates[places[1]]))
+                wanted &= move.open([*genomes, *(genome for pair in pairs for genome in pair)])
+        return pairs
 
     def _halves(self, free: Genes) -> NDArray[np.bool_]:
         candidates = np.ones((CANDIDATES, self.plan.num_genes), dtype=np.bool_)
@@ -267,13 +267,13 @@ class Trials:
 def _merged(pairs: Sequence[tuple[Move, tuple[Bits, Bits]]], base: Bits) -> list[Bits]:
     """As few pairs as hold all of these; pairs with common genes are kept apart."""
     slots: list[tuple[Bits, Bits, Bits]] = []  # the two genomes, and the genes that are settled in them
-    for move, (one, other) in pairs:
+    for move, (first, second) in pairs:
         free = move.free
         slot = next((slot for slot in slots if not slot[2][free].any()), None)
         if slot is None:
             slot = (base.copy(), base.copy(), np.zeros(len(base), dtype=np.bool_))
             slots.append(slot)
-        slot[0][free], slot[1][free], slot[2][free] = one[free], other[free], True
+        slot[0][free], slot[1][free], slot[2][free] = first[free], second[free], True
     return [genome for slot in slots for genome in slot[:2]]
 
 
@@ -285,8 +285,8 @@ def _free_sets(places: Iterable[Genes]) -> list[Genes]:
 
 def _distinct(moves: Iterable[Move]) -> list[Move]:
     """Each move once, though a network may make it at many places and in both modes."""
-    found: dict[tuple[bool, bytes], Move] = {}
+    distinct: dict[tuple[bool, bytes], Move] = {}
     for move in moves:
         parts = (*move.inputs, *move.outputs, *move.sources)
-        found.setdefault((move.ranked, b"|".join(part.tobytes() for part in parts)), move)
-    return list(found.values())
+        distinct.setdefault((move.ranked, b"|".join(part.tobytes() for part in parts)), move)
+    return list(distinct.values())

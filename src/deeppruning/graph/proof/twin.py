@@ -226,9 +226,9 @@ class Stage:
 
     def scene(self, mode: str) -> Scene:
         """The scene of a mode that was traced."""
-        found = self.eval if mode == "eval" else self.train
-        assert found is not None
-        return found
+        scene = self.eval if mode == "eval" else self.train
+        assert scene is not None
+        return scene
 
     def trace(self, decisions: Decisions) -> tuple[AtomTable, dict[str, Trace]]:
         """Run the network on labels in both modes."""

@@ -74,12 +74,12 @@ def prove(
     follower.replayed = built.numbers
     try:
         with seeded():
-            found = follower.run(thin, *inputs)
+            outputs = follower.run(thin, *inputs)
     except Exception as error:
         return Proof(float("inf"), tolerance, f"the thin network fails: {type(error).__name__}: {error}")
     if not same_numbers(follower.numbers, masked.numbers, tolerance):
         return Proof(float("inf"), tolerance, "a value that the forward code reads differs")
-    gap, reason = difference(found, expected)
+    gap, reason = difference(outputs, expected)
     return Proof(gap, tolerance, reason)
 
 

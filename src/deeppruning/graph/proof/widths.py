@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deeppruning.graph.atoms import Bits, Genes
 from deeppruning.graph.plan import Plan
-from deeppruning.graph.trace.sizes import Formula, answers, sources_of
+from deeppruning.graph.trace.sizes import Formula, sources_of, value_of
 from deeppruning.graph.trace.tracer import Trace
 
 EVERY = (
@@ -44,12 +44,13 @@ class Question:
         """The answer under each genome."""
         extended = np.pad(genomes, ((0, 0), (0, 1)), constant_values=True)
         widths = {number: extended[:, strip].sum(axis=1) for number, strip in self.strips.items()}
-        return np.broadcast_to(answers(self.formula, widths), len(extended))
+        return np.broadcast_to(value_of(self.formula, widths), len(extended))
 
     def answers_at(self, widths: NDArray[np.int64]) -> NDArray[np.generic]:
         """The answer at each width of its only free size."""
         fixed = {number: np.array(len(strip)) for number, strip in self.strips.items() if (strip < 0).all()}
-        return np.broadcast_to(answers(self.formula, dict.fromkeys(self.strips, widths) | fixed), len(widths))
+        sizes = dict.fromkeys(self.strips, widths) | fixed
+        return np.broadcast_to(value_of(self.formula, sizes), len(widths))
 
 
 class Widths:
@@ -80,10 +81,10 @@ class Widths:
 
     def genomes(self, tried: Sequence[Bits]) -> Iterator[Bits]:
         """Genomes beyond those tried, not repaired; sizes without common genes share them."""
-        known = np.pad(np.asarray(tried), ((0, 0), (0, 1)), constant_values=True)
+        tried_bits = np.pad(np.asarray(tried), ((0, 0), (0, 1)), constant_values=True)
         slots: list[tuple[Bits, list[list[Genes]]]] = []  # genes that are taken, and removals of each size
         for strip in (self.read | self.asked).values():
-            removals = self._removals(strip, known[:, strip].sum(axis=1).tolist())
+            removals = self._removals(strip, tried_bits[:, strip].sum(axis=1).tolist())
             if removals:
                 own = np.unique(strip[strip >= 0])
                 alone = (
@@ -108,14 +109,14 @@ class Widths:
     def different(self, genomes: Sequence[Bits]) -> list[Bits]:
         """One genome for each combination of sizes."""
         strips = [*(self.read | self.asked).values()]
-        found: dict[tuple[int, ...], Bits] = {}
+        by_sizes: dict[tuple[int, ...], Bits] = {}
         for genome in genomes:
             extended = np.append(genome, True)
-            found.setdefault(tuple(int(extended[strip].sum()) for strip in strips), genome)
-        return list(found.values())
+            by_sizes.setdefault(tuple(int(extended[strip].sum()) for strip in strips), genome)
+        return list(by_sizes.values())
 
-    def _removals(self, strip: Genes, known: Sequence[int]) -> list[Genes]:
-        """Which genes of a size to remove, one entry for each width to try that is not known yet."""
+    def _removals(self, strip: Genes, tried_widths: Sequence[int]) -> list[Genes]:
+        """Which genes of a size to remove, one entry for each width to try that is not tried yet."""
         order, counts = np.unique(strip[strip >= 0], return_counts=True)
         shuffled = self.generator.permutation(len(order))
         widths = len(strip) - np.concatenate([[0], np.cumsum(counts[shuffled])])
@@ -123,19 +124,23 @@ class Widths:
         own = [question for question in self.questions if [*question.free] == [strip.tobytes()]]
         asked = [(question, question.answers_at(widths)) for question in own]
         tests = [
-            (question, found) for question, found in asked if question.exact and len(np.unique(found)) > 1
+            (question, answers)
+            for question, answers in asked
+            if question.exact and len(np.unique(answers)) > 1
         ]
         wanted: set[int] = set()
         if tests:
-            wanted = self._decided([found for _, found in tests], [question.place for question, _ in tests])
+            wanted = self._decided(
+                [answers for _, answers in tests], [question.place for question, _ in tests]
+            )
         elif strip.tobytes() in self.read:
             most = EVERY if strip.tobytes() in self.unseen else EVERY_READ
             wanted = set(range(len(widths) if len(widths) <= most else 0))
-        for question, found in asked:
-            values = np.unique(found)
+        for question, answers in asked:
+            values = np.unique(answers)
             if not question.exact and len(values) <= FEW:
-                wanted |= {int(np.flatnonzero(found == value)[-1]) for value in values}
-        left = [place for place in sorted(wanted) if int(widths[place]) not in known]
+                wanted |= {int(np.flatnonzero(answers == value)[-1]) for value in values}
+        left = [place for place in sorted(wanted) if int(widths[place]) not in tried_widths]
         return [order[shuffled[:place]] for place in left if place]
 
     def _decided(self, tests: Sequence[NDArray[np.generic]], places: Sequence[str]) -> set[int]:
@@ -143,7 +148,7 @@ class Widths:
         count = len(tests[0])
         wanted = set(range(count))
         if count > EVERY:
-            table = np.stack([np.unique(found, return_inverse=True)[1] for found in tests])
+            table = np.stack([np.unique(answers, return_inverse=True)[1] for answers in tests])
             _, first, which = np.unique(table, axis=1, return_index=True, return_inverse=True)
             last = count - 1 - np.unique(which[::-1], return_index=True)[1]
             spread = np.unique(np.geomspace(1, count - 1, SPREAD).astype(int))
@@ -168,12 +173,12 @@ class Widths:
                 share = aim * min(map(len, strips)) / len(strip) if number % 2 else self.generator.random()
                 stay = min(max(1, round(share * len(own))), len(own))
                 genome[self.generator.permutation(own)[stay:]] = False
-        found = question.answers(candidates)
-        known = set(question.answers(tried).tolist())
-        values, first = np.unique(found, return_index=True)
+        answers = question.answers(candidates)
+        given = set(question.answers(tried).tolist())
+        values, first = np.unique(answers, return_index=True)
         if question.exact and len(values) > 1:
             self._note(f"{question.place} decides by the numbers of channels of several layers")
-        new = [int(place) for value, place in zip(values.tolist(), first, strict=True) if value not in known]
+        new = [int(place) for value, place in zip(values.tolist(), first, strict=True) if value not in given]
         if question.exact or len(values) <= FEW:
             yield from (candidates[place] for place in new[:FEW])
 

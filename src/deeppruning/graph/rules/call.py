@@ -95,9 +95,9 @@ class Call:
         if len(wide) != 1:
             return payload
         for dimension, size in enumerate(tensor.shape):
-            found = payload.own_dimension(dimension) if size > 1 else None
-            if found is not None:
-                return Channels(dimension, self.parameter_atoms(payload, wide[0])[found[1]])
+            matched = payload.own_dimension(dimension) if size > 1 else None
+            if matched is not None:
+                return Channels(dimension, self.parameter_atoms(payload, wide[0])[matched[1]])
         return payload
 
     def parameter_atoms(self, origin: Origin, dimension: int) -> Atoms:
@@ -143,14 +143,14 @@ class Call:
             if len(atoms) > 1:
                 self.table.freeze(atoms, payload.reason)
         elif isinstance(payload, Origin):
-            found = payload.own_dimension(dimension)
-            if found is None:
+            matched = payload.own_dimension(dimension)
+            if matched is None:
                 if len(atoms) > 1:
                     reason = f"{payload.name} is not indexed by channel at {self.place}"
                     self.table.freeze(atoms, reason)
                     self.table.pin(payload.name, reason)
                 return
-            own, positions = found
+            own, positions = matched
             by_position = _arrange(atoms, positions, payload.shape[own])
             if by_position is None:
                 reason = f"only a part of {payload.name} is used at {self.place}"

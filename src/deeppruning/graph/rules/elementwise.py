@@ -152,7 +152,7 @@ def _freeze_lost(call: Call, origin: Origin, made: list[Origin]) -> None:
     """A dimension that disappears because one position is picked must keep all positions."""
     for part in made:
         rank = len(part.viewed_shape())
-        seen = {found[0] for d in range(rank) if (found := part.own_dimension(d)) is not None}
+        seen = {matched[0] for d in range(rank) if (matched := part.own_dimension(d)) is not None}
         for own in origin.wide_dimensions():
             if own not in seen:
                 call.table.freeze(call.parameter_atoms(origin, own), f"{call.place} picks from {origin.name}")

@@ -276,8 +276,8 @@ def _own_dimension(weight: Origin, matrix: Tensor, dimension: int) -> int | None
     """The weight's own dimension along one of the matrix; None where it is not one alone."""
     size = matrix.shape[dimension]
     if size > 1:
-        found = weight.own_dimension(dimension)
-        return found[0] if found is not None and weight.shape[found[0]] == size else None
+        matched = weight.own_dimension(dimension)
+        return matched[0] if matched is not None and weight.shape[matched[0]] == size else None
     lone = [own for own, extent in enumerate(weight.shape) if extent == 1]
     return lone[0] if lone and len(weight.shape) == 2 else None
 
@@ -293,9 +293,9 @@ def _outputs(call: Call, product: _Product, inner: int) -> Payload:
                 call.table.freeze(call.parameter_atoms(weight, own), reason)
         return Fixed(reason)
     atoms = own_filters(call, weight, outer, kind="linear")
-    found = weight.own_dimension(product.outer) if len(atoms) > 1 else None
-    if found is not None:
-        atoms = atoms[found[1]]
+    matched = weight.own_dimension(product.outer) if len(atoms) > 1 else None
+    if matched is not None:
+        atoms = atoms[matched[1]]
     addend = call.args.get("self") if call.name in WITH_ADDEND else call.args.get("bias")
     if isinstance(addend, Tensor):
         call.bind_along(addend, addend.ndim - 1, atoms)

@@ -77,30 +77,31 @@ def met_by(call: Call) -> list[tuple[Tensor, Payload]]:
     carriers = [(tensor, p) for tensor in tensors if isinstance(p := call.peek(tensor), Channels)]
     met: list[tuple[Tensor, Payload]] = []
     for tensor in tensors:
-        found = call.peek(tensor)
-        if isinstance(found, Statistic) and any(
-            _norms(tensor, found, *each, len(shape)) and _takes_away(call, tensor, found) for each in carriers
+        payload = call.peek(tensor)
+        if isinstance(payload, Statistic) and any(
+            _norms(tensor, payload, *each, len(shape)) and _takes_away(call, tensor, payload)
+            for each in carriers
         ):
-            call.normed |= found.sites
+            call.normed |= payload.sites
             continue
         met.append((tensor, call.lookup(tensor)))
     return met
 
 
-def _norms(tensor: Tensor, found: Statistic, other: Tensor, channels: Channels, rank: int) -> bool:
+def _norms(tensor: Tensor, statistic: Statistic, other: Tensor, channels: Channels, rank: int) -> bool:
     """Whether a statistic is broadcast over the channels that it was taken of."""
     dimension = channels.dimension + rank - other.ndim - (rank - tensor.ndim)
     alone = dimension < 0 or tensor.shape[dimension] == 1
     wide = other.shape[channels.dimension] == len(channels.atoms)
-    return alone and wide and np.array_equal(found.atoms, channels.atoms)
+    return alone and wide and np.array_equal(statistic.atoms, channels.atoms)
 
 
-def _takes_away(call: Call, tensor: Tensor, found: Statistic) -> bool:
+def _takes_away(call: Call, tensor: Tensor, statistic: Statistic) -> bool:
     """Whether an operation subtracts a statistic from channels, or divides them by it."""
     if call.name in ("mul", "add"):
-        return found.turned
+        return statistic.turned
     divisor = call.args.get("other")
-    return call.name in ("sub", "rsub") or (call.name == "div" and (divisor is tensor or found.turned))
+    return call.name in ("sub", "rsub") or (call.name == "div" and (divisor is tensor or statistic.turned))
 
 
 def _turns(call: Call) -> bool:
@@ -117,20 +118,20 @@ def _turns(call: Call) -> bool:
 
 def carried(call: Call) -> Statistic | None:
     """The statistic that an operation on statistics alone gives (the root of a variance), if it is one."""
-    found: Statistic | None = None
+    statistic: Statistic | None = None
     if call.name not in (*REDUCING, *ARITHMETIC, *LIMITS, *VIEWS, *REARRANGING):
         return None  # a gate (a sigmoid of the mean) is no norm
     for tensor in call.tensors():
         payload = call.peek(tensor)
         if isinstance(payload, Statistic):
-            if found is not None and not np.array_equal(found.atoms, payload.atoms):
+            if statistic is not None and not np.array_equal(statistic.atoms, payload.atoms):
                 return None
-            sites = payload.sites | (found.sites if found is not None else frozenset())
-            turned = payload.turned or (found is not None and found.turned) or _turns(call)
-            found = replace(payload, sites=sites, turned=turned)
+            sites = payload.sites | (statistic.sites if statistic is not None else frozenset())
+            turned = payload.turned or (statistic is not None and statistic.turned) or _turns(call)
+            statistic = replace(payload, sites=sites, turned=turned)
         elif isinstance(payload, Channels) or (tensor.numel() > 1 and not isinstance(payload, Constant)):
             return None
-    return found
+    return statistic
 
 
 def along(call: Call) -> list[Payload]:

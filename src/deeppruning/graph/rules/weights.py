@@ -74,29 +74,29 @@ def _join(call: Call, leader: Origin, other: Origin, dimension: int) -> None:
 
 def _atoms_along(call: Call, origin: Origin, dimension: int) -> Atoms | None:
     """The atoms of a parameter along a dimension of the tensor (from the end), None if some are absent."""
-    found = origin.own_dimension(len(origin.viewed_shape()) + dimension)
-    if found is None:
+    matched = origin.own_dimension(len(origin.viewed_shape()) + dimension)
+    if matched is None:
         return None
-    own, positions = found
+    own, positions = matched
     covered = len(np.unique(positions)) == origin.shape[own]
     return call.parameter_atoms(origin, own)[positions] if covered else None
 
 
 def _freeze_along(call: Call, origin: Origin, dimension: int, reason: str) -> None:
-    found = origin.own_dimension(len(origin.viewed_shape()) + dimension)
-    if found is None:
+    matched = origin.own_dimension(len(origin.viewed_shape()) + dimension)
+    if matched is None:
         call.table.pin(origin.name, reason)
     else:
-        call.table.freeze(call.parameter_atoms(origin, found[0]), reason)
+        call.table.freeze(call.parameter_atoms(origin, matched[0]), reason)
 
 
 def mix(call: Call, origin: Origin, dims: set[int]) -> None:
     """Positions along these dimensions are mixed: freeze own dimensions that no other dimension shows."""
     rank = len(origin.viewed_shape())
     shown = {
-        found[0]
+        matched[0]
         for dimension in range(rank)
-        if dimension not in dims and (found := origin.own_dimension(dimension)) is not None
+        if dimension not in dims and (matched := origin.own_dimension(dimension)) is not None
     }
     call.touch([origin])
     for own in origin.wide_dimensions():

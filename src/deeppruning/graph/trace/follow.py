@@ -221,18 +221,18 @@ def tensors_in(value: Any) -> list[Tensor]:
     """The tensors in a value, in order, including containers, dataclasses and attributes of objects."""
     if isinstance(value, Tensor):
         return [value]
-    found: list[Tensor] = []
-    _collect(value, found, set())
-    return found
+    tensors: list[Tensor] = []
+    _collect(value, tensors, set())
+    return tensors
 
 
-def _collect(value: Any, found: list[Tensor], seen: set[int]) -> None:
+def _collect(value: Any, tensors: list[Tensor], seen: set[int]) -> None:
     for leaf in tree_leaves(value):
         if isinstance(leaf, Tensor):
-            found.append(leaf)
+            tensors.append(leaf)
         elif not isinstance(leaf, (nn.Module, type)) and id(leaf) not in seen:
             seen.add(id(leaf))
-            _collect(_held_by(leaf), found, seen)
+            _collect(_held_by(leaf), tensors, seen)
 
 
 def _held_by(value: Any) -> list[Any]:

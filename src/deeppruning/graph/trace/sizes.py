@@ -9,7 +9,7 @@ widths then tell which widths to try.
 >>> width = book.size(8, ("conv.weight", 0))
 >>> width // 3 == 2, list(book.questions)
 (True, [('eq', ('floordiv', ('size', 0), 3), 2)])
->>> answers(('eq', ('floordiv', ('size', 0), 3), 2), {0: np.array([5, 6, 8, 9])}).tolist()
+>>> value_of(('eq', ('floordiv', ('size', 0), 3), 2), {0: np.array([5, 6, 8, 9])}).tolist()
 [False, True, True, False]
 
 What Python does with an integer without asking its class stays unseen: `range(c)`, `table[c]` of a list,
@@ -242,16 +242,16 @@ setattr(Counted, "__round__", _rounded)  # noqa: B010 - typed otherwise in int a
 setattr(Counted, "__divmod__", _divided)  # noqa: B010
 
 
-def answers(formula: Formula, widths: Mapping[int, NDArray[np.int64]]) -> Answers:
+def value_of(formula: Formula, widths: Mapping[int, NDArray[np.int64]]) -> Answers:
     """The value of a formula for many widths of its sources at once."""
     if not isinstance(formula, tuple):
         return np.asarray(formula)
     name, *parts = formula
     if name == "size":
         return np.asarray(widths[parts[0]])
-    known = {**COMPUTED, **COMPARED, **SINGLE, **VECTORS}[name]
+    function = {**COMPUTED, **COMPARED, **SINGLE, **VECTORS}[name]
     with np.errstate(all="ignore"):
-        return np.asarray(known(*(answers(part, widths) for part in parts)))
+        return np.asarray(function(*(value_of(part, widths) for part in parts)))
 
 
 def sources_of(formula: Formula) -> set[int]:

@@ -106,13 +106,13 @@ class Tracer(Follower):
 
     def peek(self, tensor: Tensor) -> Payload:
         """The payload of a tensor; one of unknown origin must keep its size."""
-        found = self.payloads.get(tensor, None)  # type: ignore[no-untyped-call]
-        if found is None:
+        payload = self.payloads.get(tensor, None)  # type: ignore[no-untyped-call]
+        if payload is None:
             return Fixed("a tensor that is neither parameter nor buffer")
-        assert isinstance(found, Payload)
-        if isinstance(found, Origin):
-            self.trace.used.add(found.name)
-        return found
+        assert isinstance(payload, Payload)
+        if isinstance(payload, Origin):
+            self.trace.used.add(payload.name)
+        return payload
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute one operation, apply its rule to the labels and record it."""
@@ -273,8 +273,8 @@ class Tracer(Follower):
             fits = len(inputs) == 1 and all(isinstance(x, Tensor) and x.ndim >= 2 for x in tensors)
             fits = fits and inputs[0].shape[0] == output.shape[0]
             widths = (inputs[0].shape[1], output.shape[1]) if fits else None
-            known = self.trace.maps_channels.setdefault(self.stack[-1][0], widths)
-            if known != widths:
+            first_widths = self.trace.maps_channels.setdefault(self.stack[-1][0], widths)
+            if first_widths != widths:
                 self.trace.maps_channels[self.stack[-1][0]] = None
             return super().leave(module, inputs, output)
 

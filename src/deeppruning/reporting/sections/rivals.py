@@ -54,11 +54,12 @@ def finetuning_words(options: Mapping[str, Any]) -> str:
     '10 epochs, learning rate 0.03 (cosine), distillation 0.9, all training images'
     """
     tuning, images, tested = options["finetune"], options.get("images"), options.get("test_images")
-    epochs = int(tuning["epochs"])
+    epochs, minutes = tuning.get("epochs"), tuning.get("minutes")
     if epochs == 0:
         return "no epochs: as cut and refitted"
-    parts = [f"{epochs} epoch{'s' if epochs > 1 else ''}"]
-    parts.append(f"learning rate {tuning['lr']:g} ({tuning['schedule']})")
+    parts = [f"{minutes:g} minutes" if epochs is None else f"{epochs:g} epoch{'s' if epochs > 1 else ''}"]
+    rate = f"{tuning['lr']:g}" if "lr" in tuning else "found by trial"
+    parts.append(f"learning rate {rate} ({tuning['schedule']})")
     parts += [f"distillation {tuning['distill']:g}"] if tuning.get("distill") else []
     parts += ["from re-drawn weights"] if tuning.get("from_scratch") else []
     parts.append(f"{images:,} training images" if images else "all training images")

@@ -1,0 +1,144 @@
+"""Tune a thin network without labels: it learns its original's outputs, and the better weights are kept."""
+
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from deeppruning.config import FinetuneConfig
+from deeppruning.errors import DAMAGE, Diverged, InputError, RunError
+from deeppruning.graph.calls import Call, as_call, batch_size, check_finite, onto, part_of
+from deeppruning.graph.trace.follow import tensors_in
+from deeppruning.searching.unlabelled import CHUNK, drift
+from deeppruning.system.files import write_atomically
+from deeppruning.training.checkpoint import EpochReport
+from deeppruning.training.evaluate import mode
+from deeppruning.training.finite import check_learnt
+from deeppruning.training.imitation import Imitation
+from deeppruning.training.loop import teach
+from deeppruning.training.planning import Plan, plan_training
+
+FEWEST = 64  # inputs to learn from
+HELD_OUT, MOST_HELD_OUT = 10, 500  # every tenth input decides whether training helped; at most so many
+NUMBERS = 2**23  # in a batch, at most: the activations of large images would not fit into memory
+SMALLEST_BATCH = 8
+SLOWER = (1.0, 0.1, 0.01)  # of the learning rate, where training diverges
+
+
+@dataclass(frozen=True, eq=False)
+class Imitated:
+    """A network after tuning, with the drift of its outputs on held-out inputs before and after."""
+
+    model: nn.Module
+    before: float
+    after: float | None  # None if training diverged at every learning rate
+    plan: Plan
+
+    @property
+    def helped(self) -> bool:
+        """Whether the tuned weights are kept."""
+        return self.after is not None and self.after < self.before
+
+    def __str__(self) -> str:
+        if not self.plan.epochs:
+            return f"the time is too short for training: a step takes {self.plan.step_seconds or 0:.2g} s"
+        after = "diverged" if self.after is None else f"{self.after:.4g}"
+        kept = "the tuned weights are kept" if self.helped else "the refitted weights are kept"
+        length = f"{self.plan.epochs:.3g} epochs at a learning rate of {self.plan.lr:g}"
+        return f"tuned for {length}: drift on held-out inputs {self.before:.4g} -> {after}; {kept}"
+
+
+def imitate(
+    thin: nn.Module,
+    original: nn.Module,
+    inputs: Any,
+    config: FinetuneConfig,
+    *,
+    device: str = "cpu",
+    checkpoint: Path | None = None,
+    on_epoch: Callable[[EpochReport], None] | None = None,
+) -> Imitated:
+    """Train a copy of `thin` to give the outputs of `original`; of both, the one with less drift.
+
+    With `checkpoint`, a call that was stopped continues after its last epoch, by the plan it had.
+    """
+    call = as_call(inputs)
+    count = batch_size(call)
+    if count < FEWEST:
+        raise InputError(f"tuning needs at least {FEWEST} inputs to learn from, got {count}")
+    check_finite(call)
+    every = max(HELD_OUT, -(-count // MOST_HELD_OUT))
+    aside: Any = torch.arange(count) % every == every - 1
+    judge = _Judge(original.to(device), part_of(call, aside), torch.device(device))
+    used = part_of(call, ~aside)
+    config = _sized(config.settled(), used)
+    lesson = Imitation(used[1] or used[0], original, config, judge.device, config.temperature)
+    refitted = deepcopy(thin).to(device).eval()
+    before = judge(refitted)
+    plan = _planned(refitted, lesson, config, judge.device, checkpoint)
+    for factor in SLOWER if plan.epochs else ():
+        tuned = deepcopy(refitted)
+        options = replace(config, epochs=plan.epochs, minutes=None, lr=plan.lr * factor)
+        part = replace(lesson, config=options)
+        path = None if checkpoint is None else checkpoint.with_suffix(f".{factor:g}.safetensors")
+        try:
+            teach(tuned, part, options, device=device, checkpoint=path, on_epoch=on_epoch)
+            check_learnt(tuned, "the tuned network")
+            after = judge(tuned)
+        except Diverged:
+            continue
+        better = tuned if after < before else refitted
+        return Imitated(better.eval(), before, after, replace(plan, lr=plan.lr * factor))
+    return Imitated(refitted, before, None, plan)
+
+
+def _sized(config: FinetuneConfig, used: Call) -> FinetuneConfig:
+    """The same with batches that fit into memory, and several of them."""
+    count = batch_size(used)
+    numbers = sum(leaf.numel() for leaf in tensors_in(used)) // count
+    fitting = max(SMALLEST_BATCH, min(NUMBERS // max(1, numbers), count // 4))
+    return replace(config, batch_size=min(config.batch_size, fitting))
+
+
+def _planned(
+    model: nn.Module,
+    lesson: Imitation,
+    config: FinetuneConfig,
+    device: torch.device,
+    checkpoint: Path | None,
+) -> Plan:
+    """The plan of an earlier call, or a new one, which is written down before anything is trained."""
+    path = None if checkpoint is None else checkpoint.with_suffix(".plan.json")
+    if path is not None and path.exists():
+        try:
+            return Plan(**json.loads(path.read_text()))
+        except (*DAMAGE, OSError) as error:
+            raise RunError(f"{path} is damaged ({error}); delete it to plan the training again") from error
+    plan = plan_training(model, lesson, config, device)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(asdict(plan)).encode())
+    return plan
+
+
+@dataclass(frozen=True, eq=False)
+class _Judge:
+    """Measures how far outputs are from those of the original, on inputs that nothing learns from."""
+
+    original: nn.Module
+    call: Call
+    device: torch.device
+
+    def __call__(self, model: nn.Module) -> float:
+        count, score = batch_size(self.call), 0.0
+        for start in range(0, count, CHUNK):
+            args, kwargs = onto(part_of(self.call, slice(start, start + CHUNK)), self.device)
+            with mode(model, training=False), mode(self.original, training=False), torch.no_grad():
+                moved = drift(self.original(*args, **kwargs), model(*args, **kwargs))
+            score += moved.judged * min(CHUNK, count - start) / count
+        return score

@@ -1,0 +1,72 @@
+"""Lessons of labelled images: cross-entropy, distillation where there is a teacher, and augmentation."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from deeppruning.config import TrainConfig
+from deeppruning.data.batches import Augment, Batches, leaves_one_image
+from deeppruning.data.stream import Images, ImageStream
+from deeppruning.genome import derived_seed
+from deeppruning.training.distillation import Loss
+from deeppruning.training.evaluate import check_outputs
+from deeppruning.training.lesson import Lesson, Taught
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled(Lesson):
+    """Labelled images in batches, augmented as the options say."""
+
+    train: Images
+    config: TrainConfig
+    loss: Loss
+    device: torch.device
+    precision: torch.dtype = torch.float32
+    penalty: Callable[[nn.Module], Tensor] | None = None  # a regulariser of the weights
+
+    def batches(self, epoch: int) -> Batches:
+        """The images in an order, and augmented, by seed and epoch."""
+        config = self.config.fitted(self.train.image_shape)
+        generator = torch.Generator().manual_seed(derived_seed(config.seed, epoch, "batches"))
+        return Batches(
+            self.train,
+            config.batch_size,
+            shuffle=True,
+            augment=Augment(crop=config.crop or 0, flip=bool(config.flip), cutout=config.cutout),
+            generator=generator,
+            device=self.device,
+            drop_last=leaves_one_image(len(self.train), config.batch_size),
+            precision=self.precision,
+        )
+
+    def taught(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Taught:
+        """The loss against labels and teacher."""
+        images, labels = batch
+        outputs = model(images)
+        check_outputs(outputs, len(labels), self.train.num_classes)
+        loss = self.loss(images, outputs, labels)
+        if self.penalty is not None:
+            loss = loss + self.penalty(model)
+        return Taught(loss, len(labels), (outputs.detach().argmax(dim=1) != labels).sum())
+
+    @property
+    def teacher(self) -> nn.Module | None:
+        """The one whose outputs are distilled."""
+        return self.loss.teacher
+
+    def description(self) -> dict[str, Any]:
+        """Options, distillation and data."""
+        data: dict[str, Any] = {
+            "train_images": len(self.train),
+            "image_shape": list(self.train.image_shape),
+            "classes": list(self.train.classes),
+        }
+        if isinstance(self.train, ImageStream):
+            data["data"] = self.train.identity
+        loss = self.loss
+        distilled = loss.teacher is not None and loss.distill > 0.0
+        distillation = {"distill": loss.distill, "temperature": loss.temperature} if distilled else {}
+        return {**self.config.fitted(self.train.image_shape).to_table(), **distillation, **data}

@@ -1,0 +1,157 @@
+"""What is measured once before a training: how many epochs fit into a time, and a learning rate.
+
+Both follow from a few steps of a copy of the network. A run records what is found, and keeps it when it is
+resumed: its result then does not depend on how busy the machine is that day.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import chain, count, islice
+from typing import Any
+
+import torch
+from torch import nn
+
+from deeppruning.config import FinetuneConfig
+from deeppruning.errors import Diverged
+from deeppruning.genome import derived_seed
+from deeppruning.training.evaluate import mode
+from deeppruning.training.lesson import Lesson
+from deeppruning.training.loop import Epochs, forked_random_state, in_evaluation, make_optimizer, rate
+
+RATES = {"sgd": (0.003, 0.01, 0.03), "muon": (0.002, 0.005, 0.0125)}  # tried, by optimizer
+USUAL_RATES = {"sgd": 0.01, "muon": 0.005}  # where a training is too short for a trial
+TRIAL_SHARE = 0.1  # of the steps of a training that all trials together may take
+FEWEST_TRIED, MOST_TRIED = 16, 64  # steps of the trial of one rate
+TIMED, WARM = 6, 2  # steps that are timed, after those that are not
+JUDGED = 8  # batches by which rates are compared
+FEWEST_STEPS = 10  # of a training; fewer are not worth it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The length and the learning rate of one network's training."""
+
+    epochs: float
+    lr: float
+    losses: dict[str, float] | None = None  # on held-out data after the trial of each rate; None: no trial
+    step_seconds: float | None = None  # where a time was given
+
+
+def plan_training(model: nn.Module, lesson: Lesson, config: FinetuneConfig, device: torch.device) -> Plan:
+    """The plan of a training with these options; the network stays as it is."""
+    trainer = _Trainer(model, lesson, config, device)
+    batches = len(lesson.batches(0))
+    epochs, seconds = config.epochs, None
+    if config.minutes is not None:
+        seconds = trainer.seconds()
+        epochs = epochs_within(60 * config.minutes, seconds, batches)
+    assert epochs is not None
+    if config.lr is not None:
+        return Plan(epochs, config.lr, step_seconds=seconds)
+    rates = RATES[config.optimizer]
+    steps = trial_steps(round(epochs * batches), len(rates))
+    if not steps:
+        return Plan(epochs, USUAL_RATES[config.optimizer], step_seconds=seconds)
+    lr, losses = best_rate(rates, lambda each: trainer.trial(each, steps))
+    return Plan(epochs, lr, losses, seconds)
+
+
+@dataclass(frozen=True, eq=False)
+class _Trainer:
+    """Short trainings of copies of a network."""
+
+    model: nn.Module
+    lesson: Lesson
+    config: FinetuneConfig
+    device: torch.device
+
+    def seconds(self) -> float:
+        """Of one step, data and teacher included."""
+        batches = self._batches()
+        with self._training() as epochs:
+            # A number of the loss, so that a GPU is waited for.
+            return time_of_step(lambda: float(epochs.step(next(batches), 0.0).loss))
+
+    def trial(self, lr: float, steps: int) -> float:
+        """The loss on the batches that follow, after so many steps by the schedule."""
+        batches = self._batches()
+        with self._training() as epochs:
+            for number in range(steps):
+                epochs.step(next(batches), rate(self.config.schedule, lr, number, steps))
+            with mode(epochs.model, training=False), torch.no_grad():
+                judged = islice(batches, JUDGED)
+                losses = [float(self.lesson.taught(epochs.model, batch).loss) for batch in judged]
+        loss = sum(losses) / len(losses)
+        if not math.isfinite(loss):
+            raise Diverged(f"the loss is {loss} after {steps} steps at the learning rate {lr:g}")
+        return loss
+
+    def _batches(self) -> Iterator[Any]:
+        """Without end, in another order than those of the training, whose epochs count from 1."""
+        return chain.from_iterable(self.lesson.batches(-number) for number in count())
+
+    @contextmanager
+    def _training(self) -> Iterator[Epochs]:
+        """A copy of the network in training mode, with the same random numbers each time."""
+        model = deepcopy(self.model).to(self.device)
+        config = replace(self.config, lr=USUAL_RATES[self.config.optimizer])
+        optimizer = make_optimizer(model, config, self.device)
+        with (
+            forked_random_state(self.device),
+            mode(model, training=True),
+            in_evaluation(self.lesson.teacher, self.device),
+        ):
+            torch.manual_seed(derived_seed(self.config.seed, 0, "layers"))
+            yield Epochs(model, optimizer, self.lesson, config, self.device)
+
+
+def epochs_within(seconds: float, step_seconds: float, batches: int) -> float:
+    """How many epochs of so many batches fit into a time; none if that is hardly any step.
+
+    >>> epochs_within(60.0, 0.1, 400), epochs_within(0.5, 0.1, 400)
+    (1.5, 0.0)
+    """
+    steps = int(seconds / step_seconds)
+    return steps / batches if steps >= FEWEST_STEPS else 0.0
+
+
+def time_of_step(step: Callable[[], object]) -> float:
+    """The median seconds of a step."""
+    times = []
+    for number in range(WARM + TIMED):
+        start = time.perf_counter()
+        step()
+        if number >= WARM:
+            times.append(time.perf_counter() - start)
+    return sorted(times)[len(times) // 2]
+
+
+def trial_steps(steps: int, rates: int) -> int:
+    """How many steps each rate is tried for, before a training of so many steps; 0 if that is too short.
+
+    >>> trial_steps(3900, 3), trial_steps(390, 3), trial_steps(98, 3)
+    (64, 0, 0)
+    """
+    each = int(TRIAL_SHARE * steps / rates)
+    return 0 if each < FEWEST_TRIED else min(each, MOST_TRIED)
+
+
+def best_rate(rates: Sequence[float], trial: Callable[[float], float]) -> tuple[float, dict[str, float]]:
+    """The rate after whose trial the loss is lowest, and all losses; a rate that diverges is out.
+
+    >>> best_rate([0.1, 1.0], lambda rate: abs(rate - 0.9))[0]
+    1.0
+    """
+    losses = {}
+    for lr in rates:
+        try:
+            losses[lr] = trial(lr)
+        except Diverged:
+            losses[lr] = math.inf
+    best = min(losses, key=lambda lr: (losses[lr], lr))
+    return best, {f"{lr:g}": loss for lr, loss in losses.items() if loss < math.inf}
