@@ -25,7 +25,7 @@ RUNTIMES = ("torch", "onnxruntime")  # in which a latency can be measured
 STRATEGIES = ("guided", "paper")
 USUAL_SAMPLE = 1000  # the paper's
 USUAL_EPOCHS = 10  # of fine-tuning
-USUAL_GENERATIONS, FEW_GENERATIONS = 8, 4  # of the guided search
+USUAL_GENERATIONS, FEW_GENERATIONS = 8, 3  # of the guided search
 _MOST_THREADS = 512  # of one process; thousands exhaust its memory before they start
 _LARGEST_SEED = 2**63 - 1
 
@@ -274,9 +274,8 @@ class SearchConfig(Options):
 class FinetuneConfig(TrainConfig):
     """How the three picks are fine-tuned on the whole training set; `FinetuneConfig.paper()` is the paper's.
 
-    Ours starts from refitted weights, which a high learning rate would undo: ResNet20 on CIFAR-10 at 35 % of
-    its FLOPs has 20.3 % error after the refit and, after 156 steps of distillation, 15.1 % at a rate that
-    falls from 0.01, 18.4 % from 0.03 and 17.2 % with a one-cycle rate of 0.03.
+    Ours starts from refitted weights, which a high learning rate would undo, and follows the outputs of the
+    original; docs/results/finetuning.md has what each choice is worth.
     """
 
     epochs: float | None = _finetune(
@@ -292,8 +291,9 @@ class FinetuneConfig(TrainConfig):
         default_text="found by a short trial for each network; paper: 0.01",
     )  # fmt: skip
     schedule: str = _finetune(
-        "cosine", "Learning rate schedule.", choices=SCHEDULES, paper="constant", stated=False
+        "linear", "Learning rate schedule.", choices=SCHEDULES, paper="constant", stated=False
     )
+    batch_size: int = _finetune(64, "Batch size.", low=1, paper=128, stated=False)
     crop: int | None = _finetune(
         None,
         "Padding in pixels for random crops; 0 for no crops.",
@@ -310,7 +310,10 @@ class FinetuneConfig(TrainConfig):
         0.9, "Distillation: fraction of the loss that compares outputs with those of the original.",
         high=1.0, paper=0.0, stated=False, unprefixed=True,
     )  # fmt: skip
-    temperature: float = _finetune(4.0, "Distillation temperature.", low=0.1, unprefixed=True)
+    temperature: float = _finetune(
+        16.0, "Distillation temperature; a high one compares the outputs before the softmax.",
+        low=0.1, paper=4.0, stated=False, unprefixed=True,
+    )  # fmt: skip
     from_scratch: bool = _finetune(
         False,
         "Reinitialise the weights before fine-tuning, as in the paper's last experiment.",

@@ -23,8 +23,9 @@ from deeppruning.training.evaluate import mode
 from deeppruning.training.lesson import Lesson
 from deeppruning.training.loop import Epochs, forked_random_state, in_evaluation, make_optimizer, rate
 
-RATES = {"sgd": (0.003, 0.01, 0.03), "muon": (0.002, 0.005, 0.0125)}  # tried, by optimizer
-USUAL_RATES = {"sgd": 0.01, "muon": 0.005}  # where a training is too short for a trial
+USUAL_RATES = {"sgd": 0.005, "muon": 0.005}  # by optimizer, for batches of 64
+FACTORS = (0.4, 1.0, 2.5)  # of the usual rate, that are tried where a training is long enough for a trial
+USUAL_BATCH = 64
 TRIAL_SHARE = 0.1  # of the steps of a training that all trials together may take
 FEWEST_TRIED, MOST_TRIED = 16, 64  # steps of the trial of one rate
 TIMED, WARM = 6, 2  # steps that are timed, after those that are not
@@ -53,12 +54,23 @@ def plan_training(model: nn.Module, lesson: Lesson, config: FinetuneConfig, devi
     assert epochs is not None
     if config.lr is not None:
         return Plan(epochs, config.lr, step_seconds=seconds)
-    rates = RATES[config.optimizer]
-    steps = trial_steps(round(epochs * batches), len(rates))
+    usual = usual_rate(config)
+    steps = trial_steps(round(epochs * batches), len(FACTORS))
     if not steps:
-        return Plan(epochs, USUAL_RATES[config.optimizer], step_seconds=seconds)
+        return Plan(epochs, usual, step_seconds=seconds)
+    rates = [float(f"{factor * usual:.3g}") for factor in FACTORS]
     lr, losses = best_rate(rates, lambda each: trainer.trial(each, steps))
     return Plan(epochs, lr, losses, seconds)
+
+
+def usual_rate(config: FinetuneConfig) -> float:
+    """The learning rate that fits most refitted networks; SGD's grows with the batch, whose mean it follows.
+
+    >>> usual_rate(FinetuneConfig(batch_size=128)), usual_rate(FinetuneConfig(optimizer="muon"))
+    (0.01, 0.005)
+    """
+    grown = config.batch_size / USUAL_BATCH if config.optimizer == "sgd" else 1.0
+    return USUAL_RATES[config.optimizer] * grown
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +111,7 @@ class _Trainer:
     def _training(self) -> Iterator[Epochs]:
         """A copy of the network in training mode, with the same random numbers each time."""
         model = deepcopy(self.model).to(self.device)
-        config = replace(self.config, lr=USUAL_RATES[self.config.optimizer])
+        config = replace(self.config, lr=usual_rate(self.config))
         optimizer = make_optimizer(model, config, self.device)
         with (
             forked_random_state(self.device),
