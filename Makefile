@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 SITE := $(VENV)/.site
 EXAMPLES := $(VENV)/.examples
 RELEASE := $(VENV)/.release
+TRACKERS := $(VENV)/.trackers
 PIP := $(BIN)/pip install --no-compile --disable-pip-version-check -q -c constraints.txt
 
 # Hundreds of processes start during the tests: each would compile the package again where this is set.
@@ -27,7 +28,7 @@ test: $(READY) browser
 	$(MAKE) --no-print-directory -j 2 lint suite suite-plain
 
 # What is slow and rarely breaks, too.
-test-all: $(READY) $(SITE) $(EXAMPLES) browser
+test-all: $(READY) $(SITE) $(EXAMPLES) $(TRACKERS) browser
 	$(MAKE) --no-print-directory -j 2 lint suite-all
 
 # Four at a time on two cores: many tests wait for a process or a cluster to start.
@@ -96,6 +97,11 @@ $(EXAMPLES): pyproject.toml constraints.txt | $(BIN)/python
 $(RELEASE): constraints.txt | $(BIN)/python
 	$(PIP) build twine
 	touch $@
+
+# What records runs elsewhere; large as well.
+$(TRACKERS): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[trackers]' || echo "no trackers for this Python: their tests will be skipped"
+	touch $(BASE) $@
 
 clean:
 	rm -rf $(VENV) site dist

@@ -36,9 +36,9 @@ from deeppruning.data.npz import load_npz
 from deeppruning.data.sets.cifar import read_python, read_sheets
 from deeppruning.data.sets.mnist import read_idx
 from deeppruning.data.unpacking import archive_reader, folder_reader
-from deeppruning.display.outcome import read_rows
 from deeppruning.exporting import read_network
 from deeppruning.jobs.finetuning import Finetuning, read_state, write_state
+from deeppruning.jobs.network_table import read_rows
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render
 from deeppruning.reporting.plots import draw_plots

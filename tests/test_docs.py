@@ -37,7 +37,7 @@ def test_every_option_is_listed(name: str) -> None:
 def test_what_is_said_of_installing_is_true() -> None:
     project = read_toml(ROOT / "pyproject.toml")["project"]
     extras = {name: tuple(needed) for name, needed in project["optional-dependencies"].items()}
-    ours = {"dev": (), "docs": (), "examples": ()}  # for working on it, not for using it
+    ours = {"dev": (), "docs": (), "examples": (), "trackers": ()}  # for working on it, not for using it
     assert {**extras, **ours} == {**EXTRAS, **ours}
     # On Linux, pip's own PyTorch is the one for GPUs: the way to the small one is shown first.
     readme = (ROOT / "README.md").read_text()

@@ -1,5 +1,6 @@
 """The examples of docs/extending.md: each runs as it stands there, and does what the page says."""
 
+import json
 import re
 import subprocess
 import sys
@@ -21,11 +22,12 @@ from deeppruning.reporting.data import collect
 from deeppruning.reporting.sections.rivals import read_rivals
 from deeppruning.searching.evaluations import EVALUATIONS
 from deeppruning.searching.importance import CRITERIA, Evidence, genome_by
+from deeppruning.tracking import TRACKERS
 from deeppruning.training.evaluate import evaluate
 from search_helpers import digits, tiny_net
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
-REGISTRIES: tuple[Registry[Any], ...] = (CRITERIA, EVALUATIONS, OBJECTIVES, METHODS)
+REGISTRIES: tuple[Registry[Any], ...] = (CRITERIA, EVALUATIONS, OBJECTIVES, METHODS, TRACKERS)
 
 
 def blocks(heading: str) -> list[str]:
@@ -237,3 +239,12 @@ print(*OBJECTIVES, *EVALUATIONS)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     names = ["flops", "params", "size", "latency", "refit", "finetune", "recalibrate"]
     assert done.stdout.split() == names, done.stderr
+
+
+@pytest.mark.slow
+def test_a_tracker(example: dict[str, Any], tmp_path: Path) -> None:
+    found = run("A tracker", example)
+    lines = [json.loads(line) for line in (tmp_path / "tracked.jsonl").read_text().splitlines()]
+    assert [line["generation"] for line in lines if "generation" in line] == [1, 2]
+    assert lines[-2]["final"]["knee/params"] == found["result"].knee.params
+    assert lines[-1] == {"status": "finished"}

@@ -123,5 +123,6 @@ def test_what_the_registries_hold() -> None:
         "onnx": ".onnx",
         "torch-export": ".pt2",
         "safetensors": ".safetensors",
+        "hub": "-hub",
     }
     assert list(SECTIONS) == ["candidates", "origins", "solutions", "layers", "curves", "bench", "rivals"]

@@ -29,7 +29,7 @@ LAYERS = [
     {"targets"},
     {"jobs"},
     {"comparison"},
-    {"reporting", "exporting"},
+    {"reporting", "exporting", "tracking"},
     {"display"},
     {"api"},
     {"api_runs"},

@@ -39,6 +39,7 @@ from deeppruning.searching.task import Task
 from deeppruning.searching.unlabelled import Unlabelled, check_needs_no_labels, gather_inputs
 from deeppruning.targets.aiming import refuse_unreachable, widths_line, within
 from deeppruning.targets.choice import CostMeter
+from deeppruning.tracking import Track, Tracking
 from deeppruning.training.tensors import hash_tensors
 
 
@@ -60,6 +61,7 @@ def prune(
     observer: Observer = ignore,
     progress: bool | None = None,
     report: bool = True,
+    track: Track | Tracking = None,
     tables: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Result:
     """Search for thin versions of `model` and fine-tune the three picks; the model itself is not changed.
@@ -75,9 +77,10 @@ def prune(
     if there is one; in calls on a run, the device it recorded) or `backend` (a RayBackend for a cluster, a
     PoolBackend for another time limit per candidate). `observer` receives all events. `progress` is shown in
     terminals and notebooks unless it is False, elsewhere only if it is True; `report` writes the run's page
-    and plots at the end. `tables` are further tables for the run's config.toml.
+    and plots at the end. `track` names trackers, "tensorboard", "mlflow" or "wandb", that record the run (see
+    docs/trackers.md). `tables` are further tables for the run's config.toml.
     """
-    watch = Watch(observer, progress, report=report)
+    watch = Watch(observer, progress, report=report, tracking=Tracking.of(track))
     with watch.shown():
         job = prepare(
             model,
@@ -101,8 +104,9 @@ def prune(
         config = _config(job, tables or {})
         with job.backend, RunFolder.create(run_dir, config) as folder:
             watch.work_on(job.backend)
+            watch.tracking.follow(folder)
             result = run(job, folder)
-    watch.write_report(run_dir)
+    watch.conclude(run_dir, track)
     return advised(result)
 
 
@@ -141,6 +145,7 @@ def search(
     backend: Backend | None = None,
     observer: Observer = ignore,
     progress: bool | None = None,
+    track: Track = None,
 ) -> Front:
     """Search for thin versions of `model` by inputs alone: no labels, no training, nothing on disk.
 
@@ -149,13 +154,13 @@ def search(
     their labels. Candidates are refitted on some of the inputs and evaluated on the others by how far
     their outputs drift from the original's. `front.best(flops=0.4).model` is the best one within 40 % of the
     FLOPs, ready to be used or trained in your own loop; `front.save(model, path)` writes it as a run would.
-    With a `target` of costs, as in `prune`, the search concentrates near it.
+    With a `target` of costs, as in `prune`, the search concentrates near it; `track` is that of `prune`.
     """
     options, limits = checked(SearchConfig, search), Limits.of(target)
     check_needs_no_labels(options)
     if limits.bounds_error:
         raise InputError(f"a search by inputs alone has no labels to check {limits} by; limit a cost instead")
-    watch = Watch(observer, progress)
+    watch = Watch(observer, progress, tracking=Tracking(track))
     with ExitStack() as stack:
         stack.enter_context(watch.shown())
         watch(Stage("data"))
@@ -175,6 +180,7 @@ def search(
         full = graph.full_genome()
         costs = graph.flops(full), graph.params(full)
         watch.work_on(stack.enter_context(job.backend))
+        watch.tracking.follow_search(job.search.to_table())
         folder = stack.enter_context(scratch_folder())
         history = stack.enter_context(History(folder / "history.sqlite"))
         widths = widths_line(job.search.round_to, job.multiples)
@@ -184,6 +190,7 @@ def search(
         near = within(graph, limits, context.plan)
         picks = run_search(context, job.search, history, job.backend, watch, proofs, near)
         candidates = history.candidates()
+    watch.tracking.finish()
     meter = CostMeter(context, Conditions.of(job.search, context.device), proofs.after_run())
     return Front.of_search(candidates, dict(picks.items()), meter, job.description)
 

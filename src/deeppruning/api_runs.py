@@ -8,7 +8,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ from deeppruning.searching.events import Observer, ignore
 from deeppruning.searching.task import Task
 from deeppruning.searching.unlabelled import gather_inputs
 from deeppruning.system.device import available_threads, choose_device, torch_threads
+from deeppruning.tracking import Track, Tracking
 
 MOST_IMITATED = 100_000  # inputs of a data set without labels that a network is tuned on
 
@@ -67,22 +68,26 @@ def resume(
     observer: Observer = ignore,
     progress: bool | None = None,
     report: bool = True,
+    track: Track | Tracking = None,
 ) -> Result:
     """Continue a run that was stopped, to exactly the result it would have had.
 
     The options come from its folder; the model, with its weights, the data and whatever else is code must be
-    given again. The other parameters are those of `prune`.
+    given again. Trackers continue the records of the run; `track` names others, and () none. The other
+    parameters are those of `prune`.
     """
-    watch = Watch(observer, progress, report=report)
     compute = Compute(workers, device, backend)
-    with RunFolder.open(run_dir) as folder, watch.shown():
+    with RunFolder.open(run_dir) as folder, ExitStack() as stack:
+        watch = Watch(observer, progress, report=report, tracking=Tracking.of_run(folder, track))
+        stack.enter_context(watch.shown())
         if model is not None:
             check_same_network(folder, model)
         compute = compute.resumed(folder.config["run"])
         code = {"task": task, "objective": objective, "example_input": example_input}
         with _prepared(folder, model, train, test, watch, compute, **code) as job:
+            watch.tracking.follow(folder)
             result = run(job, folder)
-    watch.write_report(run_dir)
+    watch.conclude(run_dir, track)
     return advised(result)
 
 
@@ -279,7 +284,7 @@ def export(
     test: Any = None,
     example_input: Tensor | None = None,
 ) -> ExportedFile:
-    """Write a network as ONNX, torch-export or safetensors, its outputs compared with PyTorch's.
+    """Write a network as ONNX, torch-export, safetensors or hub folder, its outputs compared with PyTorch's.
 
     For example: `dp.export("runs/mine", MyNet()).path`. `solution` is a role, "original", or "candidate-57"
     once that is fine-tuned; `normalize` includes the normalisation, so that the file takes pixels of 0..255.

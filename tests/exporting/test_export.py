@@ -150,7 +150,7 @@ def test_torch_export_loads_back_with_a_free_batch(tmp_path: Path) -> None:
     assert torch.allclose(found, Normalized(network, normalization)(pixels), atol=1e-4)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [name for name in FORMATS if not FORMATS[name].folder])
 def test_every_format_writes_a_file_and_tells_the_difference(name: str, tmp_path: Path) -> None:
     chosen, target = FORMATS[name], tmp_path / f"tiny{FORMATS[name].suffix}"
     for package in chosen.needs:

@@ -14,11 +14,10 @@ from torch import nn
 import deeppruning as dp
 from deeppruning.cli.main import cli
 from deeppruning.display.lines import as_record
-from deeppruning.display.outcome import read_rows
 from deeppruning.display.progress import JsonProgress, PlainProgress
 from deeppruning.errors import Diverged, RunError
 from deeppruning.exporting import read_network
-from deeppruning.jobs.network_table import NetworkTable
+from deeppruning.jobs.network_table import NetworkTable, read_rows
 from deeppruning.reporting.data import collect
 from deeppruning.runs import Candidate, Evaluation, RunFolder, Status
 from deeppruning.searching.events import CandidateDone, EpochDone, FinetuneDiverged, Started

@@ -53,7 +53,7 @@ COMMANDS: dict[str, str] = {
     "finetune": "Fine-tune any candidate of a run.",
     "report": "Write the HTML report of a run, and its plots.",
     "watch": "Serve the report of a run and update it live.",
-    "export": "Write a network of a run as ONNX, torch.export or safetensors.",
+    "export": "Write a network of a run as ONNX, torch.export, safetensors or a hub folder.",
     "compare": "Compare with other pruning methods at the same FLOPs.",
     "bench": "Measure whether the pruned networks of a run are really faster.",
     "data": "List the data sets, where they are and how to get them.",

@@ -1,7 +1,7 @@
 """Shared by commands that run for long: starting a run, and a hint how to continue one that stopped."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from deeppruning.jobs.solution import Solution
 from deeppruning.limits import Limits
 from deeppruning.runs.folder import CONFIG, RunFolder
 from deeppruning.system.device import choose_device
+from deeppruning.tracking import Tracking
 from deeppruning.training.evaluate import outputs_on
 
 NO_LIMITS = Limits()
@@ -82,6 +83,7 @@ def start(
     *,
     device: str = "auto",
     target: Limits = NO_LIMITS,
+    tracking: Tracking | None = None,
 ) -> None:
     """Do a whole run in a new folder, and show its result."""
     progress.say(loaded.normalization_line)
@@ -98,15 +100,21 @@ def start(
             progress=False,
             report=False,  # after the latencies
             target=target,
+            track=tracking,
             tables={**loaded.inputs.tables(), "run": {"device": device, **choice.table(search.threads)}},
         )
-    show_result(result, loaded, progress)
+    show_result(result, loaded, progress, tracking)
 
 
-def show_result(result: Result, loaded: Loaded, progress: SearchProgress) -> None:
+def show_result(
+    result: Result, loaded: Loaded, progress: SearchProgress, tracking: Tracking | None = None
+) -> None:
     """Measure the latencies of a run's networks, and show all of its result."""
-    keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))
-    conclude(result.run_dir, progress)
+    with tracking or nullcontext():  # closed if this is interrupted
+        keep_latencies(result, loaded.network, torch.zeros(1, *loaded.splits.test.image_shape))
+        conclude(result.run_dir, progress)
+        if tracking is not None:
+            tracking.finish(result.run_dir)
 
 
 def save_one(

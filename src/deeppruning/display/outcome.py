@@ -11,16 +11,15 @@ from torch import nn
 from deeppruning.display.progress import RunOutcome, SearchProgress
 from deeppruning.display.state import origins_line
 from deeppruning.errors import DeepPruningError, RunError
-from deeppruning.jobs.network_table import NetworkRow, NetworkTable
+from deeppruning.jobs.network_table import NetworkTable, read_rows
 from deeppruning.jobs.result import Result
 from deeppruning.jobs.solution import Solution
 from deeppruning.latency import Conditions
 from deeppruning.latency.plan import measure_both_forms, measure_networks
 from deeppruning.reporting import missing_plots_line, write_report
 from deeppruning.reporting.recommendation import recommend
-from deeppruning.roles import KNEE, ORIGINAL, ROLES, in_order, target_number
+from deeppruning.roles import KNEE, ORIGINAL, in_order, target_number
 from deeppruning.runs import Candidate, RunFolder, facts
-from deeppruning.runs.database import readable_errors
 from deeppruning.system.commands import command, format_to_suggest, how_to_install
 from deeppruning.system.device import precision_of
 from deeppruning.targets.choice import pareto_front, thin_candidates
@@ -68,33 +67,6 @@ def show_saved(run_dir: Path, solution: Solution, progress: SearchProgress) -> N
     lines += choice_notes(recorded) if target_number(solution.role) is not None else []
     lines += [f"saved in {solution.path}", *([f"report: {report}"] if report else [])]
     progress.finish(RunOutcome(rows, report, lines))
-
-
-def read_rows(run: RunFolder, roles: Sequence[str] | None = None) -> list[NetworkRow]:
-    """The original and these solutions of a run, by default the picks and its targets, from its history."""
-    recorded = run.history.facts()
-    if roles is None:
-        roles = in_order((*ROLES, *facts.solutions_in(recorded)))
-    latency = recorded.get(facts.LATENCY.key, {})
-    loaded = recorded.get(facts.LATENCY_LOADED.key, {})
-    with readable_errors(run.history.path):  # facts that are missing
-        original = {"id": None, "test_error": None, "flops_pruned": 0.0}
-        networks: dict[str, Any] = {ORIGINAL: {**original, **recorded[facts.ORIGINAL_FIGURES.key]}}
-        networks |= {role: recorded[facts.solution_fact(role).key] for role in roles}
-        return [
-            NetworkRow(
-                role,
-                figures["id"],
-                figures["test_error"],
-                figures["flops"],
-                figures["flops_pruned"],
-                figures["params"],
-                latency.get(role),
-                figures.get("failure", ""),
-                loaded.get(role),
-            )
-            for role, figures in networks.items()
-        ]
 
 
 def choice_notes(recorded: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from deeppruning.display.progress import SearchProgress
 from deeppruning.errors import DeepPruningError
 from deeppruning.reporting import write_report
 from deeppruning.searching.events import Event, Observer, Remark, ignore
+from deeppruning.tracking import Tracking
 
 
 def is_shown(progress: bool | None) -> bool:
@@ -38,9 +39,16 @@ class Watch:
     """The observer of one call: it shows the progress, warns, and passes events on to the user's observer."""
 
     def __init__(
-        self, observer: Observer = ignore, progress: bool | None = None, *, report: bool = True
+        self,
+        observer: Observer = ignore,
+        progress: bool | None = None,
+        *,
+        report: bool = True,
+        tracking: Tracking | None = None,
     ) -> None:
         self._observer, self._report = observer, report
+        self.tracking = tracking or Tracking()
+        self.tracking.say = self
         self._display = display_for(progress)
 
     def __call__(self, event: Event) -> None:
@@ -52,17 +60,24 @@ class Watch:
         if isinstance(event, Remark) and (unseen or (self._display and event.about == "original")):
             warnings.warn(event.text.removeprefix("WARNING: "), stacklevel=2)
         self._observer(event)
+        self.tracking(event)
 
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Show the progress of what is done inside."""
-        with self._display or nullcontext():
+        with self._display or nullcontext(), self.tracking:
             yield
 
     def work_on(self, backend: Backend) -> None:
         """Learn how many workers share the work, from a backend that is open."""
         if self._display is not None:
             self._display.state.workers = backend.room()
+
+    def conclude(self, run_dir: str | Path, track: object) -> None:
+        """Write the page of a run, and what is left for the trackers that the call itself has opened."""
+        self.write_report(run_dir)
+        if track is not self.tracking:
+            self.tracking.finish(run_dir)
 
     def write_report(self, run_dir: str | Path) -> None:
         """Write the page of a run, unless the user does not want it; a failure must not lose the result."""

@@ -29,10 +29,21 @@ class ExportedFile:
     int8: Int8Figures | None = None  # size and error compared with the float file, if it is quantised
     notes: tuple[str, ...] = ()
 
+    @property
+    def bytes(self) -> int:
+        """Its size; that of a folder is the size of its files."""
+        files = self.path.iterdir() if self.path.is_dir() else [self.path]
+        return sum(file.stat().st_size for file in files)
+
+    def as_record(self) -> dict[str, Any]:
+        """The same for programs: values of JSON."""
+        names = ("format", "bytes", "difference", "int8")
+        record = {name: getattr(self, name) for name in names}
+        return {"path": str(self.path), **record, "notes": list(self.notes)}
+
     def __str__(self) -> str:
-        size = self.path.stat().st_size
         lines = [
-            f"{self.path}  ({self.format}, {size:,} bytes)",
+            f"{self.path}  ({self.format}, {self.bytes:,} bytes)",
             *(() if self.int8 is None else _int8_lines(self.int8)),
             f"largest difference from PyTorch{'' if self.int8 is None else ' (by rounding to eight bits)'}: "
             f"{self.difference:.1e}",
@@ -89,15 +100,16 @@ def export_network(
     network = network_named(source, solution, reader)
     images = (material or MaterialSource(trust_run=reader.trust_run)).open(run) if int8 else None
     suffix = SUFFIX if int8 else format_entry.suffix
-    path = _writable(
-        run, Path(out) if out is not None else Path(run or "") / FOLDER / f"{network.name}{suffix}"
-    )
+    named = Path(out) if out is not None else Path(run or "") / FOLDER / f"{network.name}{suffix}"
+    path = _writable(run, named, folder=format_entry.folder)
     export = Export(
         model=network.model,
         example=network.example,
         normalization=network.normalization() if normalize else None,
         tolerance=tolerance,
         metadata=network.metadata,
+        run=run,
+        base=network.base,
     )
     detail = format_entry.detail or format_entry.name
     if images is None:
@@ -112,13 +124,17 @@ def export_network(
     return replace(written, notes=(f"not kept in the run: {reason}",)) if reason else written
 
 
-def _writable(run: Path | None, path: Path) -> Path:
-    """The file to write, its folder made; files of the run itself are never overwritten."""
+def _writable(run: Path | None, path: Path, *, folder: bool = False) -> Path:
+    """The file or folder to write, what it lies in made; files of the run itself are never overwritten."""
     resolved = path.resolve()
     inside = run is not None and resolved.parent in (run.resolve(), (run / FINETUNE).resolve())
     if inside and (resolved.suffix == ".safetensors" or resolved.name in (CONFIG, HISTORY)):
         raise InputError(f"{path} belongs to the run itself; choose another file to write")
-    if path.is_dir():
+    if folder and path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file; name a folder to write")
+    if folder and run is not None and resolved == run.resolve():
+        raise InputError(f"{path} is the folder of the run itself; choose another folder to write")
+    if path.is_dir() and not folder:
         raise InputError(f"{path} is a folder; name the file to write in it")
     try:
         if run is not None and run.absolute() in path.absolute().parents:

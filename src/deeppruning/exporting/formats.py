@@ -50,6 +50,8 @@ class Export:
     normalization: Normalization | None = None  # to be folded in
     tolerance: float = TOLERANCE
     metadata: Mapping[str, str] | None = None
+    run: Path | None = None  # the folder of the run that it belongs to
+    base: nn.Module | None = None  # an instance of the class that was pruned, where the user gave one
 
     def network(self) -> nn.Module:
         """A copy of the network on the CPU, in evaluation mode, its normalisation folded in."""
@@ -68,6 +70,7 @@ class Format:
     write: Callable[[Export, Path], float]  # returns the largest difference from PyTorch's outputs
     detail: str = ""  # printed next to the file that was written, instead of the name
     needs: tuple[str, ...] = ()  # optional packages
+    folder: bool = False  # a folder is written, not a file
     graph: bool = True  # holds the computation, not only weights, so that a normalisation can be folded in
 
     def check(self, *, normalize: bool) -> None:

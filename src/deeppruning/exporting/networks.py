@@ -47,6 +47,7 @@ class RunNetwork:
     flops: int | None = None
     params: int | None = None
     candidate: int | None = None  # its id
+    base: nn.Module | None = None  # an instance of the class that was pruned, unless the metadata name it
 
     def example(self, batch: int = 1) -> Tensor:
         """A batch of inputs of the right shape, all zero unless one was given."""
@@ -116,7 +117,10 @@ class RunReader:
             costs = {"flops": figures.get("flops"), "params": figures.get("params")}
             if name != ORIGINAL:
                 model, id_ = load(file, base), figures.get("id")
-                return RunNetwork(name, model, metadata, file, self.example_input, **costs, candidate=id_)
+                return RunNetwork(
+                    name, model, metadata, file, self.example_input, **costs, candidate=id_,
+                    base=None if "architecture" in metadata else base,
+                )  # fmt: skip
             base = copy.deepcopy(base)
             load_weights(base, self.weights or file)
             check_same_network(run, base)

@@ -3,8 +3,12 @@
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from deeppruning.amounts import aligned, amount, percent
+from deeppruning.roles import ORIGINAL, ROLES, in_order
+from deeppruning.runs import RunFolder, facts
+from deeppruning.runs.database import readable_errors
 
 TEST_ERROR, SEARCH_ERROR = "test error", "error in the search"
 
@@ -40,6 +44,12 @@ class NetworkTable:
     def text(self) -> str:
         """For a terminal."""
         return aligned(list(zip(*self._columns(), strict=True)))
+
+    def markdown(self) -> str:
+        """For a page of Markdown."""
+        heads, *lines = zip(*self._columns(), strict=True)
+        rule = ["---", *("---:" for _ in heads[1:])]
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *lines))
 
     def html(self) -> str:
         """For a notebook."""
@@ -79,3 +89,30 @@ class NetworkTable:
             cell = "" if latency is None else f"{1000 * latency:.2f} ms{part}"
             cells.append("-" if row.failure and any(seconds) else cell)
         return cells
+
+
+def read_rows(run: RunFolder, roles: Sequence[str] | None = None) -> list[NetworkRow]:
+    """The original and these solutions of a run, by default the picks and its targets, from its history."""
+    recorded = run.history.facts()
+    if roles is None:
+        roles = in_order((*ROLES, *facts.solutions_in(recorded)))
+    latency = recorded.get(facts.LATENCY.key, {})
+    loaded = recorded.get(facts.LATENCY_LOADED.key, {})
+    with readable_errors(run.history.path):  # facts that are missing
+        original = {"id": None, "test_error": None, "flops_pruned": 0.0}
+        networks: dict[str, Any] = {ORIGINAL: {**original, **recorded[facts.ORIGINAL_FIGURES.key]}}
+        networks |= {role: recorded[facts.solution_fact(role).key] for role in roles}
+        return [
+            NetworkRow(
+                role,
+                figures["id"],
+                figures["test_error"],
+                figures["flops"],
+                figures["flops_pruned"],
+                figures["params"],
+                latency.get(role),
+                figures.get("failure", ""),
+                loaded.get(role),
+            )
+            for role, figures in networks.items()
+        ]

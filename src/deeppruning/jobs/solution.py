@@ -35,6 +35,7 @@ from deeppruning.training.weights import check_given
 _FAMILY = "deeppruning-solution/"
 FORMAT = f"{_FAMILY}1"  # another number for a file that this version would misread
 LARGEST_IMAGE = 1 << 28  # values; a gigabyte as floats
+HUB_WEIGHTS = "model.safetensors"  # in a folder that is exported for a hub
 CANDIDATE_MARK = "_deeppruning_candidate"  # attribute of a network: the id of its candidate
 
 
@@ -160,7 +161,7 @@ def save(
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
-    """A saved solution as a thin network in evaluation mode.
+    """A saved solution as a thin network in evaluation mode: a file, or a folder of `export --format hub`.
 
     A network of the zoo is rebuilt automatically; for your own class pass an instance of the original. Its
     weights do not matter, and it is not changed.
@@ -168,6 +169,8 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     For example: `dp.load("runs/mine/knee.safetensors", MyNet())`.
     """
     path = Path(path)
+    if (path / HUB_WEIGHTS).is_file():
+        path /= HUB_WEIGHTS
     metadata, weights = read_solution(path)
     thin = _cut(path, model if model is not None else rebuild(path, metadata), metadata["cut"])
     expected, saved = _shapes(thin), {name: tuple(tensor.shape) for name, tensor in weights.items()}

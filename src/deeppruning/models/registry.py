@@ -1,4 +1,4 @@
-"""Networks by name: those of the zoo, and those built by a user's factory.
+"""Networks by name: those of the zoo, of other libraries, and those built by a user's factory.
 
 A builder decorated with `register_model` is known by the name of its function.
 """
@@ -15,6 +15,7 @@ from torch.autograd.graph import Node
 from torch.utils.flop_counter import FlopCounterMode
 
 from deeppruning.errors import InputError, unknown
+from deeppruning.models.libraries import build_from_library, is_library_name
 from deeppruning.system.commands import command
 from deeppruning.system.user_code import load_function, user_errors
 
@@ -56,11 +57,15 @@ def create_model(
 ) -> nn.Module:
     """A network of the zoo with fresh weights; `options` are those its builder declares.
 
-    The arguments are stored on the network as `architecture`, so that a saved one can be rebuilt.
+    "timm:NAME" and "torchvision:NAME" are networks of these libraries, where they are installed. The
+    arguments are stored on the network as `architecture`, so that a saved one can be rebuilt.
     """
     task = _checked_task(num_classes, in_channels, image_size)
     try:
-        model = _call_builder(name, _builder(name), task, options)
+        if is_library_name(name):
+            model = build_from_library(name, task, options)
+        else:
+            model = _call_builder(name, _builder(name), task, options)
     except (TypeError, AttributeError) as error:
         raise InputError(f"{name} cannot be built with the options {options}: {error}") from error
     model.__dict__["architecture"] = {"name": name, **task, **options}  # plain data, not a submodule
@@ -79,19 +84,21 @@ def create_bounded_model(name: str, **arguments: Any) -> nn.Module:
 def architecture_of(model: nn.Module) -> dict[str, Any] | None:
     """The arguments of `create_model` that built this network; None for a network from elsewhere."""
     arguments = getattr(model, "architecture", None)
-    return dict(arguments) if isinstance(arguments, dict) and arguments.get("name") in _BUILDERS else None
+    name = arguments.get("name") if isinstance(arguments, dict) else None
+    return dict(arguments) if arguments and (name in _BUILDERS or is_library_name(name)) else None
 
 
 def resolve_model(
     spec: str, *, num_classes: int, in_channels: int, image_size: int, **options: Any
 ) -> nn.Module:
-    """The network that `spec` names: a zoo name, `package.module:factory` or `path/to/file.py:factory`.
+    """The network that `spec` names: a zoo name, `timm:NAME`, `torchvision:NAME` or a user's factory.
 
-    A factory gets those of num_classes, in_channels and image_size that its signature declares. Naming
-    one runs the user's code in that file, as importing it would.
+    A factory is `package.module:factory` or `path/to/file.py:factory`. It gets those of
+    num_classes, in_channels and image_size that its signature declares. Naming one runs the user's code in
+    that file, as importing it would.
     """
     task = _checked_task(num_classes, in_channels, image_size)
-    if ":" not in spec:
+    if ":" not in spec or is_library_name(spec):
         if spec.endswith(".py"):
             raise InputError(f"{spec!r} does not say which function makes the network; write {spec}:factory")
         return create_model(spec, **task, **options)

@@ -1,7 +1,7 @@
 """Everything the page and the plots show, as one plain dict of JSON values read from a run folder."""
 
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
 from deeppruning.reporting.evidence import with_evidence
@@ -12,6 +12,7 @@ from deeppruning.roles import ORIGINAL
 from deeppruning.runs import facts
 from deeppruning.runs.database import readable_errors
 from deeppruning.runs.folder import HISTORY, RunFolder
+from deeppruning.system.files import without_folders
 from deeppruning.system.versions import versions_line
 from deeppruning.version import __version__
 
@@ -56,7 +57,7 @@ def _about(run: RunFolder, name: str, recorded: Mapping[str, Any]) -> dict[str, 
     return {
         "run": name,
         "by_drift": "thin" in config,  # of the outputs, as there are no labels
-        "title": " on ".join(_without_folders(str(part)) for part in titles if part),
+        "title": " on ".join(without_folders(str(part)) for part in titles if part),
         "version": run.version,
         "page_version": __version__,
         "selection": search.get("selection", "plus"),
@@ -64,7 +65,7 @@ def _about(run: RunFolder, name: str, recorded: Mapping[str, Any]) -> dict[str, 
         "generations": search.get("generations"),
         "original": with_evidence(ORIGINAL, recorded.get(facts.ORIGINAL_FIGURES.key), recorded),
         "test_images": recorded.get(facts.TEST_IMAGES.key),
-        "config": _without_folders(config),
+        "config": without_folders(config),
         "targets": facts.targets_in(recorded) or _awaited_target(config),
         "refused": [facts.refusal_line(id_, why) for id_, why in facts.refused_in(recorded).items()],
         "notes": recorded.get(facts.GRAPH_NOTES.key, []),
@@ -91,20 +92,3 @@ def _awaited_target(config: Mapping[str, Any]) -> dict[str, Any]:
     asked = ", ".join(f"{name}={limit}" for name, limit in limits.items())
     note = "chosen at the end of the search"
     return {facts.TARGET.key: {"asked": asked, "id": None, "met": None, "note": note}}
-
-
-def _without_folders(value: Any) -> Any:
-    """Options as a page shows them, which may be passed on: files and folders by their own names.
-
-    >>> _without_folders(["/home/me/nets.py:tiny", "resnet20", 3])
-    ['nets.py:tiny', 'resnet20', 3]
-    """
-    if isinstance(value, Mapping):
-        return {key: _without_folders(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_without_folders(entry) for entry in value]
-    if isinstance(value, str):
-        for kind in (PurePosixPath, PureWindowsPath):
-            if kind(value).is_absolute():
-                return kind(value).name or value
-    return value

@@ -102,6 +102,15 @@ class ObjectiveFigures(TypedDict):
     of_the_original: float | None
 
 
+class TrackerNotes(TypedDict):
+    """What is needed to continue the record of a tracker, and how far it goes."""
+
+    kept: dict[str, str]  # names and ids
+    generation: Count  # the last one recorded
+    epochs: dict[str, int]  # the last one recorded of each fine-tuning
+    finished: bool
+
+
 @dataclass(frozen=True)
 class Fact(Generic[Kept]):
     """A JSON value that a run stores under a name; `shape` is its type, which is checked on reading."""
@@ -209,6 +218,7 @@ TEST_IMAGES: Fact[int | None] = Fact("test_images", _OPTIONAL_SOME)  # that test
 REFUSED: Fact[dict[str, str]] = Fact("refused", _BY_ID)  # candidates that failed their proof, and why
 TARGET = Fact("target", TargetFigures)  # the first target; for others see `target_fact`
 AUGMENTATION = Fact("augmentation", AugmentationFigures)
+TRACKERS = Fact("trackers", dict[str, TrackerNotes])  # by name, the records that are kept of the run
 
 _SOLUTION, _DIVERGED, _TRAINING, _PLAN = "solution/", "diverged/", "training/", "plan/"
 _KNOWN: dict[str, Fact[Any]] = {

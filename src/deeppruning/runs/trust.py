@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from deeppruning.errors import RunError
+from deeppruning.models.libraries import is_library_name
 
 KEY_BYTES = 32
 _WHERE = {"model": ("model", "spec"), "data": ("data", "data"), "objective": ("objective", "spec")}
@@ -39,13 +40,15 @@ def state_folder() -> Path:
 def code_in(config: Mapping[str, Any]) -> dict[str, str]:
     """The code that a run's options name, by kind; names of built-in networks and data sets are no code.
 
+    Nor are networks of timm and torchvision, which are built by the names that these libraries list.
+
     >>> code_in({"model": {"spec": "net.py:make"}, "data": {"data": "digits"}})
     {'model': 'net.py:make'}
     """
     code = {}
     for kind, (table, key) in _WHERE.items():
         name = config.get(table, {}).get(key)
-        if isinstance(name, str) and (":" in name or kind == "objective"):
+        if isinstance(name, str) and (":" in name or kind == "objective") and not is_library_name(name):
             code[kind] = name
     # A cluster can send code to a program that joins it.
     run = config.get("run", {})

@@ -40,7 +40,8 @@ class Started:
 class Remark:
     """A note for people.
 
-    It is about the "sample", "original", "network", "augmentation", "processor", "memory" or "budget".
+    It is about the "sample", "original", "network", "augmentation", "processor", "memory", "budget" or a
+    "tracker".
     """
 
     about: str

@@ -18,6 +18,10 @@ EXTRAS = {
     "onnx": ("onnx>=1.16", "onnxruntime>=1.18", "onnxscript>=0.1"),
     "plots": ("matplotlib>=3.8",),
     "ray": ("ray[client]>=2.40",),
+    "tensorboard": ("tensorboard>=2.14",),
+    "mlflow": ("mlflow>=3",),
+    "wandb": ("wandb>=0.19",),
+    "hub": ("huggingface_hub>=0.30",),
 }
 
 

@@ -13,9 +13,10 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 from deeppruning.errors import RunError
 
@@ -148,3 +149,20 @@ def _entry(path: Path) -> os.stat_result | None:
         return path.lstat()
     except OSError:
         return None
+
+
+def without_folders(value: Any) -> Any:
+    """Options as they are shown to others, on a page or by a tracker: files and folders by their own names.
+
+    >>> without_folders(["/home/me/nets.py:tiny", "resnet20", 3])
+    ['nets.py:tiny', 'resnet20', 3]
+    """
+    if isinstance(value, Mapping):
+        return {key: without_folders(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [without_folders(entry) for entry in value]
+    if isinstance(value, str):
+        for kind in (PurePosixPath, PureWindowsPath):
+            if kind(value).is_absolute():
+                return kind(value).name or value
+    return value

@@ -35,11 +35,13 @@ from deeppruning.thinning.measuring import bench_files
     metavar="FILE.onnx",
     help="If RUN is an ONNX file: the ONNX file to compare it with.",
 )
+@click.option("--quiet", is_flag=True, help="Print the tables only.")
 @click.option("--json", "as_json", is_flag=True, help="Print all figures as one JSON object.")
 @trust_options("model", "data")
 def bench(
-    run: Path, batches: tuple[int, ...], runs: int | None, threads: int, device: str, as_json: bool,
-    int8: bool, data_dir: Path | None, test_images: int | None, beside: Path | None, **settings: Any,
+    run: Path, batches: tuple[int, ...], runs: int | None, threads: int, device: str, quiet: bool,
+    as_json: bool, int8: bool, data_dir: Path | None, test_images: int | None, beside: Path | None,
+    **settings: Any,
 ) -> None:  # fmt: skip
     """Measure the latency of the original network, the three picks and the targets of RUN side by side.
 
@@ -74,4 +76,5 @@ def bench(
     )  # fmt: skip
     reason = keep_figures(run, figures)
     note = f"not saved in the run: {reason}" if reason else f"report: {write_report(run)}"
-    click.echo(json.dumps(figures) if as_json else f"{figures}\n{note}")
+    shown = str(figures) if quiet else f"{figures}\n{note}"
+    click.echo(json.dumps(figures) if as_json else shown)

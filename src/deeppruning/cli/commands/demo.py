@@ -32,8 +32,9 @@ FINETUNE = FinetuneConfig(epochs=10)
     help="Number of candidates evaluated at the same time. [number of cores]",
 )  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print the final table only.")
+@click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON.")
 @click.pass_context
-def demo(context: click.Context, out: Path, workers: int | None, quiet: bool) -> None:
+def demo(context: click.Context, out: Path, workers: int | None, quiet: bool, as_json: bool) -> None:
     """Train a small network on handwritten digits, prune it and show the result, in a few minutes.
 
     Every demo gets a folder of its own: runs/demo, then runs/demo-2 and so on.
@@ -44,13 +45,13 @@ def demo(context: click.Context, out: Path, workers: int | None, quiet: bool) ->
     """
     out = _free(out)
     data, choice = DataOptions(data=DATA), BackendChoice(workers=workers)
-    progress = make_progress(quiet=quiet, as_json=False)
+    progress = make_progress(quiet=quiet, as_json=as_json)
     backend = choice.make(SEARCH.threads, "auto", progress.say)
     progress.state.workers = backend.room()
     with resumable(out, command("resume", out)):
         # One thread, as in the search: the same numbers on every machine.
         weights = train_first(
-            context, out, progress, quiet=quiet, as_json=False, model=MODEL, model_options={},
+            context, out, progress, quiet=quiet, as_json=as_json, model=MODEL, model_options={},
             epochs=TRAIN_EPOCHS, threads=1, **asdict(data),
         )  # fmt: skip
         loaded = Inputs(MODEL, weights, data).load()

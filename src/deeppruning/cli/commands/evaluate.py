@@ -40,15 +40,17 @@ from deeppruning.training.weights import is_thin
 @flag("--batch-size", heading=MACHINE, type=click.IntRange(min=1), default=250, help="Batch size. [250]")
 @flag("--device", heading=MACHINE, default="auto", help=f"{DEVICES} [auto]")
 @threads_option("all cores")
+@flag("--quiet", heading=OUTPUT, is_flag=True, help="Print the test error only.")
 @flag("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print JSON instead of text.")
 def evaluate(
     model: str | None, weights: Path | None, named_model: str | None, model_options: dict[str, Any],
-    batch_size: int, device: str, threads: int | None, as_json: bool, **settings: Any,
+    batch_size: int, device: str, threads: int | None, quiet: bool, as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Print error, loss and speed of MODEL on the test images.
 
-    MODEL is a name (see `deeppruning models`), your own network (file.py:factory) or an ONNX file. If
-    --weights is a network saved by a run, MODEL is needed only for your own class.
+    MODEL is a name (see `deeppruning models`), timm:NAME, torchvision:NAME, your own network
+    (file.py:factory) or an ONNX file. If --weights is a network saved by a run, MODEL is needed only for
+    your own class.
 
     Images are normalised by --mean and --std, if given; otherwise as recorded in the weights file; otherwise
     with the usual values of the data set. The output says which.
@@ -80,6 +82,9 @@ def evaluate(
         described = {"source": source, **(asdict(used) if used is not None else {})}
         warning = {"warning": note} if note else {}
         click.echo(json.dumps({**asdict(result), "normalization": described, **warning}, indent=2))
+        return
+    if quiet:
+        click.echo(f"test error {percent(result.error)}")
         return
     if weights is None:
         click.echo("no --weights given: this is the untrained network", err=True)

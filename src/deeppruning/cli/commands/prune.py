@@ -13,6 +13,7 @@ from deeppruning.cli.options.backend import BackendChoice, backend_options
 from deeppruning.cli.options.config_file import config_option
 from deeppruning.cli.options.flags import GroupedCommand, flag, out_option, output_options, weights_option
 from deeppruning.cli.options.inputs import DataOptions, Inputs, data_options, model_option
+from deeppruning.cli.options.run import track_options
 from deeppruning.cli.options.search import (
     finetune_config,
     finetune_options,
@@ -30,6 +31,7 @@ from deeppruning.options import TRAINING
 from deeppruning.runs.folder import refuse_occupied
 from deeppruning.system.commands import command
 from deeppruning.system.files import plain_name
+from deeppruning.tracking import Tracking
 from deeppruning.training.folder import TrainFolder
 
 
@@ -49,14 +51,17 @@ from deeppruning.training.folder import TrainFolder
     help=f"Without --weights: number of epochs to train the network first. [{TrainConfig().epochs}]",
 )
 @backend_options()
+@track_options()
 @output_options("auto")
 @config_option
 @click.pass_context
 def prune(
     context: click.Context, /, model: str, weights: Path | None, out: Path | None, train_epochs: int | None,
-    device: str | None, quiet: bool, as_json: bool, target: Limits, **settings: Any,
+    device: str | None, quiet: bool, as_json: bool, target: Limits, track: tuple[str, ...], **settings: Any,
 ) -> None:  # fmt: skip
     """Search for pruned versions of MODEL: a name (see `deeppruning models`), file.py:factory or model.onnx.
+
+    Where the library is installed, timm:NAME and torchvision:NAME are networks as well.
 
     Evaluates many ways to remove filters, picks three (heavy: most accurate, light: cheapest, knee: best
     trade-off), fine-tunes them and saves them with the history of the whole search. With --target, the search
@@ -73,10 +78,12 @@ def prune(
         --offspring 8 --generations 4 --finetune-epochs 10 --out runs/thin
       deeppruning prune resnet56 --weights r56.th --data cifar10 --target flops=40%,error=+1%
       deeppruning prune resnet56 --weights r56.th --data cifar10 --backend ray --ray-address auto
+      deeppruning prune resnet56 --weights r56.th --data cifar10 --track tensorboard
     """
     search, function = search_config(settings)
     finetune = finetune_config(settings, search.seed)
     chosen_device = device or "auto"
+    tracking = Tracking(track)
     choice = BackendChoice.take(settings).or_as_in({})
     progress = make_progress(quiet=quiet, as_json=as_json)
     backend = choice.make(search.threads, chosen_device, progress.say)
@@ -106,7 +113,10 @@ def prune(
         loaded = Inputs(model, weights, data, options, objective=function).load()
         if target.bounds_error:
             progress.say("a tenth of the training images is held out to check the error")
-        start(out, loaded, search, finetune, progress, choice, backend, device=chosen_device, target=target)
+        start(
+            out, loaded, search, finetune, progress, choice, backend,
+            device=chosen_device, target=target, tracking=tracking,
+        )  # fmt: skip
 
 
 def train_first(

@@ -10,7 +10,7 @@ from deeppruning import api_runs
 from deeppruning.cli.options.backend import BackendChoice, backend_options
 from deeppruning.cli.options.flags import IN_THE_RUN, GroupedCommand, output_options, run_weights_option
 from deeppruning.cli.options.inputs import Inputs
-from deeppruning.cli.options.run import Vouched, run_argument, trust_options
+from deeppruning.cli.options.run import Vouched, run_argument, track_options, trust_options
 from deeppruning.cli.running import resumable, show_result
 from deeppruning.display.outcome import conclude
 from deeppruning.display.picture import make_progress
@@ -22,6 +22,7 @@ from deeppruning.roles import ROLES, TARGET, candidate_number
 from deeppruning.runs import facts
 from deeppruning.runs.folder import RunFolder, is_begun
 from deeppruning.system.commands import command
+from deeppruning.tracking import Tracking
 
 
 @click.command(cls=GroupedCommand)
@@ -29,9 +30,17 @@ from deeppruning.system.commands import command
 @run_weights_option
 @trust_options("model", "data", "objective")
 @backend_options(of_run=True)
+@track_options(of_run=True)
 @output_options(IN_THE_RUN)
 def resume(
-    run: Path, weights: Path | None, device: str | None, quiet: bool, as_json: bool, **settings: Any
+    run: Path,
+    weights: Path | None,
+    device: str | None,
+    quiet: bool,
+    as_json: bool,
+    track: tuple[str, ...],
+    no_track: bool,
+    **settings: Any,
 ) -> None:
     """Continue RUN, the folder of a run that was stopped, to exactly the result it would have had.
 
@@ -49,6 +58,9 @@ def resume(
         config = opened.config
         finished = is_begun(run) and opened.history.get_fact(facts.FINISHED) is True
         lost = lost_solutions(opened) if finished else {}
+        # A run that was stopped before it began has no record either.
+        given_trackers = track or (() if no_track or not is_begun(run) else None)
+        tracking = Tracking.of_run(opened, given_trackers)
     progress = make_progress(quiet=quiet, as_json=as_json)
     vouched, given = Vouched.take(settings), BackendChoice.take(settings)
     choice = given.or_as_in(config["run"])
@@ -85,8 +97,9 @@ def resume(
                 observer=progress,
                 progress=False,
                 report=False,  # after the latencies
+                track=tracking,
             )
-        show_result(result, loaded, progress)
+        show_result(result, loaded, progress, tracking)
 
 
 def _show_again(run: Path, progress: SearchProgress, lost: Mapping[str, str]) -> None:

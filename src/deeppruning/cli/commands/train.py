@@ -1,5 +1,6 @@
 """`deeppruning train`: train a network and leave its weights, history and options in a folder."""
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,18 @@ from deeppruning.training.loop import fit
 @flag("--device", heading=MACHINE, default="auto", help=f"{DEVICES} [auto]")
 @threads_option("all cores")
 @flag("--quiet", heading=OUTPUT, is_flag=True, help="Print the final test error only.")
+@flag(
+    "--json", "as_json", heading=OUTPUT, is_flag=True,
+    help="Print each epoch, and at last the outcome, as a line of JSON.",
+)  # fmt: skip
 @config_option
 def train(
     model: str, weights: Path | None, model_options: dict[str, Any], out: Path | None, device: str,
-    threads: int | None, quiet: bool, **settings: Any,
+    threads: int | None, quiet: bool, as_json: bool = False, **settings: Any,
 ) -> None:  # fmt: skip
     """Train MODEL: a name (see `deeppruning models`) or your own network (file.py:factory).
+
+    Where the library is installed, timm:NAME and torchvision:NAME are networks as well.
 
     Writes model.safetensors, history.json, train.toml and, after every epoch, checkpoint.safetensors.
     If training is stopped, the same command continues after the last complete epoch, with the same result.
@@ -82,12 +89,16 @@ def train(
     try:
         remove_leftovers(folder.path)
         folder.claim(options | config.to_table())
-        history = _run(network, splits, config, folder, chosen_device, quiet)
+        history = _run(network, splits, config, folder, chosen_device, quiet or as_json, as_json=as_json)
         folder.write_history(history)
         save_model(folder.model, network, splits.train, spec=model, options=model_options)
     finally:
         lock.release()
-    click.echo(_outcome(history, folder))
+    if as_json:
+        error = history[-1].test_error if history else None
+        click.echo(json.dumps({"event": "trained", "test_error": error, "weights": str(folder.model)}))
+    else:
+        click.echo(_outcome(history, folder))
 
 
 def _run(
@@ -97,6 +108,8 @@ def _run(
     folder: TrainFolder,
     device: torch.device,
     quiet: bool,
+    *,
+    as_json: bool,
 ) -> list[EpochReport]:
     history = read_history(folder.checkpoint)
     if history and not quiet:
@@ -109,6 +122,8 @@ def _run(
             reports.append(report)
             folder.write_history(reports)
             progress.on_epoch(report)
+            if as_json:
+                click.echo(json.dumps({"event": "epoch", "epochs": config.epochs, **asdict(report)}))
 
         try:
             return fit(

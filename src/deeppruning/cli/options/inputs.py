@@ -16,6 +16,7 @@ from deeppruning.data.splits import DataSplits
 from deeppruning.data.stream import Images
 from deeppruning.errors import InputError, RunError, WeightsError
 from deeppruning.importing.resolve import is_onnx, resolve_network
+from deeppruning.models.libraries import is_library_name
 from deeppruning.options import NETWORK
 from deeppruning.runs import RunFolder
 from deeppruning.system.device import workers_here
@@ -267,7 +268,7 @@ class Loaded:
 
 def _is_importable(spec: str) -> bool:
     source, colon, _ = spec.rpartition(":")
-    return bool(colon) and not source.endswith(".py")
+    return bool(colon) and not source.endswith(".py") and not is_library_name(spec)
 
 
 def lasting_spec(spec: str) -> str:

@@ -12,6 +12,7 @@ from deeppruning.errors import InputError
 from deeppruning.exporting import MaterialSource
 from deeppruning.options import DATA, ELSEWHERE, OUTPUT
 from deeppruning.runs import RunFolder
+from deeppruning.tracking import TRACKERS
 
 _CODE = {
     "model": "Code of the network: package.module:factory or file.py:factory. [as in the run]",
@@ -33,6 +34,26 @@ def trust_options(*kinds: str) -> Callable[[Any], Any]:
         for kind in kinds
     ]
     return together(trust, *named)
+
+
+def track_options(*, of_run: bool = False) -> Callable[[Any], Any]:
+    """Adds --track, passed on as `track`: names, none if it is not given; of a run also --no-track."""
+    names = "|".join(TRACKERS)
+    record = (
+        "Record the run with a tracker as it goes: TensorBoard, MLflow or Weights & Biases; may be repeated."
+    )
+    default = "as in the run" if of_run else "none"
+    named = flag(
+        "--track",
+        heading=OUTPUT,
+        multiple=True,
+        metavar=names,
+        help=f"{record} [{default}]",
+    )
+    none = flag(
+        "--no-track", heading=OUTPUT, is_flag=True, help="Do not continue the records of the run's trackers."
+    )
+    return together(named, *([none] if of_run else []))
 
 
 @dataclass(frozen=True)

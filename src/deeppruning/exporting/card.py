@@ -1,0 +1,157 @@
+"""The card of a pruned network: README.md of a folder for the Hugging Face Hub."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deeppruning.amounts import amount, percent
+from deeppruning.jobs.network_table import NetworkRow, read_rows
+from deeppruning.roles import ORIGINAL
+from deeppruning.runs import RunFolder, facts
+from deeppruning.runs.folder import HISTORY
+from deeppruning.system.files import without_folders
+from deeppruning.system.versions import versions_line
+from deeppruning.version import __version__
+
+
+def card_of(metadata: Mapping[str, str], run_dir: Path | None) -> str:
+    """The card as Markdown, with the header that the hub reads; all figures come from the run."""
+    role = metadata.get("role", "thin")
+    rows, recorded, config = _read(run_dir, role)
+    names = _names(metadata, config)
+    body = [
+        f"# {names['model']}, pruned",
+        _what(metadata, rows, names, config),
+        _table(metadata, rows, recorded),
+        "## How to load it",
+        _loading(metadata),
+        "## Limits",
+        _limits(metadata, names),
+        "## Licence",
+        "The weights are derived from those of the original network. **To be filled in:** the licence of the "
+        "original and of its training data, in the field `license` above and here.",
+    ]
+    return "\n\n".join([_header(metadata, names), *filter(None, body)]) + "\n"
+
+
+def _read(run_dir: Path | None, role: str) -> tuple[list[NetworkRow], dict[str, Any], dict[str, Any]]:
+    """The rows of the original and this network, the facts and the options of the run, if there is one."""
+    if run_dir is None or not (run_dir / HISTORY).is_file():
+        return [], {}, {}
+    with RunFolder.open(run_dir, read_only=True) as run:
+        recorded = run.history.facts()
+        known = facts.solution_fact(role).key in recorded
+        return read_rows(run, [role] if known else []), recorded, without_folders(dict(run.config))
+
+
+def _names(metadata: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
+    architecture = json.loads(metadata.get("architecture", "{}")).get("name")
+    model = architecture or config.get("model", {}).get("spec") or "A network"
+    return {"model": str(model), "data": str(config.get("data", {}).get("data") or "")}
+
+
+def _header(metadata: Mapping[str, str], names: Mapping[str, str]) -> str:
+    """The YAML header; texts are written as JSON, which YAML reads."""
+    error = json.loads(metadata.get("test_error", "null"))
+    lines = [
+        "---",
+        "library_name: deeppruning",
+        "license: other",
+        "license_name: to-be-filled-in",
+        "pipeline_tag: image-classification" if "classes" in metadata else "",
+        "tags:",
+        "- pruning",
+        "- structured-pruning",
+        "- deeppruning",
+    ]
+    if error is not None and "classes" in metadata and names["data"]:
+        lines += [
+            "model-index:",
+            f"- name: {json.dumps(names['model'] + ', pruned')}",
+            "  results:",
+            "  - task:",
+            "      type: image-classification",
+            "    dataset:",
+            f"      name: {json.dumps(names['data'])}",
+            f"      type: {json.dumps(names['data'])}",
+            "    metrics:",
+            "    - type: accuracy",
+            f"      value: {1.0 - error}",
+            "      name: test accuracy",
+        ]
+    return "\n".join([*filter(None, lines), "---"])
+
+
+def _what(
+    metadata: Mapping[str, str],
+    rows: list[NetworkRow],
+    names: Mapping[str, str],
+    config: Mapping[str, Any],
+) -> str:
+    on = f" on {names['data']}" if names["data"] else ""
+    search, finetune = config.get("search", {}), config.get("finetune", {})
+    text = f"Filters of {names['model']}{on} were removed by DeepPruningES {__version__}"
+    if search:
+        tuned = f"was fine-tuned for {finetune.get('epochs', 0)} epochs"
+        if "refitted" in metadata:
+            tuned = "has the weights from before fine-tuning, which did not help"
+        text += (
+            f": a {search.get('strategy', '')} search evaluated candidates by "
+            f"{search.get('evaluation', '')}, and this one ({metadata.get('role', 'thin')}) {tuned}"
+        )
+    return f"{text}. The network is smaller and dense: it needs no sparse kernels and no masks."
+
+
+def _table(metadata: Mapping[str, str], rows: list[NetworkRow], recorded: Mapping[str, Any]) -> str:
+    if not rows:
+        costs = (
+            f"{int(metadata['flops']):,} multiply-adds for one input, {int(metadata['params']):,} parameters"
+        )
+        error = json.loads(metadata.get("test_error", "null"))
+        return f"{costs}." if error is None else f"{costs}, test error {percent(error)}."
+    original, own = rows[0], rows[-1]
+    saved = f"{amount(own.flops)} (-{percent(own.flops_pruned, 1)})"
+    cells = [
+        ("test error", _error(original), _error(own)),
+        ("FLOPs (multiply-adds)", amount(original.flops), saved),
+        ("parameters", f"{original.params:,}", f"{own.params:,}"),
+        ("size of float32 weights", f"{4 * original.params:,} bytes", f"{4 * own.params:,} bytes"),
+    ]
+    note = ""
+    if original.latency_seconds is not None and own.latency_seconds is not None:
+        times = [f"{1000 * row.latency_seconds:.3g} ms" for row in (original, own) if row.latency_seconds]
+        cells.append(("latency", times[0], times[-1]))
+        machine = versions_line(recorded.get(facts.VERSIONS.key, {}))
+        note = f"\n\nLatency: one input, one CPU thread, batch norms folded, on {machine}."
+    images = recorded.get(facts.TEST_IMAGES.key)
+    note += f"\n\nThe test error is measured on {images:,} images." if images else ""
+    lines = [f"| | {ORIGINAL} | this network |", "|---|---:|---:|"]
+    return "\n".join([*lines, *(f"| {' | '.join(cell)} |" for cell in cells)]) + note
+
+
+def _error(row: NetworkRow) -> str:
+    return "-" if row.test_error is None else percent(row.test_error)
+
+
+def _loading(metadata: Mapping[str, str]) -> str:
+    """Three lines of code; a class of the user's own must be given."""
+    own = "" if "architecture" in metadata else ", MyNet()"
+    note = "  # MyNet is the class that was pruned" if own else ""
+    lines = [
+        "import deeppruning as dp",
+        'folder = "."  # where this repository lies, as huggingface_hub.snapshot_download returns it',
+        f"network = dp.load(folder{own}){note}",
+    ]
+    return "\n".join(["```python", *lines, "```"])
+
+
+def _limits(metadata: Mapping[str, str], names: Mapping[str, str]) -> str:
+    lines = ["- The figures hold for the data that they were measured on; measure it on your own."]
+    if "image_shape" in metadata:
+        channels, height, width = json.loads(metadata["image_shape"])
+        lines.append(f"- It was pruned for images of {channels} x {height} x {width}.")
+    if "normalization" in metadata:
+        lines.append(f"- Inputs are normalised as in training: `{metadata['normalization']}`.")
+    lines.append("- It inherits the biases of the original; classes may have lost differently by pruning.")
+    return "\n".join(lines)
