@@ -73,6 +73,8 @@ class TrainConfig(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.epochs is not None and float(self.epochs).is_integer():
+            object.__setattr__(self, "epochs", int(self.epochs))  # 10 in files and tables, not 10.0
         if self.nesterov and self.momentum == 0.0:
             raise InputError("nesterov needs momentum above 0; set nesterov to false or momentum to e.g. 0.9")
 
