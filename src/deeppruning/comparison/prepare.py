@@ -20,12 +20,13 @@ from deeppruning.objectives import OBJECTIVES
 from deeppruning.roles import ROLES
 from deeppruning.runs import Evaluation, History, facts
 from deeppruning.runs.database import readable_errors
-from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder, without_none
+from deeppruning.runs.folder import COMPARISON, CONFIG, RunFolder
 from deeppruning.searching.evaluations import refits
 from deeppruning.searching.events import ignore
 from deeppruning.searching.task import Classification
 from deeppruning.system.commands import command
 from deeppruning.system.files import refuse_linked_folder
+from deeppruning.system.toml import without_none
 from deeppruning.training.tensors import hash_tensors
 
 FLOPS = OBJECTIVES["flops"]

@@ -24,7 +24,7 @@ from deeppruning.runs.tables import check_tables
 from deeppruning.runs.trust import refuse_foreign_code, sign
 from deeppruning.system.commands import command
 from deeppruning.system.files import write_atomically
-from deeppruning.system.toml import read_toml
+from deeppruning.system.toml import read_toml, without_none
 from deeppruning.system.user_code import make_importable
 from deeppruning.version import __version__
 
@@ -158,13 +158,6 @@ def _to_toml(header: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         return tomli_w.dumps({**header, **config})
     except TypeError as error:
         raise RunError(f"the options cannot be written as TOML: {error}") from error
-
-
-def without_none(value: Any) -> Any:
-    """Tables as TOML, which has no null, can hold them: options that are None are left out."""
-    if isinstance(value, Mapping):
-        return {key: without_none(entry) for key, entry in value.items() if entry is not None}
-    return value
 
 
 def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

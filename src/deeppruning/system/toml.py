@@ -1,10 +1,11 @@
-"""Read TOML files from untrusted sources: those nested too deeply or too large are refused before parsing.
+"""TOML files, also from untrusted sources: those nested too deeply or too large are refused before parsing.
 
 Python's parser needs memory quadratic in the parts of a dotted key, and recurses at every bracket.
 """
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,10 @@ def _check_numbers(value: Any) -> None:
         raise ValueError("it holds a whole number of more than 64 bits")
     for entry in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _check_numbers(entry)
+
+
+def without_none(value: Any) -> Any:
+    """Tables as TOML, which has no null, can hold them: options that are None are left out."""
+    if isinstance(value, Mapping):
+        return {key: without_none(entry) for key, entry in value.items() if entry is not None}
+    return value
