@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from ultralytics import YOLO
 from ultralytics.models.yolo.detect import DetectionTrainer
-from ultralytics.nn.modules import C2f
+from ultralytics.nn.modules import C2f, Detect
 from ultralytics.utils.metrics import box_iou
 
 import deeppruning as dp
@@ -30,7 +30,7 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
 COLOURS = ((60, 60, 230), (230, 160, 60))  # of the two classes of generated pictures
 
 
-class ThinTrainer(DetectionTrainer):  # type: ignore[misc]  # Ultralytics ships no annotations
+class ThinTrainer(DetectionTrainer):
     """Ultralytics' trainer, on the network of the checkpoint as it is.
 
     Its own `get_model` builds a network of full width from the YAML and copies only weights that still fit.
@@ -40,7 +40,7 @@ class ThinTrainer(DetectionTrainer):  # type: ignore[misc]  # Ultralytics ships 
         """The network that `YOLO(path)` read."""
         if weights is None:
             raise ValueError('nothing to train on: call YOLO("thin.pt").train(trainer=ThinTrainer, ...)')
-        classes = weights.model[-1].nc  # type: ignore[index,union-attr]
+        classes = weights.model[-1].nc
         if classes != self.data["nc"]:
             raise ValueError(f"the network has {classes} classes, the data set {self.data['nc']}")
         return weights
@@ -86,28 +86,35 @@ def as_inputs(pictures: list[np.ndarray[Any, Any]]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(stacked)).float() / 255
 
 
-def decoded_only(model: nn.Module, decoded: bool) -> None:
-    """Whether the head returns decoded boxes alone, as in exported files.
+class DecodedOnly(Detect):
+    """Ultralytics' head without the feature maps that it returns for the loss, which needs only their shapes.
 
-    Otherwise it also returns the feature maps that it reads, for the loss. As outputs of the network they
-    would have to keep all of their channels.
+    As outputs of the network, the maps would have to keep all of their channels.
     """
-    model.model[-1].export = decoded  # type: ignore[index,union-attr]
+
+    export = True  # decoded boxes alone, as in exported files
+
+    def forward(self, x: list[Tensor]) -> Any:
+        """Decoded boxes; in training, what they are decoded from."""
+        found = super().forward(x)
+        return {name: found[name] for name in ("boxes", "scores")} if self.training else found
 
 
 def search(
     model: nn.Module, inputs: Tensor, flops: float, options: dp.SearchConfig
 ) -> tuple[nn.Module, float]:
     """The best network within a share of the FLOPs, refitted in closed form, and its share."""
-    model.eval().float()
-    decoded_only(model, True)
+    head = model.eval().float().model[-1]
+    if type(head) is not Detect or head.end2end:
+        raise SystemExit(f"the head {type(head).__name__} is not that of YOLOv8 or YOLO11 for detection")
+    head.__class__ = DecodedOnly
     try:
         front = dp.search(model, inputs, search=options, workers=1)
+        found = front.at(flops=flops)
+        thin = found.model
     finally:
-        decoded_only(model, False)
-    found = front.at(flops=flops)
-    thin = found.model
-    decoded_only(thin, False)
+        head.__class__ = Detect
+    thin.model[-1].__class__ = Detect
     for module in thin.modules():
         if isinstance(module, C2f):  # Ultralytics' export splits by this number, its forward by halves
             module.c = module.cv1.conv.out_channels // 2
@@ -183,7 +190,7 @@ def main(given: argparse.Namespace) -> None:
 
 def save(model: nn.Module, path: Path) -> None:
     """A checkpoint in Ultralytics' form, in half precision as all of theirs."""
-    model.criterion = None  # type: ignore[assignment]  # of a former training
+    model.criterion = None  # of a former training
     torch.save({"model": copy.deepcopy(model).half(), "train_args": {"task": "detect"}}, path)
 
 
