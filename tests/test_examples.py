@@ -108,7 +108,7 @@ def torchvision_runs() -> bool:
 
 @pytest.mark.slow
 def test_yolo(tmp_path: Path) -> None:
-    pytest.importorskip("ultralytics", reason="ultralytics comes with the extra `yolo`, which is AGPL-3.0")
+    pytest.importorskip("ultralytics", reason="pip install ultralytics (AGPL-3.0, in no extra)")
     if not torchvision_runs():
         pytest.skip("torchvision's operators do not load beside this torch; Ultralytics validates with them")
     brief = ("--first-epochs", "2", "--epochs", "1", "--offspring", "4", "--generations", "1")
