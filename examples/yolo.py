@@ -93,6 +93,7 @@ class DecodedOnly(Detect):
     """
 
     export = True  # decoded boxes alone, as in exported files
+    dynamic = True  # no cache by the number of channels: a cut would make the code take another way
 
     def forward(self, x: list[Tensor]) -> Any:
         """Decoded boxes; in training, what they are decoded from."""
@@ -115,6 +116,7 @@ def search(
     finally:
         head.__class__ = Detect
     thin.model[-1].__class__ = Detect
+    head.shape = thin.model[-1].shape = None  # anchors of the search, perhaps in another precision
     for module in thin.modules():
         if isinstance(module, C2f):  # Ultralytics' export splits by this number, its forward by halves
             module.c = module.cv1.conv.out_channels // 2
