@@ -41,10 +41,10 @@ class TrainConfig(Options):
     """How a network is trained on labelled images."""
 
     epochs: float | None = _train(30, "Number of epochs; the last one may be a part, as in 0.25 or 1.5.")
-    lr: float | None = _train(0.1, "Learning rate; the highest one, if the schedule changes it.")
+    lr: float | None = _train(0.1, "Learning rate; the peak, if the schedule changes it.")
     optimizer: str = _train(
-        "sgd", "Optimizer: SGD, or Muon for kernels and matrices and Adam for the rest, with a learning rate "
-        "that is a share of each kernel's norm.", choices=OPTIMIZERS,
+        "sgd", "Optimizer: sgd; or muon, which is Muon for convolution and linear weights and Adam for the "
+        "rest, with a learning rate relative to the norm of each weight.", choices=OPTIMIZERS,
     )  # fmt: skip
     schedule: str = _train("cosine", "Learning rate schedule.", choices=SCHEDULES)
     batch_size: int = _train(128, "Batch size.", low=1)
@@ -73,6 +73,8 @@ class TrainConfig(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.epochs is not None and float(self.epochs).is_integer():
+            object.__setattr__(self, "epochs", int(self.epochs))  # 10 in files and tables, not 10.0
         if self.nesterov and self.momentum == 0.0:
             raise InputError("nesterov needs momentum above 0; set nesterov to false or momentum to e.g. 0.9")
 
@@ -128,11 +130,11 @@ class SearchConfig(Options):
     )
     generations: int | None = option(
         None, "Number of generations.", low=1, high=1_000_000, paper=10, common=True,
-        default_text=f"{USUAL_GENERATIONS}, {FEW_GENERATIONS} for large inputs, such as images of 224 "
+        default_text=f"{USUAL_GENERATIONS}; {FEW_GENERATIONS} for large inputs, such as images of 224 "
         "pixels; paper: 10",
     )  # fmt: skip
     minutes: float | None = option(
-        None, "Guided search: stop when another generation would take longer than this in total.",
+        None, "Time limit of the guided search: no generation is started that would end after it.",
         low=0.01, common=True, default_text="no limit",
     )  # fmt: skip
     low: float = option(
@@ -283,11 +285,12 @@ class FinetuneConfig(TrainConfig):
         paper=50, common=True, default_text=f"{USUAL_EPOCHS}; paper: 50",
     )  # fmt: skip
     minutes: float | None = _finetune(
-        None, "Instead of epochs: train each network for this long, by the measured time of a step.",
+        None, "Minutes to train each network, instead of epochs; the number of steps follows from the "
+        "measured time of one.",
         low=0.01, high=1_000_000, paper=None, common=True, default_text="none", stated=False,
     )  # fmt: skip
     lr: float | None = _finetune(
-        None, "Learning rate; the highest one, if the schedule changes it.", paper=0.01,
+        None, "Learning rate; the peak, if the schedule changes it.", paper=0.01,
         default_text="found by a short trial for each network; paper: 0.01",
     )  # fmt: skip
     schedule: str = _finetune(
@@ -311,7 +314,7 @@ class FinetuneConfig(TrainConfig):
         high=1.0, paper=0.0, stated=False, unprefixed=True,
     )  # fmt: skip
     temperature: float = _finetune(
-        16.0, "Distillation temperature; a high one compares the outputs before the softmax.",
+        16.0, "Distillation temperature; a high one approaches matching the logits.",
         low=0.1, paper=4.0, stated=False, unprefixed=True,
     )  # fmt: skip
     from_scratch: bool = _finetune(

@@ -58,7 +58,9 @@ class Limits:
     params: float | None = _limit("params=30% or params=100k", _THOUSANDS, "%", "k")
     size: float | None = _limit("size=1MB", _BYTES, "%", "MB")
     latency: float | None = _limit("latency=5ms", _SECONDS, "ms")  # seconds
-    error: float | None = _limit("error=+1% (above the original's) or error=8%", {}, "%")  # share of answers
+    error: float | None = _limit(
+        "error=+1% (points above the original's) or error=8%", {}, "%"
+    )  # share of answers
     worse: float | None = None  # the same, above the original's
 
     @classmethod

@@ -133,7 +133,7 @@ MISTAKES = {
     "objective name": (("--objective", "{home}/nets.py:weight"), "did you mean weigh"),
     "search": (("--mutation", 2), "mutation must lie in"),
     "fine-tuning": (("--finetune-lr", -1), "lr must be at least 0"),
-    "training": (("--train-epochs", -1), "epochs must be a whole number of at least 0"),
+    "training": (("--train-epochs", -1), "epochs must be at least 0"),
     "device": (("--device", "cudda"), "unknown device"),
     "backend": (("--backend", "locall"), "did you mean local"),
     "timeout": (("--candidate-timeout", "soon"), "a time limit must be auto, off or"),

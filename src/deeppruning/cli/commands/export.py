@@ -42,7 +42,7 @@ _ABOUT = [format_.about for format_ in FORMATS.values()]
     "--tolerance", type=click.FloatRange(min=0), default=TOLERANCE,
     help=f"Largest accepted difference from PyTorch's outputs. [{TOLERANCE}]",
 )  # fmt: skip
-@click.option("--quiet", is_flag=True, help="Print the path of what was written only.")
+@click.option("--quiet", is_flag=True, help="Print only the path of what was written.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as one JSON object.")
 @int8_options("Quantise an ONNX file: static, per channel, calibrated on the sample of the search.")
 @run_weights_option

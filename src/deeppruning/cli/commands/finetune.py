@@ -41,6 +41,7 @@ def finetune(run: Path, candidate: int, threads: int | None, **settings: Any) ->
     \b
     Example:
       deeppruning finetune runs/thin --candidate 17
+      deeppruning finetune runs/thin --candidate 17 --minutes 30
       deeppruning finetune runs/thin --candidate 17 --epochs 100 --distill 0.5
     """
     with RunFolder.open(run, read_only=True) as opened:

@@ -61,7 +61,7 @@ def prune(
 ) -> None:  # fmt: skip
     """Search for pruned versions of MODEL: a name (see `deeppruning models`), file.py:factory or model.onnx.
 
-    Where the library is installed, timm:NAME and torchvision:NAME are networks as well.
+    If timm or torchvision is installed, MODEL may also be timm:NAME or torchvision:NAME.
 
     Evaluates many ways to remove filters, picks three (heavy: most accurate, light: cheapest, knee: best
     trade-off), fine-tunes them and saves them with the history of the whole search. With --target, the search
@@ -69,7 +69,7 @@ def prune(
     --workers or --backend. Without --weights, the network is trained first, in a folder next to the run. If
     the run is stopped, continue it with `deeppruning resume`.
 
-    In the list of options, the default is in brackets, with the paper's value where the paper gives one.
+    Defaults are in brackets; "paper:" is the value in the paper, and with --preset paper.
 
     \b
     Example:

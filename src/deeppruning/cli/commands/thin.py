@@ -47,13 +47,14 @@ _WITHOUT = [
 )  # fmt: skip
 @flag(
     "--tune-minutes", heading=FINETUNING, common=True, type=click.FloatRange(min=0.01),
-    help="Afterwards train the chosen network for this long to give the outputs of the original; the weights "
-    "from before are kept if that does not help. Give --sample thousands of inputs with it. [no training]",
+    help="Minutes to train the chosen network afterwards to reproduce the outputs of the original; if they "
+    "come no nearer, the weights from before are kept. Use it with thousands of inputs (--sample). [no "
+    "training]",
 )  # fmt: skip
 @flag(
     "--sample", heading=DATA, common=True, type=click.IntRange(min=32),
-    help="Number of inputs to search with; up to a quarter as many more are held out. [1000, fewer if they "
-    "are large]",
+    help="Number of inputs to search with; up to a quarter more are used for the final comparison. [1000, "
+    "fewer if they are large]",
 )  # fmt: skip
 @option_flags(SearchConfig, leave_out=_WITHOUT)
 @backend_options()
@@ -62,7 +63,7 @@ def thin(
     model: Path, inputs: str, target: tuple[str, ...], out: Path, run_dir: Path | None,
     tune_minutes: float | None, device: str | None, quiet: bool, as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
-    """Make the ONNX file MODEL smaller and faster. It needs example inputs, but no labels and no training.
+    """Make the ONNX file MODEL smaller and faster. It needs example inputs, but no labels.
 
     Searches for filters that can be removed, refits the others in closed form to keep the outputs as they
     were, and writes the best network within --target as an ONNX file with the same inputs, outputs, free

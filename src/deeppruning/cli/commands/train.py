@@ -58,7 +58,7 @@ def train(
 ) -> None:  # fmt: skip
     """Train MODEL: a name (see `deeppruning models`) or your own network (file.py:factory).
 
-    Where the library is installed, timm:NAME and torchvision:NAME are networks as well.
+    If timm or torchvision is installed, MODEL may also be timm:NAME or torchvision:NAME.
 
     Writes model.safetensors, history.json, train.toml and, after every epoch, checkpoint.safetensors.
     If training is stopped, the same command continues after the last complete epoch, with the same result.

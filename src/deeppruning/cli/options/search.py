@@ -26,8 +26,8 @@ search_options = together(
         heading=SEARCH,
         common=True,
         type=click.Choice(list(_PRESETS)),
-        help="Search and fine-tuning to start from: our own (guided) or the paper's (paper); other options "
-        "change single values. [guided]",
+        help="Defaults of the search and of fine-tuning: our own (guided) or the paper's (paper); options "
+        "that you give override them. [guided]",
     ),
     option_flags(
         SearchConfig,
