@@ -100,6 +100,30 @@ def test_trainers_of_others(name: str, needed: tuple[str, ...], refitted: float,
     check_halved(run(name), original=0.9, refitted=refitted, trained=trained)
 
 
+def torchvision_runs() -> bool:
+    """Whether its compiled operators fit the torch that is installed: Ultralytics' validation needs them."""
+    code = "import torch, torchvision; torchvision.ops.nms(torch.rand(1, 4), torch.rand(1), 0.5)"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+def test_yolo(tmp_path: Path) -> None:
+    pytest.importorskip("ultralytics", reason="pip install ultralytics (AGPL-3.0, in no extra)")
+    if not torchvision_runs():
+        pytest.skip("torchvision's operators do not load beside this torch; Ultralytics validates with them")
+    brief = ("--first-epochs", "2", "--epochs", "1", "--offspring", "4", "--generations", "1")
+    printed = run("yolo.py", "--out", str(tmp_path), "--flops", "0.6", *brief)
+    rows = dict(re.findall(r"^(original|thin, \w[\w ]+?) +([\d.]+)% ", printed, re.MULTILINE))
+    assert list(rows) == ["original", "thin, refitted", "thin, trained on"]
+    assert rows["original"] == "100.0"
+    assert 30 < float(rows["thin, refitted"]) <= 60
+    assert rows["thin, trained on"] == rows["thin, refitted"]
+    assert "exported thin.onnx" in printed
+    sizes = {name: (tmp_path / name).stat().st_size for name in ("refitted.pt", "thin.pt")}
+    original = (tmp_path / "original" / "weights" / "best.pt").stat().st_size
+    assert max(sizes.values()) < original  # also the one that Ultralytics trained: it is still thin
+
+
 MODULES = sorted(module.name for module in pkgutil.walk_packages(deeppruning.__path__, "deeppruning."))
 
 
