@@ -29,6 +29,7 @@ from deeppruning.searching.evaluations import refits
 from deeppruning.searching.task import MOST_REFITTED, Judgement, Task, candidate_inputs
 from deeppruning.training.distillation import distillation_loss
 from deeppruning.training.evaluate import mode
+from deeppruning.training.imitation import relative_distance
 from deeppruning.training.tensors import hash_tensors
 
 CHUNK = 128  # inputs that go through the network at once
@@ -144,7 +145,7 @@ def drift(expected: Any, outputs: Any) -> Judgement:
         old, new = pairs[0]
         different = int((old.argmax(1) != new.argmax(1)).sum())
         return Judgement(different / max(len(old), 1), float(distillation_loss(new, old, 1.0)))
-    distances = [_distance(old, new) for old, new in pairs]
+    distances = [float(relative_distance(old, new)) for old, new in pairs]
     mean = sum(distances) / len(distances)
     return Judgement(mean, mean)
 
@@ -158,11 +159,6 @@ def _pairs(expected: Any, outputs: Any) -> list[tuple[Tensor, Tensor]]:
     if not pairs:
         raise InputError("the network returns no floating-point tensors: there is nothing to compare")
     return pairs
-
-
-def _distance(old: Tensor, new: Tensor) -> float:
-    spread = (old - old.mean(0, keepdim=True)).square().mean() if len(old) > 1 else old.square().mean()
-    return float((old - new).square().mean() / spread.clamp_min(1e-12))
 
 
 def gather_inputs(inputs: Any, most: int) -> Any:

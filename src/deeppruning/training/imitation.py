@@ -95,7 +95,7 @@ def imitation_loss(outputs: Any, expected: Any, temperature: float) -> Tensor:
         raise InputError(f"the network and its teacher have different outputs: {shapes}")
     if len(new) == 1 and new[0].dim() == 2 and new[0].shape[1] > 1:
         return distillation_loss(new[0], old[0], temperature)
-    distances = [_distance(ours, theirs) for ours, theirs in zip(new, old, strict=True)]
+    distances = [relative_distance(theirs, ours) for ours, theirs in zip(new, old, strict=True)]
     return torch.stack(distances).mean()
 
 
@@ -103,6 +103,7 @@ def _numbers(nested: Any) -> list[Tensor]:
     return [leaf.float() for leaf in tensors_in(nested) if leaf.is_floating_point()]
 
 
-def _distance(new: Tensor, old: Tensor) -> Tensor:
+def relative_distance(old: Tensor, new: Tensor) -> Tensor:
+    """The mean squared distance over the variance of the expected outputs, `old`."""
     spread = (old - old.mean(0, keepdim=True)).square().mean() if len(old) > 1 else old.square().mean()
-    return (new - old).square().mean() / spread.clamp_min(_TINY)
+    return (old - new).square().mean() / spread.clamp_min(_TINY)
