@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 from torch.nn.functional import interpolate
 
+from deeppruning.amounts import listed
 from deeppruning.data.convert import resized
 from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.data.stream import Images, ImageStream
@@ -63,8 +64,8 @@ def check_fits(train: Images, test: Images) -> None:
     if train.classes != test.classes:
         raise DataError(
             "training and test images must have the same classes, got "
-            f"{train.num_classes} ({_some_classes(train.classes)}) and "
-            f"{test.num_classes} ({_some_classes(test.classes)})"
+            f"{train.num_classes} ({listed(train.classes, 5)}) and "
+            f"{test.num_classes} ({listed(test.classes, 5)})"
         )
     if train.image_shape != test.image_shape:
         raise DataError(
@@ -133,7 +134,3 @@ def _resize_images(data: Images, height: int, width: int) -> Images:
         for part in torch.split(data.images, 1000)
     ]
     return replace(data, images=torch.cat(parts))
-
-
-def _some_classes(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

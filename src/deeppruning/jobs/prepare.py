@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
+from deeppruning.amounts import listed
 from deeppruning.backends import Backend
 from deeppruning.backends.local import local_backend
 from deeppruning.backends.registry import Wanted
@@ -30,7 +31,7 @@ from deeppruning.searching.task import MOST_REFITTED, Classification, Task, cand
 from deeppruning.searching.unlabelled import Unlabelled
 from deeppruning.system.device import available_threads, default_workers, most_workers, workers_here
 from deeppruning.targets.aiming import Settled, refuse_unreachable, settle, with_objective
-from deeppruning.training.finite import learnt, listed, not_finite
+from deeppruning.training.finite import learnt, not_finite
 from deeppruning.training.tensors import hash_tensors
 
 LINEAR_HINT = "; to prune hidden units of its linear layers give prune_linear (--prune-linear)"

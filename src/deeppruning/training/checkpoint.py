@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from deeppruning.amounts import listed
 from deeppruning.errors import DAMAGE, RunError
 from deeppruning.options import differences
-from deeppruning.training.finite import learnt, listed, not_finite
+from deeppruning.training.finite import learnt, not_finite
 from deeppruning.training.muon import Muon
 from deeppruning.training.tensors import read_tensors, write_tensors
 

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from deeppruning.amounts import listed
 from deeppruning.data.images import Normalization
 from deeppruning.data.unpacking import check_unpacked
 from deeppruning.errors import DAMAGE, DataError, InputError, WeightsError
-from deeppruning.training.finite import learnt, listed, not_finite
+from deeppruning.training.finite import learnt, not_finite
 from deeppruning.training.tensors import read_tensors
 
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "params")
