@@ -78,8 +78,8 @@ def tell_of_move(run: RunFolder, observer: Observer) -> None:
         before, after = versions_line([started, *since][-1]), versions_line(now)
         text = (
             f"note: this run was computed by {before} so far and continues with {after}. All its results are "
-            "kept. Further results may differ in their last digits, and so may the candidates and picks from "
-            "those that the first machine would have found"
+            "kept. Further results may differ in their last digits, and so may the candidates and selected "
+            "networks from those that the first machine would have found"
         )
         observer(Remark("processor", text))
 
