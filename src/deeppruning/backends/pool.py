@@ -98,6 +98,7 @@ class _PoolSession(WorkerSession[Item, Value]):
             os.close(self._parcel)
 
     def _room(self) -> int:
+        """The number of local processes."""
         return self._backend.workers
 
     def _start(self) -> Worker:
