@@ -133,7 +133,7 @@ def _epoch_line(event: EpochDone) -> str:
 
 
 def _plan_line(event: FinetunePlanned) -> str:
-    """The length and the learning rate of a fine-tuning, and how they were found."""
+    """Length, learning rate and number format of a fine-tuning, and how they were found."""
     begin = f"fine-tuning {'+'.join(event.roles)}: "
     if not event.epochs:
         step = f"{event.step_seconds or 0:.2g} s"
@@ -143,6 +143,8 @@ def _plan_line(event: FinetunePlanned) -> str:
         parts[0] += f" (tried: {', '.join(f'{rate} loss {loss:.3g}' for rate, loss in event.losses.items())})"
     if event.step_seconds is not None:
         parts.append(f"{event.epochs:.3g} epochs in the time, at {event.step_seconds:.2g} s a step")
+    if event.precision == "bfloat16":
+        parts.append("in bfloat16, which is faster here")
     return begin + ", ".join(parts)
 
 

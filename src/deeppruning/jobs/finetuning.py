@@ -134,12 +134,12 @@ class Finetuning:
             start=start,
             lr_factor=LR_FACTORS[len(self._divergences(id_))],
             plan=self._plan(id_),
-            answers=self._answered(number),
+            answers=self._answered(id_, number),
         )
 
-    def _answered(self, number: int) -> bytes | None:
+    def _answered(self, id_: int, number: int) -> bytes | None:
         """The teacher's outputs of this round; if the file is damaged, they are computed again."""
-        path = self._answers(number)
+        path = self._answers(id_, number)
         try:
             return read_state(path) if path.exists() else None
         except RunError:
@@ -195,8 +195,8 @@ class Finetuning:
             self.observer(FinetunePlanned(id_, roles, **done.plan))
         rounds = self._rounds(id_)
         number = min(self._rounds_done(id_) + 1, rounds)
-        if done.answers is not None and not self._answers(number).exists():
-            write_state(self._answers(number), done.answers)
+        if done.answers is not None and not self._answers(id_, number).exists():
+            write_state(self._answers(id_, number), done.answers)
         if done.report is not None:
             figures = asdict(done.report)
             del figures["images_per_second"]  # not in the history
@@ -275,8 +275,10 @@ class Finetuning:
     def _state(self, id_: int, number: int) -> Path:
         return self._folder / f"{self._attempt(id_)}.round-{number}"
 
-    def _answers(self, number: int) -> Path:
-        return self._folder / f"{_TEACHER}{number}"
+    def _answers(self, id_: int, number: int) -> Path:
+        """The teacher's outputs, in each number format: no result depends on which network came first."""
+        precision = self._plan(id_).get("precision", "auto")
+        return self._folder / f"{_TEACHER}{number}{'' if precision == 'auto' else f'.{precision}'}"
 
     def _attempt(self, id_: int) -> str:
         """The stem of the current attempt's files: the state of one that diverged is never continued."""
