@@ -91,7 +91,7 @@ class EvolutionStrategy(Generations):
 
         If no individual is left, an error is raised and the same generation can be told again.
         """
-        batch, values = self._answered(objectives)
+        batch, values = self._batch_with_objectives(objectives)
         newcomers = [
             Individual(number, self.generation, genome, float(error), float(cost))
             for number, genome, (error, cost) in zip(self.ids, batch.genomes, values, strict=True)
@@ -107,14 +107,15 @@ class EvolutionStrategy(Generations):
             )
         self._population = tuple(population)
         self._picks = self.picks_without(())
-        self._finish_generation()
+        self._start_next_generation()
 
     def _propose(self, rng: np.random.Generator) -> Batch:
+        """Bit flips of the recombined picks; of the original in the first generation."""
         parents = () if self._picks is None else tuple(sorted({pick.id for pick in self._picks}))
-        genomes = self._flipped(rng)
+        genomes = self._flipped_genomes(rng)
         return Batch(genomes, [Origin("flip", parents) for _ in genomes])
 
-    def _flipped(self, rng: np.random.Generator) -> Population:
+    def _flipped_genomes(self, rng: np.random.Generator) -> Population:
         origin: Population
         if self._picks is None:
             origin = np.ones((3 + self.offspring, self.num_genes), dtype=np.bool_)

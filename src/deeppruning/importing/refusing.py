@@ -56,6 +56,7 @@ def refuse_foreign(path: Path, graph: Any, opset: int, supported: set[str]) -> N
 
 
 def _nodes(count: int, first: str) -> str:
+    """How many nodes, and the first, in words."""
     return f"1 node, {first!r}" if count == 1 else f"{count} nodes, the first {first!r}"
 
 

@@ -64,7 +64,7 @@ def is_near(run: RunFolder, fact: facts.Fact[Sketch], tensors: Mapping[str, Tens
 def has_moved(history: History) -> bool:
     """Whether a run was started with another processor or torch, whose results differ in their last bits."""
     started = history.get_fact(facts.VERSIONS)
-    return started is not None and not _same(started, computed_by())
+    return started is not None and not _same_versions(started, computed_by())
 
 
 def tell_of_move(run: RunFolder, observer: Observer) -> None:
@@ -73,7 +73,7 @@ def tell_of_move(run: RunFolder, observer: Observer) -> None:
     if started is None or run.history.get_fact(facts.FINISHED):
         return  # there is nothing left to compute
     since = run.history.get_fact(facts.CONTINUED, [])
-    if not _same([started, *since][-1], now):
+    if not _same_versions([started, *since][-1], now):
         run.history.set_fact(facts.CONTINUED, [*since, now])
         before, after = versions_line([started, *since][-1]), versions_line(now)
         text = (
@@ -84,5 +84,5 @@ def tell_of_move(run: RunFolder, observer: Observer) -> None:
         observer(Remark("processor", text))
 
 
-def _same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+def _same_versions(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     return all(one.get(name) == other.get(name) for name in DECIDING)

@@ -181,14 +181,14 @@ class Classification(Task):
             self.evaluation = EVALUATIONS.find(self.search.evaluation)
 
     @property
-    def _kind(self) -> EvaluationKind:
+    def _evaluation_kind(self) -> EvaluationKind:
         assert self.evaluation is not None
         return self.evaluation
 
     @property
     def refits(self) -> bool:
         """Whether candidates are refitted, and then judged on other images."""
-        return self._kind.refits
+        return self._evaluation_kind.refits
 
     @cached_property
     def parts(self) -> tuple[ImageSet, ImageSet]:
@@ -216,7 +216,7 @@ class Classification(Task):
         if type(self).candidate_error is not Classification.candidate_error:
             return super().judge(model, seed)  # a subclass has its own error
         prepared, judged = self.parts
-        self._kind.prepare(Trial(model, prepared, self.search, seed, self.device))
+        self._evaluation_kind.prepare(Trial(model, prepared, self.search, seed, self.device))
         if not self.refits or self.teacher is None:
             return Judgement(evaluate(model, judged, device=self.device).error)
         if self._outputs is None:

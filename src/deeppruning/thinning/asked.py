@@ -38,6 +38,7 @@ def split_target(target: Any) -> tuple[Limits, float | None]:
 
 
 def _as_mapping(target: Any) -> dict[str, Any]:
+    """The target of `thin` as limits by name."""
     if isinstance(target, str):
         parts = [part.partition("=") for part in target.split(",")]
         return {name.strip(): value.strip() for name, equals, value in parts if equals}

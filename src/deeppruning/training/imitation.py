@@ -99,7 +99,7 @@ def imitation_loss(outputs: Any, expected: Any, temperature: float) -> Tensor:
     return torch.stack(distances).mean()
 
 
-def _numbers(nested: Any) -> list[Tensor]:
+def _float_outputs(nested: Any) -> list[Tensor]:
     return [leaf.float() for leaf in tensors_in(nested) if leaf.is_floating_point()]
 
 

@@ -129,7 +129,7 @@ class Epochs:
         # Dropout draws from the global generator: seeded here, restored afterwards.
         with forked_random_state(self.device), mode(self.model, training=True):
             torch.manual_seed(derived_seed(self.config.seed, epoch, "layers"))
-            report = self._train(epoch, start)
+            report = self._train_epoch(epoch, start)
         # No loss of this epoch shows its last step.
         check_learnt(self.model, f"the network after epoch {epoch} (learning rate {report.lr:g})")
         test_error = None if test is None else test()
@@ -143,7 +143,8 @@ class Epochs:
             seconds=time.perf_counter() - start,
         )
 
-    def _train(self, epoch: int, start: float) -> BatchReport:
+    def _train_epoch(self, epoch: int, start: float) -> BatchReport:
+        """Train for one epoch: the mean loss and error of its batches."""
         batches = self.lesson.batches(epoch)
         steps = self.config.steps(len(batches))
         count = min(len(batches), steps - (epoch - 1) * len(batches))  # the last epoch may be a part of one

@@ -152,6 +152,7 @@ class _Progress:
         self._quiet, self._as_json = quiet, as_json
 
     def say(self, text: str) -> None:
+        """Print a line, or send it to the error stream beside JSON."""
         if text and not self._quiet and not self._as_json:
             click.echo(text)
 
@@ -161,6 +162,7 @@ class _Progress:
         self.say(comparison_line(event))
 
     def finish(self, comparison: Comparison, folder: Path, files: list[Path]) -> None:
+        """Print the table of the comparison and where its files are."""
         if self._as_json:
             click.echo(json.dumps({"event": "finished", **comparison.to_table()}))
             return

@@ -187,6 +187,7 @@ def seeded(seed: int = 0, *, fused: bool = False) -> Iterator[None]:
 
 
 def _map_floats(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same nest with its floating-point tensors changed."""
     return tree_map(lambda x: change(x) if isinstance(x, Tensor) and x.is_floating_point() else x, tree)
 
 

@@ -105,6 +105,7 @@ def _joined(call: Call, payloads: list[Payload]) -> Payload | None:
 
 
 def _move_labels(call: Call) -> list[Payload]:
+    """Move the labels of channels as the operation moves the values."""
     counter = itertools.count()
 
     def labels_of(name: str, value: Any) -> Any:
@@ -122,6 +123,7 @@ def _move_labels(call: Call) -> list[Payload]:
 
 
 def _move_origin(call: Call, origin: Origin) -> list[Payload]:
+    """Move the window on a parameter as the operation moves its values."""
     made = _moved_origins(call, origin)
     if call.name in PICKING:
         _freeze_lost(call, origin, made)
@@ -129,6 +131,7 @@ def _move_origin(call: Call, origin: Origin) -> list[Payload]:
 
 
 def _moved_origins(call: Call, origin: Origin) -> list[Origin]:
+    """The windows on a parameter that the operation's outputs are."""
     if call.name not in REARRANGING:
         call.touch([origin])
     if call.name in VIEWS:
@@ -159,6 +162,8 @@ def _freeze_lost(call: Call, origin: Origin, made: list[Origin]) -> None:
 
 
 def _run_on(call: Call, replace: Callable[[str, Any], Any]) -> list[Tensor]:
+    """Run the operation again with labels in place of values."""
+
     def replaced(name: str, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return [replace(name, item) for item in value]
@@ -227,6 +232,7 @@ def _fills(call: Call, carriers: list[tuple[Tensor, Channels]]) -> bool:
 
 
 def _without_channels(call: Call, met: list[tuple[Tensor, Payload]]) -> Payload:
+    """The payload of a result of constants and parameters alone."""
     payloads = [payload for tensor, payload in met if tensor.ndim]
     if not payloads or all(isinstance(payload, Constant) for payload in payloads):
         scalar_only = not payloads and any(isinstance(payload, Fixed) for _, payload in met)
