@@ -8,7 +8,7 @@
 >>> Limits.parse(["flops=140%"])
 Traceback (most recent call last):
     ...
-deeppruning.errors.InputError: target 'flops=140%': a share lies above 0 % and at most at 100 %; \
+deeppruning.errors.InputError: target 'flops=140%': a fraction lies above 0 % and at most at 100 %; \
 write for example flops=40%
 >>> Limits.parse(["flops=40"])
 Traceback (most recent call last):
@@ -186,16 +186,18 @@ def _read(name: str, text: str) -> tuple[str, float]:
         if value <= 0:
             raise _wrong_limit(name, text, "a time lies above 0")
     elif value <= 1 or (name != "size" and not value.is_integer()):
-        raise _wrong_limit(name, text, "a number above 1 is a count, which is whole; up to 1 it is a share")
+        raise _wrong_limit(
+            name, text, "a number above 1 is a count, which is whole; up to 1 it is a fraction"
+        )
     return name, value
 
 
 def _share_of_original(name: str, text: str, value: float, unit: str, *, low: float = math.ulp(0.0)) -> float:
     share = value / 100 if unit == "%" else value
     if unit not in ("", "%"):
-        raise _wrong_limit(name, text, "a share is written with % or as a number below 1")
+        raise _wrong_limit(name, text, "a fraction is written with % or as a number below 1")
     if not low <= share <= 1:
-        raise _wrong_limit(name, text, "a share lies above 0 % and at most at 100 %")
+        raise _wrong_limit(name, text, "a fraction lies above 0 % and at most at 100 %")
     return share
 
 

@@ -1,4 +1,4 @@
-"""A registry holds things by name; its home is the package, or the one module, that defines them.
+"""A registry of things by name (data sets, methods, backends, formats), imported from their home.
 
 Looking into a registry first imports all modules of its package, so a new file there is all it takes to add a
 thing. Entries are listed by the `place` they ask for, then in the order of their modules: that of `ORDER` if

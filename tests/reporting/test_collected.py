@@ -65,7 +65,7 @@ def test_fine_tuning_is_a_state_of_its_own(tmp_path):
     data = collect(make_run(tmp_path / "run", finished=False))
     assert (data["state"], data["status"]) == (
         "finetuning",
-        "stopped: fine-tuning the picks, epoch 0 of 2 done",
+        "stopped: fine-tuning the selected networks, epoch 0 of 2 done",
     )
 
 

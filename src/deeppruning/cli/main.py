@@ -114,7 +114,7 @@ def cli() -> None:
     Example:
       deeppruning demo
       deeppruning train resnet20 --data digits --epochs 10 --out runs/base
-      deeppruning prune resnet20 --weights runs/base/model.safetensors --data digits --out runs/thin
+      deeppruning prune resnet20 --weights runs/base/model.safetensors --data digits --out runs/mine
     """
     keep_freed_memory()
 

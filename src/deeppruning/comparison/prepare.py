@@ -81,7 +81,7 @@ class Match:
             picks = run.history.picks().get(search.planned_generations, {})
             if picks.keys() != set(ROLES):
                 raise RunError(
-                    f"the search in {path} is not over, so there are no picks to match; "
+                    f"the search in {path} is not over, so there are no selected networks to match; "
                     f"finish it with `{command('resume', path)}`"
                 )
             with readable_errors(run.history.path):  # missing rows or facts
@@ -219,13 +219,15 @@ def _targets_to_compare(
     if match is not None:
         return tuple(Target(role, graph.flops(match.picks[role].genome)) for role in ROLES)
     if not shares:
-        raise InputError("say how large the networks should be: give a run to match, or shares of the FLOPs")
+        raise InputError(
+            "say how large the networks should be: give a run to match, or fractions of the FLOPs"
+        )
     if len(set(shares)) < len(shares):
-        raise InputError(f"the shares of FLOPs must differ, got {', '.join(map(str, shares))}")
+        raise InputError(f"the fractions of FLOPs must differ, got {', '.join(map(str, shares))}")
     for share in shares:
         if not least / full <= share < 1.0:
             raise InputError(
-                f"a share of FLOPs must lie below 1 and above {least / full:.3f}, the least that this "
+                f"a fraction of FLOPs must lie below 1 and above {least / full:.3f}, the least that this "
                 f"network can be cut to, got {share}"
             )
     return tuple(Target(f"{100 * share:g}%", round(share * full)) for share in shares)

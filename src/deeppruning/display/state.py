@@ -1,4 +1,4 @@
-"""Where a search stands, learnt from its events: every display of progress is made from this."""
+"""Where a search stands, by its events: picks, time left, growth of the archive: all displays use it."""
 
 from collections.abc import Sequence
 from contextlib import suppress

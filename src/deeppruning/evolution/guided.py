@@ -95,7 +95,7 @@ class GuidedStrategy(Generations):
         """
         picks = self.picks_without(())
         if picks is None:
-            raise InputError("there are no picks before a generation is told: call ask, then tell")
+            raise InputError("nothing is selected before a generation is told: call ask, then tell")
         return picks
 
     def picks_without(self, refused: Container[int]) -> Picks[Individual] | None:

@@ -1,4 +1,4 @@
-"""The evolution strategy as ask and tell: it proposes genomes and learns their objectives.
+"""The paper's evolution strategy as ask and tell: bits are flipped and recombined, three are selected.
 
 >>> flip(np.ones((1, 4), dtype=bool), 1.0, np.random.default_rng(0))
 array([[False, False, False, False]])
@@ -55,7 +55,7 @@ class EvolutionStrategy(Generations):
             if value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
         if parents > 3:
-            raise InputError(f"parents must be 1, 2 or 3 (there are three to pick from), got {parents}")
+            raise InputError(f"parents must be 1, 2 or 3 (there are three to choose from), got {parents}")
         if not 0.0 <= mutation <= 1.0:
             raise InputError(f"mutation must lie in [0, 1], got {mutation}")
         self.num_genes = num_genes
@@ -70,7 +70,7 @@ class EvolutionStrategy(Generations):
     def picks(self) -> Picks[Individual]:
         """Knee, heavy and light of the last generation told."""
         if self._picks is None:
-            raise InputError("there are no picks before the first generation is told: call ask, then tell")
+            raise InputError("nothing is selected before the first generation is told: call ask, then tell")
         return self._picks
 
     def picks_without(self, refused: Container[int]) -> Picks[Individual] | None:

@@ -41,8 +41,8 @@ def _read(run_dir: Path | None, role: str) -> tuple[list[NetworkRow], dict[str, 
         return [], {}, {}
     with RunFolder.open(run_dir, read_only=True) as run:
         recorded = run.history.facts()
-        known = facts.solution_fact(role).key in recorded
-        return read_rows(run, [role] if known else []), recorded, without_folders(dict(run.config))
+        is_saved = facts.solution_fact(role).key in recorded
+        return read_rows(run, [role] if is_saved else []), recorded, without_folders(dict(run.config))
 
 
 def _names_on_card(metadata: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:

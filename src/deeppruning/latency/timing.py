@@ -1,4 +1,4 @@
-"""Time calls, and cache the times of layers on this machine in the user's cache folder."""
+"""Seconds of calls, timed in turns; and the times of layers cached on this machine, in the user's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured of a network: its latency, and how certain its test error is.
+"""What was measured of a network: latency and speed-up, and the confidence interval of its test error.
 
 Latencies are those of `deeppruning bench` or, without it, those measured at the end of the run.
 

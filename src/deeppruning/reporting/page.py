@@ -1,4 +1,4 @@
-"""Render the data of a run as one page that needs nothing else: no network, no library."""
+"""The page of a run from its templates: self-contained, its data embedded, its content policy hashed."""
 
 import base64
 import hashlib

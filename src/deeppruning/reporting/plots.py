@@ -299,7 +299,7 @@ def rivals(data: Mapping[str, Any]) -> "Figure | None":
     methods = comparison["methods"]
     figure = Figure((7.2, max(5.4, 1.5 + 0.17 * len(methods))), layout="constrained")
     axes = figure.subplots()
-    axes.set(xlabel="FLOPs, share of the original's", ylabel="Test error")
+    axes.set(xlabel="FLOPs, fraction of the original's", ylabel="Test error")
     original = axes.axhline(comparison["original_error"], color=INK, lw=1, ls=":", label=ORIGINAL)
     looks = _looks(methods)
     lines = []

@@ -33,7 +33,7 @@ def standing(
         done = max(rows, default=0)  # epoch 0 is before training
         epochs = data["config"].get("finetune", {}).get("epochs")
         of = f" of {math.ceil(epochs)}" if epochs else ""
-        line = f"{before}: fine-tuning the picks, epoch {done}{of} done"
+        line = f"{before}: fine-tuning the selected networks, epoch {done}{of} done"
         return {"state": "finetuning", "alive": alive, "status": line}
     generation = max(row["generation"] for row in candidates)
     if picks and picks[-1]["generation"] == generation and waiting:
@@ -69,7 +69,9 @@ def verdict(data: Mapping[str, Any]) -> str:
     tried = f"{count} candidate{'s' if count != 1 else ''}"
     knee = next((entry for entry in data["solutions"] if entry["role"] == KNEE), None)
     if knee is None or knee["flops_pruned"] is None:
-        return f"{tried} evaluated so far; the first picks are made at the end of the first generation."
+        return (
+            f"{tried} evaluated so far; the first networks are selected at the end of the first generation."
+        )
     value = knee["train_error"]
     error = percent(value) if data["error_is_share"] else f"{value:.4g}"
     lost = ", but its fine-tuning failed" if knee.get("failure") else ""

@@ -1,4 +1,4 @@
-"""Tasks: how a candidate is judged and how a pick is fine-tuned.
+"""Tasks: how candidates are judged and selected networks fine-tuned; labelled images as such a task.
 
 `Classification` is the paper's. For boxes, masks or another loss, write a `Task` of your own:
 

@@ -72,12 +72,12 @@ class Unlabelled(Task):
         call = self._part(refitted=False)
         count, error, score = batch_size(call), 0.0, 0.0
         model.to(self.device)
-        kept = self._original_outputs(call)
-        original = self.model if kept else deepcopy(self.model).to(self.device)
+        stored = self._original_outputs(call)
+        original = self.model if stored else deepcopy(self.model).to(self.device)
         for number, start in enumerate(range(0, count, CHUNK)):
             rows = slice(start, min(start + CHUNK, count))
             part = part_of(call, rows)
-            expected = kept[number] if kept else self._run(original, part)
+            expected = stored[number] if stored else self._run(original, part)
             moved = drift(expected, self._run(model, part))
             share = (rows.stop - rows.start) / count
             error, score = error + share * moved.error, score + share * moved.judged

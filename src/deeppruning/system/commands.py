@@ -28,7 +28,7 @@ EXTRAS = {
 def command(*words: object) -> str:
     """A command of this program.
 
-    >>> command("resume", "my runs/thin").endswith("deeppruning resume 'my runs/thin'")
+    >>> command("resume", "my runs/mine").endswith("deeppruning resume 'my runs/mine'")
     True
     """
     return shlex.join([*program(), *map(str, words)])

@@ -26,7 +26,7 @@ def split_target(target: Any) -> tuple[Limits, float | None]:
     match = SHARE.fullmatch(str(given.get(LATENCY, "")))
     share = None if match is None else float(match[1]) / 100
     if share is not None and not 0 < share <= 1:
-        raise InputError(f"target 'latency={given[LATENCY]}': a share lies above 0 % and at most at 100 %")
+        raise InputError(f"target 'latency={given[LATENCY]}': a fraction lies above 0 % and at most at 100 %")
     limits = Limits.of(target if share is None else {k: v for k, v in given.items() if k != LATENCY})
     if limits.bounds_error:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Train a network, reproducibly to the bit, and resume from a checkpoint.
+"""The training loop: epochs and steps, SGD, learning rates; reproducible to the bit, resumable.
 
 >>> from deeppruning.data.images import ImageSet
 >>> data = ImageSet(torch.zeros(8, 1, 4, 4), torch.zeros(8, dtype=torch.int64), ("a", "b"))

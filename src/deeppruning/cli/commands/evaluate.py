@@ -58,7 +58,7 @@ def evaluate(
     \b
     Example:
       deeppruning evaluate resnet20 --weights runs/base/model.safetensors --data digits
-      deeppruning evaluate --weights runs/thin/knee.safetensors --data digits
+      deeppruning evaluate --weights runs/mine/knee.safetensors --data digits
     """
     if model is not None and named_model not in (None, model):
         raise InputError(f"MODEL is {model!r} and --model {named_model!r}; leave one out")

@@ -170,12 +170,14 @@ def option_flags(
     leave_out: Collection[str] = (),
     choices: Mapping[str, Collection[str]] | None = None,
     help: Mapping[str, str] | None = None,
+    paper: bool = True,
 ) -> Callable[[Any], Any]:
     """A flag for each described option of a config, None where not given.
 
     Parameters are called `prefix` + field, and so are flags unless the option is `unprefixed` or all are
     `short`. They stand under one `heading` or each under its own. `inherited` ones default to a run's values.
-    `choices` and `help` replace those of fields whose values a registry knows.
+    `choices` and `help` replace those of fields whose values a registry knows. Without `paper`, the values of
+    the paper's preset are not mentioned.
     """
     made = []
     for each in fields(config):
@@ -186,7 +188,7 @@ def option_flags(
         name = each.name if short or described.unprefixed else prefix + each.name
         dashed = name.replace("_", "-")
         about = (help or {}).get(each.name, described.help)
-        note = IN_THE_RUN if inherited else _default_note(described, each.default)
+        note = IN_THE_RUN if inherited else _default_note(described, each.default, paper=paper)
         settings: dict[str, Any] = {"type": _click_type_of(kind), "common": described.common}
         if get_origin(kind) is tuple and get_args(kind)[0] is str:
             settings["multiple"] = True
@@ -205,16 +207,17 @@ def option_flags(
     return together(*made)
 
 
-def _default_note(described: Option, default: Any) -> str:
-    """The default, and the paper's value or that of its preset."""
+def _default_note(described: Option, default: Any, *, paper: bool) -> str:
+    """The default and, if wanted, the paper's value or that of its preset."""
     if described.default or default is None:
-        return described.default
-    ours, paper = (
+        stated = paper and described.stated and described.paper is not None
+        return f"{described.default}; paper: {described.paper}" if stated else described.default
+    ours, theirs = (
         str(value).lower() if isinstance(value, bool) else str(value) for value in (default, described.paper)
     )
-    if described.stated:
-        return f"{ours}, the paper's value" if ours == paper else f"{ours}; paper: {paper}"
-    return ours if ours == paper else f"{ours}; with --preset paper: {paper}"
+    if described.stated and paper:
+        return f"{ours}, the paper's value" if ours == theirs else f"{ours}; paper: {theirs}"
+    return ours if ours == theirs or not paper else f"{ours}; with --preset paper: {theirs}"
 
 
 def given_options(config: type, settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

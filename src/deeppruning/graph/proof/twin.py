@@ -1,4 +1,4 @@
-"""Copies of a network to experiment on, and the runs on labels.
+"""Copies of a network to experiment on (in double precision, with random weights), and the runs on labels.
 
 Evaluation mode is run in double precision with random weights, where a wrong cut shows in the values. In
 training mode only shapes can be compared, because random masks depend on sizes: single precision is enough.

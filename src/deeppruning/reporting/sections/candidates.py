@@ -109,7 +109,7 @@ def _origins_table(source: Source, data: Data) -> Data:
         "The archive keeps the best candidate of each cost range. Seeds are what the search starts from; "
         "every other candidate is made from one or two that were in the archive at the time."
     )
-    columns = ("origin", "tried", "entered the archive", "share", "in it now")
+    columns = ("origin", "tried", "entered the archive", "fraction", "in it now")
     return table("Where candidates come from", columns, rows, lead=lead, folded=True)
 
 
