@@ -288,7 +288,9 @@ def _dequantised(node: OnnxNode, arrays: Sequence[NDArray[Any] | None]) -> NDArr
     value, scale = arrays[0], arrays[1]
     assert value is not None
     assert scale is not None
-    zero = np.asarray(arrays[2] if len(arrays) > 2 and arrays[2] is not None else np.zeros_like(scale), np.float32)
+    zero = np.asarray(
+        arrays[2] if len(arrays) > 2 and arrays[2] is not None else np.zeros_like(scale), np.float32
+    )
     axis, block = node.attributes.get("axis", 1), node.attributes.get("block_size", 0)
     if scale.ndim == 1 and scale.size > 1:
         shape = [1] * value.ndim

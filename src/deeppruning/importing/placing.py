@@ -53,7 +53,9 @@ def scatter_nd(value: Any, indices: Any, updates: Any, reduction: str = "none") 
 
 
 @operation("ScatterElements")
-def scatter_elements(value: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "none") -> Tensor:
+def scatter_elements(
+    value: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "none"
+) -> Tensor:
     """A copy in which one entry for each index is another."""
     value = as_tensor(value)
     if reduction != "none":

@@ -77,7 +77,9 @@ def _by_axes(
         shape[dim] = new
         share = torch.tensor([where - first for where, first in zip(inside, low, strict=True)])
         share = share.to(value).reshape(shape)
-        value = _taken(value, dim, low) * (1 - share) + _taken(value, dim, [first + 1 for first in low]) * share
+        value = (
+            _taken(value, dim, low) * (1 - share) + _taken(value, dim, [first + 1 for first in low]) * share
+        )
     return value
 
 
