@@ -217,8 +217,8 @@ def _function(model: Any, draw: Draw) -> None:
 
 
 MUTATIONS: tuple[Callable[[Any, Draw], None], ...] = (
-    _attribute, _attribute, _attribute_list, _written_size, _written_size, _operation, _operation, _edge, _edge,
-    _arity, _name, _input_shape, _dims, _dims, _type, _contents, _removed, _opset, _function,
+    _attribute, _attribute, _attribute_list, _written_size, _written_size, _operation, _operation, _edge,
+    _edge, _arity, _name, _input_shape, _dims, _dims, _type, _contents, _removed, _opset, _function,
 )  # fmt: skip
 
 

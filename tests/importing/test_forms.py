@@ -37,7 +37,7 @@ def side_by_side(
     width: int = WIDTH,
     opset: int = 17,
 ) -> Any:
-    """A file with a convolution, these nodes (operation, constants, attributes) behind it, one behind each."""
+    """A file with a convolution, nodes (operation, constants, attributes) behind it, one behind each."""
     nodes = [helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1])]
     for place, (op, names, attributes) in enumerate(forms):
         nodes.append(helper.make_node(op, ["a", *names], [f"b{place}"], **attributes))
@@ -287,8 +287,8 @@ def test_a_detector_that_ends_in_a_selection_is_refused_with_the_way_out(tmp_pat
         helper.make_node("Cast", ["chosen"], ["y"], to=1),
     ]
     constants = {
-        "w": weights(WIDTH, 3, 3, 3), "to_boxes": weights(4, WIDTH, 1, 1), "to_scores": weights(3, WIDTH, 1, 1),
-        "four": np.array([1, 4, -1]), "three": np.array([1, 3, -1]),
+        "w": weights(WIDTH, 3, 3, 3), "to_boxes": weights(4, WIDTH, 1, 1),
+        "to_scores": weights(3, WIDTH, 1, 1), "four": np.array([1, 4, -1]), "three": np.array([1, 3, -1]),
     }  # fmt: skip
     model = model_of(nodes, constants=constants)
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["chosen", 3]))

@@ -284,7 +284,7 @@ def _constant_inputs(node: OnnxNode, constants: Sequence[NDArray[Any] | None]) -
 
 
 def _dequantised(node: OnnxNode, arrays: Sequence[NDArray[Any] | None]) -> NDArray[Any]:
-    """Stored weights times their scales: one for all, one for each entry of an axis, or one for each block."""
+    """Stored weights times their scales: one for all, one an entry of an axis, or one a block."""
     value, scale = arrays[0], arrays[1]
     assert value is not None
     assert scale is not None

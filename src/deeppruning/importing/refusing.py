@@ -73,9 +73,10 @@ def _way_out(path: Path, graph: Any) -> str:
         return ""
     entering += [info.name for info in graph.output if info.name not in behind]
     ends = list(dict.fromkeys(entering))
+    call = f"onnx.utils.extract_model({str(path)!r}, 'before.onnx', {inputs}, {ends})"
     return (
         ". How much a selection gives depends on the picture; thin the part before it: "
-        f"""python -c "import onnx; onnx.utils.extract_model({str(path)!r}, 'before.onnx', {inputs}, {ends})\""""
+        f'python -c "import onnx; {call}"'
     )
 
 
