@@ -12,7 +12,18 @@ from onnx import helper, numpy_helper
 NUMBERS = (0, -1, 1, 2, 3, 7, 100, 5000, 20000, 1 << 20, 10**9, 1 << 31, 1 << 62, -(1 << 62), -5)
 FLOATS = (0.0, -1.0, 1e30, float("nan"), float("inf"))
 TYPES = (0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 14, 16, 17, 22, 99)
-TEXTS = ("", "SAME_UPPER", "VALID", "linear", "cubic", "reflect", "bij,bjk->bik", "x" * 5000, "\u0000", "nchw")
+TEXTS = (
+    "",
+    "SAME_UPPER",
+    "VALID",
+    "linear",
+    "cubic",
+    "reflect",
+    "bij,bjk->bik",
+    "x" * 5000,
+    "\u0000",
+    "nchw",
+)
 OPERATIONS = (
     "Tile", "Expand", "ConstantOfShape", "Range", "Pad", "Resize", "Loop", "TopK", "Gather", "CumSum", "LSTM",
     "GatherND", "ScatterND", "OneHot", "PRelu", "ConvTranspose", "LRN", "GroupNormalization", "Einsum",
@@ -105,7 +116,9 @@ def _edge(model: Any, draw: Draw) -> None:
     node = draw.choice(model.graph.node)
     if node.input:
         other = draw.choice(model.graph.node)
-        node.input[draw.randrange(len(node.input))] = draw.choice((*other.output, *node.output, "", "nowhere"))
+        node.input[draw.randrange(len(node.input))] = draw.choice(
+            (*other.output, *node.output, "", "nowhere")
+        )
 
 
 def _arity(model: Any, draw: Draw) -> None:
@@ -128,6 +141,8 @@ def _name(model: Any, draw: Draw) -> None:
 
 
 def _input_shape(model: Any, draw: Draw) -> None:
+    if not model.graph.input:
+        return
     shape = draw.choice(model.graph.input).type.tensor_type.shape
     if shape.dim and draw.random() < 0.7:
         draw.choice(shape.dim).dim_value = draw.choice(NUMBERS)
@@ -146,9 +161,9 @@ def _dims(model: Any, draw: Draw) -> None:
 
 
 def _type(model: Any, draw: Draw) -> None:
-    kind = draw.choice(TYPES)
-    if draw.random() < 0.3:
-        draw.choice([*model.graph.input, *model.graph.output]).type.tensor_type.elem_type = kind
+    kind, values = draw.choice(TYPES), [*model.graph.input, *model.graph.output]
+    if values and draw.random() < 0.3:
+        draw.choice(values).type.tensor_type.elem_type = kind
     else:
         draw.choice(_tensors(model)).data_type = kind
 
@@ -202,8 +217,8 @@ def _function(model: Any, draw: Draw) -> None:
 
 
 MUTATIONS: tuple[Callable[[Any, Draw], None], ...] = (
-    _attribute, _attribute, _attribute_list, _written_size, _written_size, _operation, _operation, _edge, _edge,
-    _arity, _name, _input_shape, _dims, _dims, _type, _contents, _removed, _opset, _function,
+    _attribute, _attribute, _attribute_list, _written_size, _written_size, _operation, _operation, _edge,
+    _edge, _arity, _name, _input_shape, _dims, _dims, _type, _contents, _removed, _opset, _function,
 )  # fmt: skip
 
 

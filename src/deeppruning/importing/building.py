@@ -292,11 +292,13 @@ def _constant_inputs(node: OnnxNode, constants: Sequence[NDArray[Any] | None]) -
 
 
 def _dequantised(node: OnnxNode, arrays: Sequence[NDArray[Any] | None]) -> NDArray[Any]:
-    """Stored weights times their scales: one for all, one for each entry of an axis, or one for each block."""
+    """Stored weights times their scales: one for all, one an entry of an axis, or one a block."""
     value, scale = arrays[0], arrays[1]
     assert value is not None
     assert scale is not None
-    zero = np.asarray(arrays[2] if len(arrays) > 2 and arrays[2] is not None else np.zeros_like(scale), np.float32)
+    zero = np.asarray(
+        arrays[2] if len(arrays) > 2 and arrays[2] is not None else np.zeros_like(scale), np.float32
+    )
     axis, block = node.attributes.get("axis", 1), node.attributes.get("block_size", 0)
     if scale.ndim == 1 and scale.size > 1:
         shape = [1] * value.ndim

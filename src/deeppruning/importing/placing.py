@@ -45,7 +45,7 @@ def gather_nd(value: Any, indices: Any, batch_dims: int = 0) -> Tensor:
 
 @operation("ScatterND")
 def scatter_nd(value: Any, indices: Any, updates: Any, reduction: str = "none") -> Tensor:
-    """A copy in which entries or slices at index tuples are others: `y[..., 0:2] = boxes` as it is exported."""
+    """A copy with other entries or slices at index tuples: `y[..., 0:2] = boxes` as it is exported."""
     value = as_tensor(value)
     if reduction != "none":
         raise InputError(f"it combines entries ({reduction})")
@@ -53,7 +53,9 @@ def scatter_nd(value: Any, indices: Any, updates: Any, reduction: str = "none") 
 
 
 @operation("ScatterElements")
-def scatter_elements(value: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "none") -> Tensor:
+def scatter_elements(
+    value: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "none"
+) -> Tensor:
     """A copy in which one entry for each index is another."""
     value = as_tensor(value)
     if reduction != "none":

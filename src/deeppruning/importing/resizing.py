@@ -40,7 +40,7 @@ def resize(value: Tensor, *given: Any, **attributes: Any) -> Tensor:
     else:
         factors = [float(scale) for scale in np.asarray(as_tensor(scales)).reshape(-1)[-len(before) :]]
         after = [int(size * factor) for size, factor in zip(before, factors, strict=True)]
-    # Torch divides the sizes, ONNX takes the scales that are written: the same where these lead to whole sizes.
+    # Torch divides the sizes, ONNX takes the written scales: the same where these lead to whole sizes.
     exact = all(size * factor == new for size, factor, new in zip(before, factors, after, strict=True))
     if mode == "cubic":
         options = {"align_corners": place == "align_corners", "antialias": bool(attributes.get("antialias"))}
@@ -77,7 +77,9 @@ def _by_axes(
         shape[dim] = new
         share = torch.tensor([where - first for where, first in zip(inside, low, strict=True)])
         share = share.to(value).reshape(shape)
-        value = _taken(value, dim, low) * (1 - share) + _taken(value, dim, [first + 1 for first in low]) * share
+        value = (
+            _taken(value, dim, low) * (1 - share) + _taken(value, dim, [first + 1 for first in low]) * share
+        )
     return value
 
 
