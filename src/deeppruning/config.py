@@ -21,6 +21,7 @@ from deeppruning.options import EVALUATION, FINETUNING, MACHINE, PRUNED, TRAININ
 
 SCHEDULES = ("constant", "cosine", "linear", "onecycle")
 OPTIMIZERS = ("sgd", "muon")
+PRECISIONS = ("auto", "float32", "bfloat16")
 RUNTIMES = ("torch", "onnxruntime")  # in which a latency can be measured
 STRATEGIES = ("guided", "paper")
 USUAL_SAMPLE = 1000  # the paper's
@@ -69,6 +70,10 @@ class TrainConfig(Options):
     cutout: int = _train(
         0, "Side in pixels of the square that is masked at random; 0 for none.", unprefixed=True
     )
+    precision: str = _train(
+        "auto", "Number format of layers in training: float32; bfloat16, with weights in float32; or auto, "
+        "which is bfloat16 on a GPU that supports it.", choices=PRECISIONS,
+    )  # fmt: skip
     seed: int = _train(0, "Random seed.", high=_LARGEST_SEED)
 
     def __post_init__(self) -> None:
@@ -321,6 +326,11 @@ class FinetuneConfig(TrainConfig):
         "Reinitialise the weights before fine-tuning, as in the paper's last experiment.",
         unprefixed=True,
     )
+    precision: str = _finetune(
+        "auto", "Number format of layers in training: float32; bfloat16, with weights in float32; or auto, "
+        "which is bfloat16 on a GPU that supports it, or if its steps are measured to be faster on this CPU.",
+        choices=PRECISIONS, paper="float32", stated=False,
+    )  # fmt: skip
     keep_best: bool = _finetune(
         True, "Hold out some training images, and keep the weights from before fine-tuning if their error on "
         "these images is lower.", paper=False, stated=False, unprefixed=True,

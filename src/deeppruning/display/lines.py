@@ -8,7 +8,7 @@ from deeppruning.amounts import amount, duration, percent
 from deeppruning.comparison.results import ComparisonEvent, MethodDone, method_line
 from deeppruning.display.state import SearchState, node_of, stage_title
 from deeppruning.runs import Status
-from deeppruning.runs.facts import refusal_line, target_line
+from deeppruning.runs.facts import plan_line, refusal_line, target_line
 from deeppruning.searching.events import (
     CandidateDone,
     CandidateRefused,
@@ -136,17 +136,7 @@ def _epoch_line(event: EpochDone) -> str:
 
 
 def _plan_line(event: FinetunePlanned) -> str:
-    """The length and the learning rate of a fine-tuning, and how they were found."""
-    begin = f"fine-tuning {'+'.join(event.roles)}: "
-    if not event.epochs:
-        step = f"{event.step_seconds or 0:.2g} s"
-        return f"{begin}the time is too short to train, a step takes {step}; it stays as refitted"
-    parts = [f"learning rate {event.lr:g}"]
-    if event.losses is not None:
-        parts[0] += f" (tried: {', '.join(f'{rate} loss {loss:.3g}' for rate, loss in event.losses.items())})"
-    if event.step_seconds is not None:
-        parts.append(f"{event.epochs:.3g} epochs in the time, at {event.step_seconds:.2g} s a step")
-    return begin + ", ".join(parts)
+    return f"fine-tuning {'+'.join(event.roles)}: {plan_line(asdict(event))}"
 
 
 def _diverged_line(event: FinetuneDiverged) -> str:

@@ -17,6 +17,7 @@ from deeppruning.jobs.identity import check_same_network
 from deeppruning.jobs.result import Front, Networks, Result
 from deeppruning.jobs.solution import (
     Solution,
+    describe,
     load,
     original_network,
     read_image_shape,
@@ -196,10 +197,14 @@ def _network_at_hand(source: Solution | nn.Module, example: Tensor | None) -> Ru
             raise InputError("give an input of the network as example_input: a batch of one will do")
         return RunNetwork("network", copy.deepcopy(source).cpu().eval(), {}, Path("the network"), example)
     metadata: Mapping[str, str] = {}
+    base = None
     if source.path is not None and source.path.is_file():
         metadata = read_solution(source.path)[0]
     elif source.search is not None:
+        graph = source.search.graph
         example = _example_as_tensor(example, source.search.example_input)
+        metadata = describe(source.model, graph, source.genome, role=source.role, error=source.train_error)
+        base = None if "architecture" in metadata else original_network(source.search)
     return RunNetwork(
         source.role,
         copy.deepcopy(source.model).cpu().eval(),
@@ -209,6 +214,7 @@ def _network_at_hand(source: Solution | nn.Module, example: Tensor | None) -> Ru
         flops=source.flops,
         params=source.params,
         candidate=source.id,
+        base=base,
     )
 
 

@@ -15,6 +15,7 @@ from deeppruning.errors import InputError, WeightsError, reason_of
 from deeppruning.importing.refusing import DOMAINS, name_of, operation_of, refuse_foreign
 
 HALF_NAMES = ("float16", "bfloat16")
+INPUT_TYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
 LARGEST = 4 << 30  # bytes of a file and its external data; more is damage, or beyond this machine
 
 
@@ -88,6 +89,7 @@ def read_onnx(path: str | Path, supported: set[str]) -> OnnxFile:
         constants = {tensor.name: _array(onnx, tensor) for tensor in graph.initializer}
         nodes = [_node(onnx, node, place) for place, node in enumerate(graph.node)]
         inputs = [_value(onnx, info) for info in graph.input if info.name not in constants]
+        _check_types(inputs)
         outputs = [_value(onnx, info) for info in graph.output]
         metadata = {entry.key: entry.value for entry in model.metadata_props}
         header = _header(onnx, model, opset, {value.name for value in inputs})
@@ -222,6 +224,16 @@ def _value(onnx: Any, info: Any) -> FileValue:
         for dim in tensor.shape.dim
     ]
     return FileValue(info.name, dtype, tuple(sizes))
+
+
+def _check_types(inputs: list[FileValue]) -> None:
+    for value in inputs:
+        if value.dtype.name not in INPUT_TYPES:
+            kind = "text" if value.dtype.kind == "O" else value.dtype.name
+            raise InputError(
+                f"its input {value.name!r} takes {kind}, which is not supported; export the network with an "
+                "input of float32"
+            )
 
 
 def _sorted(

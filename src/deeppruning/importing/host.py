@@ -55,7 +55,12 @@ HOST.update(
     Max=lambda *values: np.maximum.reduce([np.asarray(value, dtype=object) for value in values]),
     Equal=lambda a, b: np.asarray(a) == b,
     Greater=lambda a, b: np.asarray(a) > b,
+    GreaterOrEqual=lambda a, b: np.asarray(a) >= b,
     Less=lambda a, b: np.asarray(a) < b,
+    LessOrEqual=lambda a, b: np.asarray(a) <= b,
+    And=lambda a, b: np.logical_and(a, b).astype(bool),
+    Or=lambda a, b: np.logical_or(a, b).astype(bool),
+    Not=lambda a: np.logical_not(a).astype(bool),
     Where=lambda condition, yes, no: np.where(np.asarray(condition).astype(bool), yes, no),
     Floor=lambda a: np.vectorize(math.floor, otypes=[object])(a),
     Ceil=lambda a: np.vectorize(math.ceil, otypes=[object])(a),
@@ -66,7 +71,9 @@ HOST.update(
     Slice=_host_slice,
     Squeeze=lambda value, axes=None: np.asarray(value).reshape(() if np.asarray(value).size == 1 else -1),
     Unsqueeze=lambda value, axes: np.asarray(value).reshape(-1) if np.ndim(value) == 0 else None,
-    Reshape=lambda value, shape, **_: np.asarray(value).reshape(-1) if np.size(shape) == 1 else None,
+    Reshape=lambda value, shape, **_: (
+        np.asarray(value).reshape(-1 if np.size(shape) else ()) if np.size(shape) <= 1 else None
+    ),
     ReduceProd=lambda value, axes=None, keepdims=1, **_: np.array(
         [math.prod(integers(value))], dtype=object
     ).reshape(-1 if keepdims else ()),

@@ -19,7 +19,7 @@ from deeppruning.deploying.onnx_graph import require
 from deeppruning.deploying.steps import Fixed
 from deeppruning.errors import GraphError
 from deeppruning.graph.cut.hollow import Answer, Reindexed
-from deeppruning.importing.modules import AverageInside, Expand, Operation, Padding, Pieces, Reshape, Split
+from deeppruning.importing.modules import AverageInside, Expand, Operation, Pieces, Reshape, Split, layer_of
 from deeppruning.importing.network import OnnxNetwork, RunStep
 from deeppruning.importing.writer import Writer
 from deeppruning.importing.writing_gone import write_answer, write_gone
@@ -81,8 +81,7 @@ class _NetworkWriter(Writer):
 
     def module(self, module: nn.Module, step: RunStep, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """One module as nodes that take and give values of these names."""
-        if isinstance(module, nn.Sequential) and isinstance(module[0], Padding):
-            module = module[-1]  # the node has the padding among its attributes
+        module = layer_of(module)  # the node has the padding among its attributes
         if isinstance(module, Reindexed):
             self._reindexed(module, step, inputs, outputs)
         elif isinstance(module, (nn.Identity, nn.Dropout)):

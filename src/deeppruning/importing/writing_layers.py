@@ -27,7 +27,7 @@ def write_layer(
 
     if isinstance(module, nn.modules.conv._ConvNd):
         writer.copy(step, [inputs[0], *weights("weight", "bias")], outputs, group=module.groups)
-    elif isinstance(module, (nn.modules.batchnorm._BatchNorm, nn.InstanceNorm1d, nn.InstanceNorm2d)):
+    elif isinstance(module, (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)):
         moments = () if step.node.op == "InstanceNormalization" else ("running_mean", "running_var")
         writer.copy(step, [inputs[0], *weights("weight", "bias", *moments)], outputs[:1])
     elif isinstance(module, nn.LayerNorm):

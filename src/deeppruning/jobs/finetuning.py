@@ -135,12 +135,12 @@ class Finetuning:
             start=start,
             lr_factor=LR_FACTORS[len(self._divergences(id_))],
             plan=self._training_plan(id_),
-            answers=self._teacher_outputs(number),
+            answers=self._teacher_outputs(id_, number),
         )
 
-    def _teacher_outputs(self, number: int) -> bytes | None:
+    def _teacher_outputs(self, id_: int, number: int) -> bytes | None:
         """The teacher's outputs of this round; if the file is damaged, they are computed again."""
-        path = self._teacher_file(number)
+        path = self._teacher_file(id_, number)
         try:
             return read_state(path) if path.exists() else None
         except RunError:
@@ -198,8 +198,8 @@ class Finetuning:
             self.observer(FinetunePlanned(id_, roles, **done.plan))
         rounds = self._rounds_of(id_)
         number = min(self._rounds_done(id_) + 1, rounds)
-        if done.answers is not None and not self._teacher_file(number).exists():
-            write_state(self._teacher_file(number), done.answers)
+        if done.answers is not None and not self._teacher_file(id_, number).exists():
+            write_state(self._teacher_file(id_, number), done.answers)
         if done.report is not None:
             figures = asdict(done.report)
             del figures["images_per_second"]  # not in the history
@@ -279,8 +279,10 @@ class Finetuning:
     def _state_file(self, id_: int, number: int) -> Path:
         return self._finetune_folder / f"{self._attempt_stem(id_)}.round-{number}"
 
-    def _teacher_file(self, number: int) -> Path:
-        return self._finetune_folder / f"{_TEACHER}{number}"
+    def _teacher_file(self, id_: int, number: int) -> Path:
+        """The teacher's outputs, in each number format: no result depends on which network came first."""
+        precision = self._training_plan(id_).get("precision", "auto")
+        return self._finetune_folder / f"{_TEACHER}{number}{'' if precision == 'auto' else f'.{precision}'}"
 
     def _attempt_stem(self, id_: int) -> str:
         """The stem of the current attempt's files: the state of one that diverged is never continued."""

@@ -82,7 +82,9 @@ def imitate(
     plan = _plan_of_imitation(refitted, lesson, config, judge.device, checkpoint)
     for factor in SLOWER if plan.epochs else ():
         tuned = deepcopy(refitted)
-        options = replace(config, epochs=plan.epochs, minutes=None, lr=plan.lr * factor)
+        options = replace(
+            config, epochs=plan.epochs, minutes=None, lr=plan.lr * factor, precision=plan.precision
+        )
         part = replace(lesson, config=options)
         path = None if checkpoint is None else checkpoint.with_suffix(f".{factor:g}.safetensors")
         try:

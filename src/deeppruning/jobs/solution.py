@@ -143,8 +143,24 @@ def save(
     genome = np.asarray(genome, np.bool_)
     thin = _network_inside(model, _parameter_shapes(graph.prune(genome)))
     check_learnt(thin, f"the {role} network")
+    metadata = describe(thin, graph, genome, role=role, error=error, test_error=test_error)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_tensors(path, thin.state_dict(), {**metadata, **(description or {})})
+    return path
+
+
+def describe(
+    thin: nn.Module,
+    graph: ChannelGraph,
+    genome: Genome,
+    *,
+    role: str,
+    error: float | None = None,
+    test_error: float | None = None,
+) -> dict[str, str]:
+    """The metadata of a thin network: all that a reader of its weights needs."""
     architecture = architecture_of(thin)
-    metadata = {
+    return {
         "format": FORMAT,
         "cut": graph.recipe(genome).to_json(),
         "flops": str(graph.flops(genome)),
@@ -153,11 +169,7 @@ def save(
         "test_error": json.dumps(test_error),
         "role": role,
         **({} if architecture is None else {"architecture": json.dumps(architecture, sort_keys=True)}),
-        **(description or {}),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_tensors(path, thin.state_dict(), metadata)
-    return path
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:

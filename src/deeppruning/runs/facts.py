@@ -251,6 +251,26 @@ def plan_fact(training: str) -> Fact[dict[str, Any]]:
     return Fact(f"{_PLAN}{training}", dict[str, Any])
 
 
+def plan_line(plan: Mapping[str, Any]) -> str:
+    """Length, learning rate and number format of a training, and how they were found.
+
+    >>> plan_line({"epochs": 2.0, "lr": 0.01, "losses": {"0.01": 0.5, "0.1": 0.75}})
+    'learning rate 0.01 (loss after a trial: 0.01 -> 0.5, 0.1 -> 0.75)'
+    """
+    seconds, losses = plan.get("step_seconds"), plan.get("losses")
+    if not plan["epochs"]:
+        return f"the time is too short to train, a step takes {seconds or 0:.2g} s; it stays as refitted"
+    parts = [f"learning rate {plan['lr']:g}"]
+    if losses is not None:
+        tried = ", ".join(f"{rate} -> {loss:.3g}" for rate, loss in losses.items())
+        parts[0] += f" (loss after a trial: {tried})"
+    if seconds is not None:
+        parts.append(f"{plan['epochs']:.3g} epochs in the time, at {seconds:.2g} s a step")
+    if plan.get("precision") == "bfloat16":
+        parts.append("in bfloat16, which is faster here")
+    return ", ".join(parts)
+
+
 def solution_role(key: str) -> str | None:
     """The role of the network that a fact describes.
 

@@ -31,7 +31,7 @@ from deeppruning.training.distillation import MOST_BYTES, CachedTeacher, Loss, d
 from deeppruning.training.evaluate import evaluate, guessing_note, outputs_on
 from deeppruning.training.labelled import Labelled
 from deeppruning.training.loop import fit
-from deeppruning.training.planning import plan_training
+from deeppruning.training.planning import leaves_open, plan_training
 from deeppruning.training.tensors import hash_tensors
 
 FEWEST_REFITTED, MOST_REFITTED = 128, 500  # inputs that candidates are refitted on, and judged by
@@ -267,21 +267,26 @@ class Classification(Task):
             redraw_weights(model, seed)
 
     def plan(self, model: nn.Module, *, seed: int) -> dict[str, Any]:
-        """The number of epochs and the learning rate, where they are not given."""
+        """Epochs, learning rate and number format, where they are not given."""
         tuning = self.tuning
-        if self.train is None or tuning is None or (tuning.minutes is None and tuning.lr is not None):
+        if self.train is None or tuning is None or not tuning.trains:
             return {}
         teacher = self.teacher if tuning.distill > 0 else None
         loss = Loss(tuning.label_smoothing, teacher, tuning.distill, tuning.temperature)
         device, options = torch.device(self.device), replace(tuning, seed=seed)
         lesson = Labelled(self.train, options, loss, device, precision_of(model))
+        if not leaves_open(lesson, options, device):
+            return {}
         return asdict(plan_training(model, lesson, options, device))
 
     def planned(self, plan: Mapping[str, Any]) -> "Classification":
-        """The same with these epochs and this learning rate."""
+        """The same with these epochs, this learning rate and this number format."""
         if not plan or self.tuning is None:
             return self
-        tuning = replace(self.tuning, epochs=plan["epochs"], minutes=None, lr=plan["lr"])
+        tuning = replace(
+            self.tuning, epochs=plan["epochs"], minutes=None, lr=plan["lr"],
+            precision=plan.get("precision", self.tuning.precision),
+        )  # fmt: skip
         return replace(self, tuning=tuning)
 
     def finetune(self, model: nn.Module, *, round: int, seed: int, checkpoint: Path) -> EpochReport | None:

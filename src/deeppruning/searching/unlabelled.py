@@ -136,8 +136,7 @@ def drift(expected: Any, outputs: Any) -> Judgement:
     """How far outputs are from the expected ones, nested tensors of any form; raises Diverged if not finite.
 
     For class scores (inputs, classes) the error is the share of different answers, and the score the
-    divergence of the probabilities. Otherwise both are the squared distance over the variance of the expected
-    outputs.
+    divergence of the probabilities. Otherwise both are `relative_distance`.
     """
     pairs = _output_pairs(expected, outputs)
     if not all(bool(torch.isfinite(new).all()) for _, new in pairs):

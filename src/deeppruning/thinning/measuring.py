@@ -34,7 +34,7 @@ class Drift:
     """How far a file's outputs are from another's, on inputs that nothing was chosen by."""
 
     answers: float | None  # share of inputs with another answer, where the output is a score for each class
-    distance: float  # squared distance of the outputs over their variance, averaged over outputs
+    distance: float  # see `relative_distance`; averaged over outputs
     inputs: int
 
     def __str__(self) -> str:

@@ -122,7 +122,9 @@ def _finetuning_curves(source: Source, data: Data) -> Data:
         picked = in_order(roles)
         # A name with a slash is a second training by other options, saved as the candidate's own.
         roles = [role for role in roles if role not in picked] if "/" in name else picked or roles
-        curves.append({"id": id_, "name": name, "roles": roles, "epochs": rows})
+        plan = source.facts.get(facts.plan_fact(name).key)
+        planned = facts.plan_line(plan) if plan else None
+        curves.append({"id": id_, "name": name, "roles": roles, "epochs": rows, "plan": planned})
     order = in_order(role for curve in curves for role in curve["roles"])
 
     def place(curve: Mapping[str, Any]) -> int:
