@@ -49,7 +49,8 @@ def _owners(model: nn.Module, heads: Heads) -> Iterator[str]:
 
 def _sizes(module: nn.Module, heads: Heads) -> dict[str, int]:
     """Attribute -> how many times the number of heads it is."""
-    count, sizes = len(heads.atoms), {}
+    count = len(heads.atoms)
+    sizes: dict[str, int] = {}
     for name, value in vars(module).items():
         if type(value) is not int:
             continue

@@ -4,6 +4,7 @@ The same parameters, arguments and results, by the same operations in the same o
 can be compared with the full one; queries, keys and values are as wide as the heads that are left.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.nn import functional
 class ThinMultiheadAttention(nn.MultiheadAttention):
     """Replaces the class of a module that has lost heads: `num_heads` of `head_dim` channels each."""
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         query: Tensor,
         key: Tensor,
@@ -54,15 +55,16 @@ class ThinMultiheadAttention(nn.MultiheadAttention):
 
     def _share(self) -> float:
         """The share of weights that is dropped."""
-        return self.dropout if self.training else 0.0
+        return float(self.dropout) if self.training else 0.0
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         weight, bias = self.in_proj_weight, self.in_proj_bias
         if query is key and key is value:
-            packed = functional.linear(query, weight, bias).unflatten(-1, (3, -1))
+            packed = functional.linear(query, weight, bias)
+            packed = packed.view(*query.shape[:2], 3, self.num_heads * self.head_dim)
             packed = packed.unsqueeze(0).transpose(0, -2).squeeze(-2).contiguous()
             return packed[0], packed[1], packed[2]
-        biases = (None, None, None) if bias is None else bias.chunk(3)
+        biases: Sequence[Tensor | None] = (None, None, None) if bias is None else bias.chunk(3)
         parts = zip((query, key, value), weight.chunk(3), biases, strict=True)
         q, k, v = (functional.linear(*part) for part in parts)
         return q, k, v

@@ -32,7 +32,8 @@ def product_of_activations(call: Call) -> list[Payload]:
     found = _heads(call, _factors(call))
     if found is None:
         return call.freeze_inputs(f"{call.place} multiplies activations, as attention does: it stays whole")
-    _add(call, [call.args[name] for name in (ADDENDS.get(call.name),) if name in call.args], found)
+    if call.name in ADDENDS:
+        _add(call, [call.args[ADDENDS[call.name]]], found)
     return [found]
 
 
