@@ -91,6 +91,7 @@ class _PictureList:
 
     @classmethod
     def of(cls, folder: Path) -> "_PictureList":
+        """The pictures in each class folder of a folder."""
         folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
         counts: dict[str, int] = {}
         lengths: list[int] = []
@@ -104,11 +105,12 @@ class _PictureList:
                     yield "/".join((path.name, *parts))
 
         names = FileNames.of(folder, listed())
-        _check_classes(folder, counts)
+        _check_class_folders(folder, counts)
         labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(list(counts.values())))
         return cls(names, np.array(lengths, np.int64), labels, tuple(counts))
 
     def stream(self, mode: str, size: tuple[int, int], form: PictureForm) -> ImageStream:
+        """The pictures as a stream of images of one size."""
         source = PictureFiles(self.names, self.lengths, mode, size, form.resize)
         indices = torch.arange(len(self.names))
         shape = (source.channels, *size)
@@ -130,7 +132,7 @@ def _pictures(folder: Path, below: tuple[str, ...] = ()) -> Iterator[tuple[tuple
                 yield (*below, entry.name), entry.stat().st_size
 
 
-def _check_classes(folder: Path, counts: dict[str, int]) -> None:
+def _check_class_folders(folder: Path, counts: dict[str, int]) -> None:
     kinds = ", ".join(SUFFIXES)
     if not any(counts.values()):
         raise DataError(

@@ -19,7 +19,7 @@ SPLIT = ("x_train", "y_train", "x_test", "y_test")
 
 def load_npz(path: Path) -> DataSplits:
     """The file has the keys images and labels, which are split, or x_train, y_train, x_test and y_test."""
-    arrays = _read(path)
+    arrays = _read_npz_arrays(path)
     try:
         if set(SPLIT) <= set(arrays):
             parts = [(arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])]
@@ -33,7 +33,8 @@ def load_npz(path: Path) -> DataSplits:
     return DataSplits(path.stem, train, test).with_normalization(train.measure())
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_npz_arrays(path: Path) -> dict[str, Any]:
+    """The arrays of the file, checked before they are unpacked."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [entry.removesuffix(".npy") for entry in archive.namelist()]

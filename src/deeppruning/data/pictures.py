@@ -45,7 +45,7 @@ def open_file(path: Path) -> Image.Image:
     try:
         return open_picture(path)
     except PROBLEMS as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_picture(path, error) from error
 
 
 def is_gray(picture: Image.Image) -> bool:
@@ -115,9 +115,9 @@ class PictureFiles(ImageSource):
         path, (height, width) = self.names[index], self.size
         with open_file(path) as picture:
             try:
-                converted = _eight_bit(picture).convert(self.mode)
+                converted = _picture_in_eight_bits(picture).convert(self.mode)
             except PROBLEMS as error:
-                raise _unreadable(path, error) from error
+                raise _unreadable_picture(path, error) from error
         box = self._box(converted, key if shift and self.roomy else None)
         if converted.size != (width, height) or box != (0, 0, width, height):
             converted = converted.resize((width, height), Image.Resampling.BILINEAR, box)
@@ -155,12 +155,12 @@ def _span(whole: int, part: float, place: float) -> tuple[float, float]:
     return start, start + part
 
 
-def _eight_bit(picture: Image.Image) -> Image.Image:
+def _picture_in_eight_bits(picture: Image.Image) -> Image.Image:
     if picture.mode not in ("I", "I;16"):
         return picture
     # Pillow would clip 16-bit gray at 255, which gives a white picture; scale it instead.
     return Image.fromarray((np.asarray(picture).clip(0, 65535) // 257).astype(np.uint8))
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def _unreadable_picture(path: Path, error: Exception) -> DataError:
     return DataError(f"{path} is not a readable picture: {error}; repair or remove it")

@@ -106,7 +106,7 @@ def drop_unit(v: Variation) -> Genome | None:
 def restore_unit(v: Variation) -> Genome | None:
     """Restore a unit at the mean relative width of the other groups."""
     unit = v.missed()
-    return None if unit is None else _with_unit(v, v.parent, unit)
+    return None if unit is None else _with_unit_restored(v, v.parent, unit)
 
 
 def swap_units(v: Variation) -> Genome | None:
@@ -114,7 +114,7 @@ def swap_units(v: Variation) -> Genome | None:
     back, away = v.missed(), v.dispensable()
     if back is None or away is None:
         return None
-    return _with_unit(v, v.space.drop(v.parent, away), back)
+    return _with_unit_restored(v, v.space.drop(v.parent, away), back)
 
 
 def cross(v: Variation) -> Genome | None:
@@ -128,7 +128,7 @@ def cross(v: Variation) -> Genome | None:
     return genome
 
 
-def _with_unit(v: Variation, genome: Genome, unit: int) -> Genome:
+def _with_unit_restored(v: Variation, genome: Genome, unit: int) -> Genome:
     widths = v.space.widths(genome)
     there = widths > 0
     share = float(np.mean(widths[there] / v.space.sizes[there])) if there.any() else 1.0

@@ -43,16 +43,20 @@ def seeds(space: Space, shares: Sequence[float], losses: Sequence[Sequence[float
     """
     whole = float(space.price(space.full()[None])[0])
     yielded: set[bytes] = set()
-    for seed, share in (*_balanced(space, shares, whole, losses), *_all(space, shares, whole)):
+    for seed, share in (
+        *_balanced_seeds(space, shares, whole, losses),
+        *_seeds_of_every_order(space, shares, whole),
+    ):
         spent = float(space.price(seed.genome[None])[0]) / whole
         if seed.genome.tobytes() not in yielded and 0.8 * share <= spent <= 1.05 * share:
             yielded.add(seed.genome.tobytes())
             yield seed
 
 
-def _balanced(
+def _balanced_seeds(
     space: Space, shares: Sequence[float], whole: float, losses: Sequence[Sequence[float]]
 ) -> Iterator[tuple[Seed, float]]:
+    """Seeds whose groups all lose about as much, by the losses of the scan."""
     if not losses:
         return
     order, falling = space.orders[0], sorted(shares, reverse=True)
@@ -66,7 +70,10 @@ def _balanced(
                 yield Seed(space.fit(genome, share * whole, order), operator), share
 
 
-def _all(space: Space, shares: Sequence[float], whole: float) -> Iterator[tuple[Seed, float]]:
+def _seeds_of_every_order(
+    space: Space, shares: Sequence[float], whole: float
+) -> Iterator[tuple[Seed, float]]:
+    """Seeds of every order, with fewer and fewer units and at several costs."""
     places = [shares[round(place)] for place in np.linspace(0, len(shares) - 1, min(PLACES, len(shares)))]
     for order, depths in zip(space.orders, (DEPTHS, FEW_DEPTHS), strict=False):
         for count in sorted({round(depth * len(space.units)) for depth in depths}):
@@ -131,12 +138,15 @@ class Balance:
         changed = np.array([self.space.resize(genome, group, count, self.order) for group, count in moves])
         saved = spent - self.space.price(changed)
         return {
-            (group, count): (self._loss(group, count) - self._loss(group, int(widths[group]))) / gain
+            (group, count): (
+                self._loss_of_width(group, count) - self._loss_of_width(group, int(widths[group]))
+            )
+            / gain
             for (group, count), gain in zip(moves, saved.tolist(), strict=True)
             if gain > 0
         }
 
-    def _loss(self, group: int, count: int) -> float:
+    def _loss_of_width(self, group: int, count: int) -> float:
         losses = self._losses[group]
         return float(np.interp(count / self.space.sizes[group], np.linspace(0.0, 1.0, len(losses)), losses))
 

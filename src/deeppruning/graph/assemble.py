@@ -96,6 +96,7 @@ class _StripPool:
         self.numbers: dict[bytes, int] = {}
 
     def add(self, genes: Genes) -> int:
+        """The number of a strip, stored now or before."""
         number = self.numbers.setdefault(genes.tobytes(), len(self.unique))
         if number == len(self.unique):
             self.unique.append(genes)
@@ -103,6 +104,7 @@ class _StripPool:
 
 
 def _freeze_excluded(model: nn.Module, table: AtomTable, options: GraphOptions) -> None:
+    """Freeze the filters of layers that the user excludes."""
     modules = dict(model.named_modules())
     for issue in table.issues.values():
         if issue.kind not in ("conv", "linear"):

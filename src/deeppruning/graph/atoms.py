@@ -166,6 +166,7 @@ def positions_of(wanted: Iterable[Atoms], among: Atoms) -> list[Positions]:
 
 
 def _run_in(atoms: Atoms, among: Atoms, behind: int) -> int | None:
+    """The start of a sequence of atoms that stand in one run among the others."""
     if not 0 < len(atoms) <= len(among):
         return None
     starts = np.flatnonzero(among[: len(among) - len(atoms) + 1] == atoms[0]).tolist()
@@ -174,6 +175,7 @@ def _run_in(atoms: Atoms, among: Atoms, behind: int) -> int | None:
 
 
 def _one_by_one(atoms: Atoms, among: Atoms) -> Positions:
+    """The position of each atom among the others."""
     if not len(among):
         return np.full(len(atoms), -1, dtype=np.int64)
     order = np.argsort(among, kind="stable")

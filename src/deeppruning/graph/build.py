@@ -65,6 +65,7 @@ def _free_filters(built: Built) -> dict[str, int]:
 
 
 def _noted(plain: Built, reason: str, what: str = LINEAR) -> Built:
+    """The plan without linear layers or heads, with a note that says why."""
     return replace(plain, notes=[*plain.notes, f"{what} are not pruned: {reason}"])
 
 
@@ -114,11 +115,13 @@ class Builder:
                 self.decisions.excluded.add(self._culprit(built, traces, failure))
 
     def _with_depth(self, built: Built, traces: Mapping[str, Trace]) -> Built:
+        """The plan with the branches that may be removed whole."""
         scenes = {mode: (self.stage.scene(mode), trace) for mode, trace in traces.items()}
         depth = DepthFinder(built, scenes).find()
         return replace(built, plan=replace(built.plan, depth=depth))
 
     def _with_paths(self, built: Built, traces: Mapping[str, Trace]) -> Built:
+        """The plan with the paths that outputs need from inputs."""
         paths: list[InputPaths] = []
         for mode, trace in traces.items():
             if paths and _same_records(trace.records, built.records):
@@ -195,6 +198,7 @@ class Builder:
     def _compare(
         self, built: Built, genome: Bits, mode: str, trace: Trace, *, values: bool = True, lone: bool = False
     ) -> list[Fault]:
+        """Cut by a genome and compare with masking: the faults of one mode."""
         scene, recipe = self.stage.scene(mode), built.plan.recipe(genome)
         full = scene.copy()
         thin = cut(full, recipe)  # before the full one is run, for that may leave traces
@@ -226,6 +230,7 @@ class Builder:
         return faults
 
     def _run_masked(self, masked: ExpectedSteps, full: nn.Module) -> Any:
+        """Run the full network with the removed channels held at zero."""
         try:
             with seeded(1):  # other random numbers than the trace had: the operations must be the same
                 return masked.run(full, self.stage.eval.args, self.stage.eval.kwargs)

@@ -1,4 +1,4 @@
-"""`ChannelGraph`: the public class of the channel graph."""
+"""`ChannelGraph`, the public class: genomes repaired, cut, proven and priced (FLOPs, parameters, bytes)."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -77,6 +77,7 @@ class ChannelGraph:
         self._follow_plan()
 
     def _follow_plan(self) -> None:
+        """Take groups, repair and prices from the plan."""
         self._repair = repair_for(self._plan)
         self.groups: list[Group] = make_groups(self._plan)
 
@@ -154,6 +155,7 @@ class ChannelGraph:
         return self._priced(genome, self._plan.size)
 
     def _priced(self, genome: Any, price: Callable[[Bits], NDArray[np.int64]]) -> Any:
+        """A price for a genome, or an array of prices for a population."""
         population, single = self._population(genome)
         counts = price(self._repair(population))
         return int(counts[0]) if single else counts
@@ -205,6 +207,7 @@ class ChannelGraph:
         return f"ChannelGraph({type(self._model).__name__}, {self.num_genes} genes)"
 
     def _single_genome(self, genome: Any) -> Bits:
+        """The genome as bits; a population is refused."""
         population, single = self._population(genome)
         if not single:
             raise InputError(f"one genome is needed here, got a population of shape {population.shape}")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from deeppruning.errors import InputError
 from deeppruning.importing.file import HALF_NAMES, OnnxFile, OnnxNode
 from deeppruning.importing.layers import BUILDERS, SIZES
-from deeppruning.importing.modules import Operation
+from deeppruning.importing.modules import Operation, layer_of
 from deeppruning.importing.network import OnnxNetwork, RunStep, Wiring
 from deeppruning.importing.operations import HOST, OPERATIONS, run
 from deeppruning.importing.values import as_tensor
@@ -38,9 +38,9 @@ def build(file: OnnxFile, examples: Mapping[str, Tensor], *, follow_sizes: bool 
                 building.add(node)
                 building.forget(node)
             except InputError as error:
-                raise (
-                    error if str(file.path) in str(error) else InputError(f"{file.path}: {error}")
-                ) from error
+                named = repr(node.name) in str(error)
+                where = "" if named else f"the node {node.name!r} ({node.op}) is not supported: "
+                raise InputError(f"{file.path}: {where}{error}") from error
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
                 raise InputError(
@@ -51,6 +51,8 @@ def build(file: OnnxFile, examples: Mapping[str, Tensor], *, follow_sizes: bool 
 
 
 class _Building:
+    """The network of a file while it is built."""
+
     def __init__(
         self, file: OnnxFile, network: OnnxNetwork, examples: Mapping[str, Tensor], *, follow_sizes: bool
     ) -> None:
@@ -129,6 +131,7 @@ class _Building:
                 self.values.pop(name, None)
 
     def _fold(self, node: OnnxNode) -> bool:
+        """Keep the value of a Constant or of a DequantizeLinear; whether the node was one of these."""
         if node.op == "Constant":
             self._keep(node.outputs[0], _constant(node))
             return True
@@ -140,6 +143,7 @@ class _Building:
         return False
 
     def _fold_by_running(self, node: OnnxNode, constants: Sequence[NDArray[Any] | None]) -> None:
+        """Compute a node on constants by the operation it would become."""
         inputs = [
             None if array is None else _host(array) if _on_host(array) else torch.from_numpy(np.array(array))
             for array in constants
@@ -176,7 +180,7 @@ class _Building:
         if step is None or self.users.get(source, 0) != 1:
             return False
         layer = self.network._modules[step.module]
-        layer = layer[-1] if isinstance(layer, nn.Sequential) else layer
+        layer = layer if layer is None else layer_of(layer)
         if not isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd)) or layer.bias is not None:
             return False
         value, axis = self.values[source], -1 if isinstance(layer, nn.Linear) else 1
@@ -197,6 +201,7 @@ class _Building:
         return True
 
     def _name(self, node: OnnxNode, module: nn.Module) -> str:
+        """Add a module to the network under the name of its node, made unique."""
         name = re.sub(r"\W+", "_", node.name).strip("_") or node.op
         while hasattr(self.network, name):
             name += "_"
@@ -252,16 +257,19 @@ def _constant(node: OnnxNode) -> NDArray[Any]:
 
 
 def _on_host(array: NDArray[Any]) -> bool:
+    """Whether an array holds sizes, which stay Python numbers."""
     return bool(array.dtype.kind in "iub" and array.ndim <= 1 and array.size <= MOST_ON_HOST)
 
 
 def _host(array: NDArray[Any] | None) -> Any:
+    """An array of sizes as Python integers."""
     if array is None:
         return None
     return array.astype(object) if array.dtype.kind in "iu" else array
 
 
 def _whole(array: NDArray[Any]) -> bool:
+    """Whether an array holds whole numbers."""
     return all(isinstance(number, (int, np.integer)) for number in array.reshape(-1))
 
 
@@ -284,13 +292,19 @@ def _constant_inputs(node: OnnxNode, constants: Sequence[NDArray[Any] | None]) -
 
 
 def _dequantised(node: OnnxNode, arrays: Sequence[NDArray[Any] | None]) -> NDArray[Any]:
+    """Stored weights times their scales: one for all, one an entry of an axis, or one a block."""
     value, scale = arrays[0], arrays[1]
     assert value is not None
     assert scale is not None
-    zero = arrays[2] if len(arrays) > 2 and arrays[2] is not None else np.zeros_like(scale)
-    axis = node.attributes.get("axis", 1)
-    shape = [1] * value.ndim
+    zero = np.asarray(
+        arrays[2] if len(arrays) > 2 and arrays[2] is not None else np.zeros_like(scale), np.float32
+    )
+    axis, block = node.attributes.get("axis", 1), node.attributes.get("block_size", 0)
     if scale.ndim == 1 and scale.size > 1:
+        shape = [1] * value.ndim
         shape[axis] = scale.size
-        scale, zero = scale.reshape(shape), np.asarray(zero).reshape(shape)
-    return np.asarray((value.astype(np.float32) - np.asarray(zero, np.float32)) * scale, scale.dtype)
+        scale, zero = scale.reshape(shape), zero.reshape(shape)
+    elif block and scale.ndim == value.ndim:
+        places = np.arange(value.shape[axis]) // block
+        scale, zero = scale.take(places, axis), zero.take(places, axis)
+    return np.asarray((value.astype(np.float32) - zero) * scale, scale.dtype)

@@ -15,6 +15,7 @@ from deeppruning.errors import InputError, WeightsError, reason_of
 from deeppruning.importing.refusing import DOMAINS, name_of, operation_of, refuse_foreign
 
 HALF_NAMES = ("float16", "bfloat16")
+INPUT_TYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
 LARGEST = 4 << 30  # bytes of a file and its external data; more is damage, or beyond this machine
 
 
@@ -88,6 +89,7 @@ def read_onnx(path: str | Path, supported: set[str]) -> OnnxFile:
         constants = {tensor.name: _array(onnx, tensor) for tensor in graph.initializer}
         nodes = [_node(onnx, node, place) for place, node in enumerate(graph.node)]
         inputs = [_value(onnx, info) for info in graph.input if info.name not in constants]
+        _check_types(inputs)
         outputs = [_value(onnx, info) for info in graph.output]
         metadata = {entry.key: entry.value for entry in model.metadata_props}
         header = _header(onnx, model, opset, {value.name for value in inputs})
@@ -117,6 +119,7 @@ def _loaded(onnx: Any, path: Path) -> Any:
 
 
 def _header(onnx: Any, model: Any, opset: int, inputs: set[str]) -> Header:
+    """What the file says about itself."""
     whole, graph = onnx.ModelProto(), onnx.GraphProto()
     for name in ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(whole, name, getattr(model, name))
@@ -171,11 +174,13 @@ def _read_external(onnx: Any, tensor: Any, target: Path, offset: int) -> None:
 
 
 def _bytes_of(onnx: Any, tensor: Any) -> int:
+    """How many bytes a tensor of the file takes."""
     item = int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
     return item * math.prod(max(0, int(size)) for size in tensor.dims)
 
 
 def _array(onnx: Any, tensor: Any) -> NDArray[Any]:
+    """A tensor of the file as a numpy array."""
     elements = math.prod(max(0, size) for size in tensor.dims)
     if elements > LARGEST:
         raise InputError(f"the tensor {tensor.name!r} has {elements:,} elements, more than can be read")
@@ -183,6 +188,7 @@ def _array(onnx: Any, tensor: Any) -> NDArray[Any]:
 
 
 def _node(onnx: Any, node: Any, place: int) -> OnnxNode:
+    """A node of the file in plain values."""
     attributes = {attribute.name: _attribute(onnx, attribute) for attribute in node.attribute}
     name, op = name_of(node, place), operation_of(node)
     proto = b"" if op == "Constant" else node.SerializeToString()
@@ -190,6 +196,7 @@ def _node(onnx: Any, node: Any, place: int) -> OnnxNode:
 
 
 def _attribute(onnx: Any, attribute: Any) -> Any:
+    """An attribute of a node as a Python value."""
     value = onnx.helper.get_attribute_value(attribute)
     if attribute.type == onnx.AttributeProto.TENSOR:
         return _array(onnx, value)
@@ -203,6 +210,7 @@ def _attribute(onnx: Any, attribute: Any) -> Any:
 
 
 def _value(onnx: Any, info: Any) -> FileValue:
+    """An input or output of the file with its type and shape."""
     tensor = info.type.tensor_type
     if not info.type.HasField("tensor_type"):
         raise InputError(f"{info.name} is no tensor but a sequence, map or optional, which is not supported")
@@ -216,6 +224,16 @@ def _value(onnx: Any, info: Any) -> FileValue:
         for dim in tensor.shape.dim
     ]
     return FileValue(info.name, dtype, tuple(sizes))
+
+
+def _check_types(inputs: list[FileValue]) -> None:
+    for value in inputs:
+        if value.dtype.name not in INPUT_TYPES:
+            kind = "text" if value.dtype.kind == "O" else value.dtype.name
+            raise InputError(
+                f"its input {value.name!r} takes {kind}, which is not supported; export the network with an "
+                "input of float32"
+            )
 
 
 def _sorted(

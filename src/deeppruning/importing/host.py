@@ -25,11 +25,13 @@ def _host_cast(value: Host, to: int, **_: Any) -> Host:
 
 
 def _host_divide(left: Host, right: Host) -> Any:
+    """Division of sizes, whole if all of them are."""
     fraction = any(isinstance(number, float) for number in (*np.ravel(left), *np.ravel(right)))
     return left / right if fraction else left // right
 
 
 def _host_slice(value: Host, starts: Host, ends: Host, axes: Any = None, steps: Any = None) -> Host:
+    """A slice of an array of sizes."""
     step = 1 if steps is None else integers(steps)[0]
     return np.asarray(value)[bounded(integers(starts)[0], integers(ends)[0], step)]
 
@@ -53,7 +55,12 @@ HOST.update(
     Max=lambda *values: np.maximum.reduce([np.asarray(value, dtype=object) for value in values]),
     Equal=lambda a, b: np.asarray(a) == b,
     Greater=lambda a, b: np.asarray(a) > b,
+    GreaterOrEqual=lambda a, b: np.asarray(a) >= b,
     Less=lambda a, b: np.asarray(a) < b,
+    LessOrEqual=lambda a, b: np.asarray(a) <= b,
+    And=lambda a, b: np.logical_and(a, b).astype(bool),
+    Or=lambda a, b: np.logical_or(a, b).astype(bool),
+    Not=lambda a: np.logical_not(a).astype(bool),
     Where=lambda condition, yes, no: np.where(np.asarray(condition).astype(bool), yes, no),
     Floor=lambda a: np.vectorize(math.floor, otypes=[object])(a),
     Ceil=lambda a: np.vectorize(math.ceil, otypes=[object])(a),
@@ -64,7 +71,9 @@ HOST.update(
     Slice=_host_slice,
     Squeeze=lambda value, axes=None: np.asarray(value).reshape(() if np.asarray(value).size == 1 else -1),
     Unsqueeze=lambda value, axes: np.asarray(value).reshape(-1) if np.ndim(value) == 0 else None,
-    Reshape=lambda value, shape, **_: np.asarray(value).reshape(-1) if np.size(shape) == 1 else None,
+    Reshape=lambda value, shape, **_: (
+        np.asarray(value).reshape(-1 if np.size(shape) else ()) if np.size(shape) <= 1 else None
+    ),
     ReduceProd=lambda value, axes=None, keepdims=1, **_: np.array(
         [math.prod(integers(value))], dtype=object
     ).reshape(-1 if keepdims else ()),

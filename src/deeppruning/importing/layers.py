@@ -54,6 +54,7 @@ def _window(node: OnnxNode, rank: int) -> tuple[list[int], list[int], list[int],
 
 
 def _padded(before: Padding | None, layer: nn.Module) -> nn.Module:
+    """A layer behind the padding that torch's own cannot do."""
     return layer if before is None else nn.Sequential(before, layer)
 
 
@@ -92,29 +93,46 @@ def convolution(node: OnnxNode, values: Sequence[Any], constants: Constants) -> 
 
 
 def transposed(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:
-    """ConvTranspose, where its weight is constant; padding must be alike at both ends."""
+    """ConvTranspose, where its weight is constant; uneven padding is cropped behind it."""
     weight, bias = constants[1], constants[2] if len(constants) > 2 else None
-    if weight is None:
+    if weight is None or (len(values) > 2 and values[2] is not None and bias is None):
         return None
     rank, groups, attributes = weight.ndim - 2, node.attributes.get("group", 1), node.attributes
-    pads = attributes.get("pads") or [0] * 2 * rank
-    output = attributes.get("output_padding") or [0] * rank
-    low, high = pads[:rank], pads[rank:]
-    if attributes.get("output_shape") or attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        raise InputError(
-            f"the node {node.name!r} (ConvTranspose) has automatic padding, which is not supported"
-        )
-    extra = [more + before - behind for more, before, behind in zip(output, low, high, strict=True)]
-    if min(extra) < 0:
-        raise InputError(f"the node {node.name!r} (ConvTranspose) has more padding behind than before")
+    stride, dilation, output = (
+        attributes.get(name) or [usual] * rank
+        for name, usual in (("strides", 1), ("dilations", 1), ("output_padding", 0))
+    )
+    windows = [(size - 1) * gap + 1 for size, gap in zip(weight.shape[2:], dilation, strict=True)]
+    low, high = _transposed_pads(node, list(values[0].shape[2:]), windows, stride, output)
+    padding = [min(pair) for pair in zip(low, high, strict=True)]
     with torch.device("meta"):
         layer: nn.Module = TRANSPOSED[rank](
-            weight.shape[0], weight.shape[1] * groups, tuple(weight.shape[2:]),
-            tuple(attributes.get("strides") or [1] * rank), tuple(low), tuple(extra), groups,
-            bias is not None, tuple(attributes.get("dilations") or [1] * rank),
+            weight.shape[0], weight.shape[1] * groups, tuple(weight.shape[2:]), tuple(stride),
+            tuple(padding), tuple(output), groups, bias is not None, tuple(dilation),
         )  # fmt: skip
     _fill(layer, weight=weight, bias=bias)
-    return layer
+    if low == high:
+        return layer
+    ends = [(even - before, even - behind) for before, behind, even in zip(low, high, padding, strict=True)]
+    return nn.Sequential(layer, ConstantPad([side for pair in reversed(ends) for side in pair]))
+
+
+def _transposed_pads(
+    node: OnnxNode, sizes: Sequence[int], windows: Sequence[int], stride: Sequence[int], output: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """What a transposed convolution leaves out before and behind, as written or as its output's size asks."""
+    rank, automatic = len(windows), node.attributes.get("auto_pad", "NOTSET")
+    pads = node.attributes.get("pads") or [0] * 2 * rank
+    wanted = (node.attributes.get("output_shape") or [])[-rank:]
+    if not wanted and automatic in ("NOTSET", "VALID"):
+        return (list(pads[:rank]), list(pads[rank:])) if automatic == "NOTSET" else ([0] * rank, [0] * rank)
+    wanted = wanted or [size * step for size, step in zip(sizes, stride, strict=True)]
+    total = [
+        max(0, step * (size - 1) + more + window - asked)
+        for step, size, more, window, asked in zip(stride, sizes, output, windows, wanted, strict=True)
+    ]
+    small, large = [each // 2 for each in total], [each - each // 2 for each in total]
+    return (small, large) if automatic == "SAME_UPPER" else (large, small)
 
 
 def batch_norm(node: OnnxNode, values: Sequence[Any], constants: Constants) -> nn.Module | None:

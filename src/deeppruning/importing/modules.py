@@ -101,9 +101,16 @@ class Expand(nn.Module):
 
 
 class Padding(nn.Module):
-    """Padding before a window, with zeros unless said otherwise."""
+    """Padding before a window or cropping behind one, with zeros unless said otherwise."""
 
     value = 0.0
+
+
+def layer_of(module: nn.Module) -> nn.Module:
+    """The layer of a node that became two modules, of which the other pads or crops."""
+    if type(module) is nn.Sequential and any(isinstance(part, Padding) for part in module):
+        return next(part for part in module if not isinstance(part, Padding))
+    return module
 
 
 class SamePad(Padding):
@@ -127,7 +134,7 @@ class SamePad(Padding):
 
 
 class ConstantPad(Padding):
-    """Padding that differs between the two ends of an axis."""
+    """Padding that differs between the two ends of an axis; what is negative is cropped."""
 
     def __init__(self, amounts: Sequence[int]) -> None:
         super().__init__()

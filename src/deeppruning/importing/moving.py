@@ -1,4 +1,4 @@
-"""ONNX operations that move, repeat, resize or leave out data."""
+"""ONNX operations that move, repeat or leave out data."""
 
 from __future__ import annotations
 
@@ -143,26 +143,3 @@ def grid_sample(value: Tensor, grid: Tensor, align_corners: int = 0, mode: str =
     """Sampled at given places."""
     kind = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
     return F.grid_sample(value, grid, kind, padding_mode, bool(align_corners))
-
-
-@operation("Resize", "Upsample")
-def resize(value: Tensor, *given: Any, **attributes: Any) -> Tensor:
-    """Another size of the spatial axes, by scales or sizes of all of them."""
-    # Inputs are scales alone in Upsample and in opset 10, then a region, scales and sizes.
-    scales, sizes = (given[0], None) if len(given) == 1 else (*given[1:], None)[:2]
-    mode = attributes.get("mode", "nearest")
-    place = attributes.get("coordinate_transformation_mode", "half_pixel")
-    spatial = value.dim() - 2
-    kind = {"linear": {1: "linear", 2: "bilinear", 3: "trilinear"}.get(spatial), "cubic": "bicubic"}.get(
-        mode, "nearest"
-    )
-    options: dict[str, Any] = {"mode": kind}
-    if kind != "nearest":
-        options["align_corners"] = place == "align_corners"
-    elif place != "asymmetric" or attributes.get("nearest_mode", "round_prefer_floor") != "floor":
-        options["mode"] = "nearest-exact" if place in ("half_pixel", "pytorch_half_pixel") else "nearest"
-    if sizes is not None:
-        return F.interpolate(value, size=[int(size) for size in integers(sizes)[-spatial:]], **options)
-    factors = [float(scale) for scale in np.asarray(as_tensor(scales)).reshape(-1)[-spatial:]]
-    target = [int(size * factor) for size, factor in zip(value.shape[2:], factors, strict=True)]
-    return F.interpolate(value, size=target, **options)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deeppruning.importing import moving
+from deeppruning.importing import moving, placing, recurrent, resizing
 from deeppruning.importing.host import HOST
 from deeppruning.importing.values import (
     OPERATIONS,
@@ -24,7 +24,7 @@ from deeppruning.importing.values import (
     scalar,
 )
 
-__all__ = ["HOST", "OPERATIONS", "moving", "run"]
+__all__ = ["HOST", "OPERATIONS", "moving", "placing", "recurrent", "resizing", "run"]
 
 
 def run(op: str, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -49,12 +49,14 @@ def _pair(function: Callable[[Any, Any], Any]) -> OnnxFunction:
 
 
 def _operand(value: Any, like: Any) -> Any:
+    """A constant as a number, or as a tensor on the device of the other operand."""
     if isinstance(value, np.ndarray):
         return scalar(value) if value.size == 1 else as_tensor(value, like)
     return value
 
 
 def _divide(left: Any, right: Any) -> Any:
+    """Division as in ONNX: whole numbers are cut towards zero."""
     whole = all(
         value.dtype in (torch.int32, torch.int64) if isinstance(value, Tensor) else isinstance(value, int)
         for value in (left, right)
@@ -63,10 +65,13 @@ def _divide(left: Any, right: Any) -> Any:
 
 
 def _each(function: Callable[..., Any]) -> OnnxFunction:
+    """An operation with one input, element by element."""
     return lambda value, **attributes: function(as_tensor(value), **attributes)
 
 
 def _several(function: Callable[[Any, Any], Any]) -> OnnxFunction:
+    """An operation with any number of inputs, two by two."""
+
     def apply(first: Any, *others: Any, **_: Any) -> Any:
         result = first
         for other in others:
@@ -112,8 +117,15 @@ OPERATIONS.update(
     Min=_several(_tensors(torch.minimum)),
     Sum=_several(lambda a, b: a + b),
     Abs=_each(torch.abs),
+    Acos=_each(torch.acos),
+    Acosh=_each(torch.acosh),
+    Asin=_each(torch.asin),
+    Asinh=_each(torch.asinh),
+    Atan=_each(torch.atan),
+    Atanh=_each(torch.atanh),
     Ceil=_each(torch.ceil),
     Cos=_each(torch.cos),
+    Cosh=_each(torch.cosh),
     Erf=_each(torch.erf),
     Exp=_each(torch.exp),
     Floor=_each(torch.floor),
@@ -128,6 +140,7 @@ OPERATIONS.update(
     Sigmoid=_each(torch.sigmoid),
     Sign=_each(torch.sign),
     Sin=_each(torch.sin),
+    Sinh=_each(torch.sinh),
     Softplus=_each(F.softplus),
     Softsign=_each(F.softsign),
     Sqrt=_each(torch.sqrt),
@@ -136,6 +149,7 @@ OPERATIONS.update(
     IsNaN=_each(torch.isnan),
     MatMul=lambda left, right: torch.matmul(as_tensor(left), as_tensor(right)),
     Einsum=lambda *values, equation: torch.einsum(equation, *map(as_tensor, values)),
+    PRelu=lambda value, slope: torch.where(value < 0, value * slope, value),
     Elu=lambda value, alpha=1.0: F.elu(value, alpha),
     Celu=lambda value, alpha=1.0: F.celu(value, alpha),
     Selu=lambda value, **_: F.selu(value),
@@ -144,10 +158,13 @@ OPERATIONS.update(
     HardSigmoid=lambda value, alpha=0.2, beta=0.5: torch.clamp(value * alpha + beta, 0.0, 1.0),
     HardSwish=_each(F.hardswish),
     Gelu=lambda value, approximate="none": F.gelu(value, approximate=approximate),
+    Swish=lambda value, alpha=1.0: value * torch.sigmoid(alpha * value),
+    Shrink=lambda value, bias=0.0, lambd=0.5: torch.where(
+        value.abs() > lambd, value - bias * torch.sign(value), torch.zeros_like(value)
+    ),
+    RMSNormalization=lambda value, scale, axis=-1, epsilon=1e-5, **_: _rms_norm(value, scale, axis, epsilon),
     Transpose=lambda value, perm=None: value.permute(perm or list(range(value.dim()))[::-1]),
     Concat=lambda *values, axis: torch.cat([as_tensor(value) for value in values], dim=axis),
-    Gather=lambda value, indices, axis=0: _gather(as_tensor(value), indices, axis),
-    GatherElements=lambda value, indices, axis=0: torch.gather(value, axis, as_tensor(indices, value)),
     Where=lambda condition, yes, no: _where(condition, yes, no),
     Shape=lambda value, start=0, end=None: on_host(list(value.shape)[start:end]),
     Size=lambda value: on_host([math.prod(value.shape)]).reshape(()),
@@ -157,22 +174,16 @@ OPERATIONS.update(
 )  # fmt: skip
 
 
-def _gather(value: Tensor, indices: Any, axis: int) -> Tensor:
-    if not isinstance(indices, Tensor):
-        places = np.asarray(indices)
-        if places.ndim == 0:
-            return value.select(axis, int(scalar(places)))
-        indices = as_tensor(places, value)
-    indices = torch.where(indices < 0, indices + value.shape[axis], indices)
-    taken = torch.index_select(value, axis, indices.reshape(-1))
-    axis = axis % value.dim()
-    return taken.reshape(*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :])
-
-
 def _where(condition: Any, yes: Any, no: Any) -> Any:
+    """Values of one or the other, by a condition."""
     like = next((value for value in (yes, no, condition) if isinstance(value, Tensor)), None)
     yes, no = (_operand(value, like) for value in (yes, no))
     return torch.where(as_tensor(condition, like), yes, no)
+
+
+def _rms_norm(value: Tensor, scale: Any, axis: int, epsilon: float) -> Tensor:
+    dims = list(range(axis % value.dim(), value.dim()))
+    return value * torch.rsqrt(value.square().mean(dims, keepdim=True) + epsilon) * scale
 
 
 @operation("Cast")
@@ -205,6 +216,8 @@ def softmax(value: Tensor, axis: int = -1, *, logarithm: bool = False, flat: boo
 
 
 def _reduction(function: Callable[..., Tensor]) -> OnnxFunction:
+    """A reduction over axes that are attributes or an input."""
+
     def apply(value: Tensor, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
         dims = [] if axes is None else integers(axes)
         if not dims and noop_with_empty_axes:
@@ -222,6 +235,7 @@ OPERATIONS.update(
     ReduceL1=_reduction(lambda value, dims, keep: value.abs().sum(dims, keepdim=keep)),
     ReduceL2=_reduction(lambda value, dims, keep: torch.linalg.vector_norm(value, dim=dims, keepdim=keep)),
     ReduceSumSquare=_reduction(lambda value, dims, keep: value.square().sum(dims, keepdim=keep)),
+    ReduceLogSum=_reduction(lambda value, dims, keep: value.sum(dims, keepdim=keep).log()),
     ReduceLogSumExp=_reduction(lambda value, dims, keep: torch.logsumexp(value, dims, keepdim=keep)),
 )
 

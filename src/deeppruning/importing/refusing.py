@@ -12,6 +12,8 @@ DOMAINS = {"", "ai.onnx"}  # of operations that are defined by ONNX itself
 OPSETS = range(7, 26)
 QUANTISED = "QLinear", "QGemm", "DynamicQuantize", "ConvInteger", "MatMulInteger", "QuantizeLinear"
 CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
+# How much these give depends on the contents: two networks cannot be compared behind them.
+SELECTING = {"NonMaxSuppression", "NonZero", "Compress", "Unique"}
 
 
 def operation_of(node: Any) -> str:
@@ -50,12 +52,36 @@ def refuse_foreign(path: Path, graph: Any, opset: int, supported: set[str]) -> N
     strange = {op: count for op, count in counts.items() if op not in supported}
     if strange:
         listed = ", ".join(f"{op} ({_nodes(count, first[op])})" for op, count in strange.items())
-        raise InputError(f"{path} uses operations that are not supported: {listed}")
+        raise InputError(f"{path} uses operations that are not supported: {listed}{_way_out(path, graph)}")
     if opset not in OPSETS:
         raise InputError(f"{path} has opset {opset}; those from {OPSETS[0]} to {OPSETS[-1]} are supported")
 
 
+def _way_out(path: Path, graph: Any) -> str:
+    """For a file that ends in a selection of boxes: the command that writes what comes before it."""
+    known = {tensor.name for tensor in graph.initializer} | {""}
+    inputs = [info.name for info in graph.input if info.name not in known]
+    behind: set[str] = set()
+    entering: list[str] = []
+    for node in graph.node:
+        if node.op_type == "Constant" or (node.input and known.issuperset(node.input)):
+            known.update(node.output)
+        elif node.op_type in SELECTING or not behind.isdisjoint(node.input):
+            entering += [name for name in node.input if name not in known | behind]
+            behind.update(node.output)
+    if not behind:
+        return ""
+    entering += [info.name for info in graph.output if info.name not in behind]
+    ends = list(dict.fromkeys(entering))
+    call = f"onnx.utils.extract_model({str(path)!r}, 'before.onnx', {inputs}, {ends})"
+    return (
+        ". How much a selection gives depends on the picture; thin the part before it: "
+        f'python -c "import onnx; {call}"'
+    )
+
+
 def _nodes(count: int, first: str) -> str:
+    """How many nodes, and the first, in words."""
     return f"1 node, {first!r}" if count == 1 else f"{count} nodes, the first {first!r}"
 
 

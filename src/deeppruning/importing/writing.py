@@ -19,7 +19,7 @@ from deeppruning.deploying.onnx_graph import require
 from deeppruning.deploying.steps import Fixed
 from deeppruning.errors import GraphError
 from deeppruning.graph.cut.hollow import Answer, Reindexed
-from deeppruning.importing.modules import AverageInside, Expand, Operation, Padding, Pieces, Reshape, Split
+from deeppruning.importing.modules import AverageInside, Expand, Operation, Pieces, Reshape, Split, layer_of
 from deeppruning.importing.network import OnnxNetwork, RunStep
 from deeppruning.importing.writer import Writer
 from deeppruning.importing.writing_gone import write_answer, write_gone
@@ -50,6 +50,7 @@ def to_onnx(network: OnnxNetwork) -> bytes:
 
 
 def _needed(nodes: Sequence[Any], wanted: set[str]) -> list[Any]:
+    """The ONNX nodes that the outputs depend on."""
     needed_nodes = []
     for node in reversed(nodes):
         if wanted.intersection(node.output):
@@ -80,8 +81,7 @@ class _NetworkWriter(Writer):
 
     def module(self, module: nn.Module, step: RunStep, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """One module as nodes that take and give values of these names."""
-        if isinstance(module, nn.Sequential) and isinstance(module[0], Padding):
-            module = module[-1]  # the node has the padding among its attributes
+        module = layer_of(module)  # the node has the padding among its attributes
         if isinstance(module, Reindexed):
             self._reindexed(module, step, inputs, outputs)
         elif isinstance(module, (nn.Identity, nn.Dropout)):
@@ -124,6 +124,7 @@ class _NetworkWriter(Writer):
         self.copy(step, names, outputs)
 
     def _constant_of(self, module: Operation, step: RunStep, place: int) -> str:
+        """The name of a constant input, written as an initializer."""
         if place in module.fixed and module.fixed[place] is None:
             return ""
         value = module.fixed[place] if place in module.fixed else getattr(module, f"constant_{place}")
@@ -165,5 +166,6 @@ class _NetworkWriter(Writer):
         self._picked(full, module.pick, outputs[0])
 
     def _picked(self, source: str, places: Tensor, name: str) -> str:
+        """A Gather of the channels that stay."""
         indices = self.constant(places.cpu().numpy(), f"{name}_channels")
         return self.node("Gather", [source, indices], [name], axis=1)

@@ -27,7 +27,7 @@ def write_layer(
 
     if isinstance(module, nn.modules.conv._ConvNd):
         writer.copy(step, [inputs[0], *weights("weight", "bias")], outputs, group=module.groups)
-    elif isinstance(module, (nn.modules.batchnorm._BatchNorm, nn.InstanceNorm1d, nn.InstanceNorm2d)):
+    elif isinstance(module, (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)):
         moments = () if step.node.op == "InstanceNormalization" else ("running_mean", "running_var")
         writer.copy(step, [inputs[0], *weights("weight", "bias", *moments)], outputs[:1])
     elif isinstance(module, nn.LayerNorm):
@@ -47,6 +47,7 @@ def write_layer(
 
 
 def _write_linear(writer: Writer, module: nn.Linear, step: RunStep, source: str, name: str) -> None:
+    """A linear layer as Gemm, or as MatMul and Add."""
     if step.node.op == "Gemm":
         names = [source, writer.weight(module.weight, step, "weight")]
         names += [] if module.bias is None else [writer.weight(module.bias, step, "bias")]
@@ -59,6 +60,7 @@ def _write_linear(writer: Writer, module: nn.Linear, step: RunStep, source: str,
 
 
 def _write_group_norm(writer: Writer, module: nn.GroupNorm, step: RunStep, source: str, name: str) -> None:
+    """A group norm; before opset 21, whose scales are one per group, with nodes for scale and bias."""
     if writer.opset >= CHANNEL_SCALES:
         names = [
             source,

@@ -70,9 +70,9 @@ class ResNet(nn.Module):
         self.conv1 = nn.Conv2d(in_channels, WIDTHS[0], 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(WIDTHS[0])
         self.relu = nn.ReLU(inplace=True)
-        self.layer1 = _stage(blocks, WIDTHS[0], WIDTHS[0], 1, shortcut)
-        self.layer2 = _stage(blocks, WIDTHS[0], WIDTHS[1], 2, shortcut)
-        self.layer3 = _stage(blocks, WIDTHS[1], WIDTHS[2], 2, shortcut)
+        self.layer1 = _resnet_stage(blocks, WIDTHS[0], WIDTHS[0], 1, shortcut)
+        self.layer2 = _resnet_stage(blocks, WIDTHS[0], WIDTHS[1], 2, shortcut)
+        self.layer3 = _resnet_stage(blocks, WIDTHS[1], WIDTHS[2], 2, shortcut)
         self.pool = GlobalMean()
         self.linear = nn.Linear(WIDTHS[2], num_classes)
         draw_weights(self)
@@ -84,7 +84,7 @@ class ResNet(nn.Module):
         return logits
 
 
-def _stage(blocks: int, inputs: int, outputs: int, stride: int, shortcut: str) -> nn.Sequential:
+def _resnet_stage(blocks: int, inputs: int, outputs: int, stride: int, shortcut: str) -> nn.Sequential:
     first = BasicBlock(inputs, outputs, stride, shortcut)
     return nn.Sequential(first, *(BasicBlock(outputs, outputs, 1, shortcut) for _ in range(blocks - 1)))
 

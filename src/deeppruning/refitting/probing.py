@@ -32,6 +32,7 @@ class Probe:
 
 
 def probe(model: nn.Module, call: Call) -> Probe:
+    """Run the original on two inputs: its readers, its widest output and the inputs that a refit needs."""
     widest, needed = 1, FEWEST
 
     def look(module: nn.Module, inputs: Any, output: Any) -> None:

@@ -79,7 +79,7 @@ class Reference:
             rows = [slice(first, last) for first, last in pairwise(bounds)]
             reference = cls(model, [part_of(call, some) for some in rows], rows, shown.needed)
             generator = torch.Generator().manual_seed(seed)
-            reference._record(Recorder(model, count, shown.readers, generator, thorough=thorough))
+            reference._record_run(Recorder(model, count, shown.readers, generator, thorough=thorough))
         return reference
 
     @property
@@ -104,7 +104,8 @@ class Reference:
         pairs = zip(_sampled(outputs), self.outputs[part], strict=True)
         return sum(float((values.double() - due.double()).square().sum()) for values, due in pairs)
 
-    def _record(self, recorder: Recorder) -> None:
+    def _record_run(self, recorder: Recorder) -> None:
+        """Run the original on all parts of the inputs and keep what the recorder saw."""
         handles, readers = recorder.watch(), recorder.readers
         try:
             for args, kwargs in self.parts:

@@ -60,19 +60,22 @@ class Sweep:
                     continue
                 elif name in self.reference.layers:
                     handles.append(
-                        module.register_forward_pre_hook(lambda m, i, name=name: self._layer(name, m, i[0]))
+                        module.register_forward_pre_hook(
+                            lambda m, i, name=name: self._solve_layer(name, m, i[0])
+                        )
                     )
                 elif name in self.reference.norms and isinstance(module, _BatchNorm):
                     handles.append(
                         module.register_forward_pre_hook(lambda m, i, name=name: self._norm(name, m, i[0]))
                     )
         try:
-            return float(sum(self.turns.run(self._part)))
+            return float(sum(self.turns.run(self._run_part)))
         finally:
             for handle in handles:
                 handle.remove()
 
-    def _part(self, part: int) -> float:
+    def _run_part(self, part: int) -> float:
+        """Run the thin network on one part of the inputs: how far its outputs are from the original's."""
         args, kwargs = self.reference.parts[part]
         with torch.no_grad():  # holds for one thread only
             return self.reference.gap_of(self.thin(*args, **kwargs), part)
@@ -84,7 +87,7 @@ class Sweep:
 
     def _watch(self) -> list[RemovableHandle]:
         """Notice when the first module runs that differs from the original's."""
-        cut = [name for name, module in self.modules.items() if self._is_cut(name, module)]
+        cut = [name for name, module in self.modules.items() if self._is_module_cut(name, module)]
         if any(name not in self.reference.called for name in cut):
             self.begun.update(range(self.turns.count))  # its weights are read elsewhere, at an unknown time
 
@@ -93,7 +96,7 @@ class Sweep:
 
         return [self.modules[name].register_forward_pre_hook(met) for name in cut]
 
-    def _is_cut(self, name: str, module: nn.Module) -> bool:
+    def _is_module_cut(self, name: str, module: nn.Module) -> bool:
         original = self.originals.get(name)
         return type(module) is not type(original) or _shapes(module) != _shapes(original)
 
@@ -142,9 +145,10 @@ class Sweep:
         layer = next((each for each, record in layers.items() if name == (record.norm or each)), None)
         if layer is None:
             return []
-        return [module.register_forward_pre_hook(lambda m, i: self._make_up(layer, module, kept))]
+        return [module.register_forward_pre_hook(lambda m, i: self._make_up_answer(layer, module, kept))]
 
-    def _make_up(self, layer: str, module: Answer, kept: Tensor) -> None:
+    def _make_up_answer(self, layer: str, module: Answer, kept: Tensor) -> None:
+        """Add what an answer lacks to the sums of its new constant."""
         linear = isinstance(self.reference.model.get_submodule(layer), nn.Linear)
         missing = self._missing(layer, self.reference.layers[layer], kept, linear=linear)
         if missing is None:
@@ -164,9 +168,10 @@ class Sweep:
             return
         moments: Moments = self.open.setdefault(name, Moments())
         moments.add(x)
-        self.turns.meet(name, lambda: self._move_norm(name, norm))
+        self.turns.meet(name, lambda: self._move_norm_statistics(name, norm))
 
-    def _move_norm(self, name: str, norm: _BatchNorm) -> None:
+    def _move_norm_statistics(self, name: str, norm: _BatchNorm) -> None:
+        """Shift the statistics of a batch norm by what its input has changed."""
         assert norm.running_mean is not None
         assert norm.running_var is not None
         mean, variance = self.reference.norms[name]
@@ -177,7 +182,8 @@ class Sweep:
         ratio = torch.where(variance > 1e-12, variance_now / variance.clamp_min(1e-12), 1.0)
         norm.running_var *= ratio.to(norm.running_var)
 
-    def _layer(self, name: str, layer: Any, x: Tensor) -> None:
+    def _solve_layer(self, name: str, layer: Any, x: Tensor) -> None:
+        """Add what a layer reads and should give to its least squares, then solve it."""
         if self.turns.current not in self.begun:
             self.held.pop((self.turns.current, name), None)
             return
@@ -222,19 +228,20 @@ class Sweep:
                 )
                 half.add(grouped, targets, (within[0], within[1]) if within else None)
         self.turns.meet(
-            name, lambda: self._write_solution(name, layer, record, norm, corrected=goal.corrected)
+            name, lambda: self._write_solved_weights(name, layer, record, norm, corrected=goal.corrected)
         )
 
-    def _write_solution(
+    def _write_solved_weights(
         self, name: str, layer: Any, record: LayerRecord, norm: nn.Module | None, *, corrected: bool
     ) -> None:
+        """Solve a layer, and the batch norm behind it, and write the weights."""
         weight: Tensor = layer.weight
         fit, held_out = self.open.pop(name)
         groups = getattr(layer, "groups", 1)
         start = weight.reshape(groups, weight.shape[0] // groups, -1).mT
         ridge = fit.best_ridge(held_out, start) if self.ridge is None else self.ridge
         fit.join(held_out)
-        _check(name, fit)
+        _check_fit_finite(name, fit)
         solved, offsets = fit.solve(start, ridge)
         if not bool(solved.isfinite().all()) or not bool(offsets.isfinite().all()):
             self.left[name] = f"its solution does not fit into {weight.dtype}"
@@ -273,7 +280,7 @@ class Sweep:
             fit.add(part[..., part.shape[-1] // 2].flatten(0, 1), reads[chunk].flatten(0, 1))
 
         def mix() -> None:
-            _check(name, fit)
+            _check_fit_finite(name, fit)
             start = torch.zeros(thin, full).to(weight)
             start[torch.arange(thin), self._kept_positions(f"{name}.weight", 1, full).to(start.device)] = 1.0
             mixture, _ = fit.solve(start, MIXING_RIDGE if self.ridge is None else self.ridge)
@@ -312,7 +319,7 @@ def _shapes(module: nn.Module | None) -> list[tuple[str, torch.Size]]:
     return [(name, tensor.shape) for name, tensor in own]
 
 
-def _check(name: str, fit: Fit) -> None:
+def _check_fit_finite(name: str, fit: Fit) -> None:
     if not fit.finite:
         raise InputError(
             f"{name} reads values that are not finite, or too large to be squared, after the cut; "

@@ -25,10 +25,10 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
         started = (run.path / HISTORY).is_file()
         snapshot = run.history.snapshot() if started else NOTHING
     with readable_errors(run.path / HISTORY):  # rows that contradict each other
-        return _collect(run, Path(run_dir).resolve().name, snapshot)
+        return _collect_report_data(run, Path(run_dir).resolve().name, snapshot)
 
 
-def _collect(run: RunFolder, name: str, snapshot: Mapping[str, Any]) -> dict[str, Any]:
+def _collect_report_data(run: RunFolder, name: str, snapshot: Mapping[str, Any]) -> dict[str, Any]:
     recorded = snapshot["facts"]
     data = collect_sections(Source(run, recorded, snapshot), _about(run, name, recorded))
     waiting = len(snapshot["candidates"]) - len(data["candidates"])

@@ -108,7 +108,8 @@ def candidates_markup(run_dir: Path) -> str:
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def _plot_style() -> Iterator[None]:
+    """matplotlib with our style and no other, inside the `with` block."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -117,7 +118,7 @@ def _style() -> Iterator[None]:
         yield
 
 
-@_style()
+@_plot_style()
 def svg(figure: "Figure") -> str:
     """A plot as an SVG element."""
     content = io.StringIO()
@@ -126,7 +127,7 @@ def svg(figure: "Figure") -> str:
     return text[text.index("<svg") :]
 
 
-@_style()
+@_plot_style()
 def png(figure: "Figure") -> bytes:
     """A plot as PNG, with twice the dots of a plain screen."""
     content = io.BytesIO()
@@ -143,7 +144,7 @@ def save_plot(figure: "Figure", folder: Path, name: str) -> list[Path]:
     return paths
 
 
-@_style()
+@_plot_style()
 def population(data: Mapping[str, Any]) -> "Figure | None":
     """Every candidate, error against cost, coloured by generation, the picks marked."""
     from matplotlib.colors import LinearSegmentedColormap
@@ -226,7 +227,7 @@ def _percent_tick(value: float, _: object = None) -> str:
     return f"{100 * value:.3g} %"
 
 
-@_style()
+@_plot_style()
 def layers(data: Mapping[str, Any]) -> "Figure | None":
     """Filters kept in each layer that can be cut, one panel for each pick, the original behind."""
     from matplotlib.figure import Figure
@@ -251,7 +252,7 @@ def layers(data: Mapping[str, Any]) -> "Figure | None":
     return figure
 
 
-@_style()
+@_plot_style()
 def finetuning(data: Mapping[str, Any]) -> "Figure | None":
     """Test error (solid) and training error (dashed) of each curve, epoch by epoch."""
     from matplotlib.figure import Figure
@@ -286,7 +287,7 @@ def finetuning(data: Mapping[str, Any]) -> "Figure | None":
     return figure
 
 
-@_style()
+@_plot_style()
 def rivals(data: Mapping[str, Any]) -> "Figure | None":
     """Mean test error after fine-tuning of each method of a comparison, against FLOPs."""
     from matplotlib.figure import Figure
@@ -298,7 +299,7 @@ def rivals(data: Mapping[str, Any]) -> "Figure | None":
     methods = comparison["methods"]
     figure = Figure((7.2, max(5.4, 1.5 + 0.17 * len(methods))), layout="constrained")
     axes = figure.subplots()
-    axes.set(xlabel="FLOPs, share of the original's", ylabel="Test error")
+    axes.set(xlabel="FLOPs, fraction of the original's", ylabel="Test error")
     original = axes.axhline(comparison["original_error"], color=INK, lw=1, ls=":", label=ORIGINAL)
     looks = _looks(methods)
     lines = []
@@ -321,7 +322,7 @@ def rivals(data: Mapping[str, Any]) -> "Figure | None":
     kinds = {method["kind"] for method in methods if not method["ours"]}
     keys = [Line2D([], [], color=color, label=kind) for kind, color in KIND_COLORS.items() if kind in kinds]
     figure.legend(handles=keys, loc="outside lower left", ncols=3, fontsize=8)
-    axes.set_title(_seeds(*comparison["seeds"]), loc="right", fontsize=8, color=MUTED)
+    axes.set_title(_seeds_in_words(*comparison["seeds"]), loc="right", fontsize=8, color=MUTED)
     return figure
 
 
@@ -350,7 +351,7 @@ def _looks(methods: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def _seeds(low: int, high: int) -> str:
+def _seeds_in_words(low: int, high: int) -> str:
     if high == 1:
         return "1 seed"
     seeds = f"{high}" if low == high else f"{low} to {high}"

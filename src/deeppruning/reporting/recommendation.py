@@ -126,7 +126,7 @@ class Shortlist:
             options,
             images=recorded.get(facts.TEST_IMAGES.key),
             is_share=all(0.0 <= error <= 1.0 for error in errors if error is not None),
-            targets=tuple(_met_targets(recorded, options)),
+            targets=tuple(_targets_met(recorded, options)),
             failed=failed,
         )
 
@@ -165,7 +165,7 @@ def _distinct(options: Iterator[OfferedNetwork]) -> tuple[OfferedNetwork, ...]:
     return tuple(networks.values())
 
 
-def _met_targets(recorded: Mapping[str, Any], options: Sequence[OfferedNetwork]) -> Iterator[MetTarget]:
+def _targets_met(recorded: Mapping[str, Any], options: Sequence[OfferedNetwork]) -> Iterator[MetTarget]:
     for role, target in facts.targets_in(recorded).items():
         option = next((option for option in options if role in (option.role, *option.also)), None)
         if option is not None and target["met"]:
@@ -188,7 +188,7 @@ def recommend(recorded: Mapping[str, Any]) -> Recommendation | None:
         text = f"{doubt} Until this is fixed, none of these networks is recommended."
         return Recommendation(None, text, none=True)
     option, target = _choose(shortlist)
-    advice = _say(option, shortlist, target)
+    advice = _recommend_in_words(option, shortlist, target)
     if advice.role is None or _is_worth_it(option, shortlist):
         return advice
     closest = advice.text.removeprefix("Take ")
@@ -260,9 +260,12 @@ def _best(options: Sequence[OfferedNetwork], shortlist: Shortlist) -> OfferedNet
     return next(option for option in cheapest_first if shortlist.no_worse(option, most_accurate))
 
 
-def _say(option: OfferedNetwork, shortlist: Shortlist, target: MetTarget | None) -> Recommendation:
+def _recommend_in_words(
+    option: OfferedNetwork, shortlist: Shortlist, target: MetTarget | None
+) -> Recommendation:
+    """The recommendation as a sentence."""
     saved = f"saves {percent(option.saved, 1)} of the FLOPs"
-    speed_words = _speed_words(option, shortlist)
+    speed_words = _speed_in_words(option, shortlist)
     if option.test_error is None and target is None:
         error = shortlist.figure(option.search_error)
         return Recommendation(
@@ -278,13 +281,13 @@ def _say(option: OfferedNetwork, shortlist: Shortlist, target: MetTarget | None)
     also = f" (also the {' and the '.join(option.also)})" if option.also else ""
     failed = f"; the fine-tuning of {' and '.join(shortlist.failed)} failed" if shortlist.failed else ""
     text = (
-        f"Take {option.name}{also}: {why} {saved}{_error_words(option, shortlist)}{speed_words}"
+        f"Take {option.name}{also}: {why} {saved}{_error_in_words(option, shortlist)}{speed_words}"
         f"{_alternative(option, shortlist, target)}{failed}."
     )
     return Recommendation(option.role, text)
 
 
-def _error_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
+def _error_in_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
     before, after = shortlist.original.test_error, option.test_error
     if after is None:
         return ""
@@ -303,7 +306,7 @@ def _error_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
     return f" with {points} test error than the original {both}"
 
 
-def _speed_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
+def _speed_in_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
     speed = option.speed
     if speed is None:
         return ""

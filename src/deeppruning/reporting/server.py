@@ -37,12 +37,13 @@ EVERYWHERE = ("0.0.0.0", "::", "")
 
 def check_address(host: str, port: int) -> None:
     """Refuse an address that cannot be served at, before waiting for a run."""
-    with _address_errors(host, port):
+    with _errors_of_address(host, port):
         HTTPServer((host, port), BaseHTTPRequestHandler).server_close()
 
 
 @contextlib.contextmanager
-def _address_errors(host: str, port: int) -> Iterator[None]:
+def _errors_of_address(host: str, port: int) -> Iterator[None]:
+    """Turn what the system says about a host and port into an error with advice."""
     try:
         yield
     except (OSError, OverflowError) as error:
@@ -72,7 +73,7 @@ class ReportServer(HTTPServer):
     ) -> None:
         collect(run_dir)  # a folder that is no run is refused before anything is opened
         self.run_dir = Path(run_dir)
-        with _address_errors(host, port):
+        with _errors_of_address(host, port):
             super().__init__((host, port), _Handler)
         self.host = host
         self.patience = patience
@@ -83,7 +84,7 @@ class ReportServer(HTTPServer):
     def serve_forever(self, poll_interval: float = 0.5) -> None:
         """Serve until `shutdown` is called, which is checked once per interval (seconds)."""
         try:
-            asyncio.run(self._serve(poll_interval))
+            asyncio.run(self._serve_until_stopped(poll_interval))
         finally:
             self._stopped.set()
 
@@ -92,7 +93,7 @@ class ReportServer(HTTPServer):
         self._stopping.set()
         self._stopped.wait()
 
-    async def _serve(self, poll_interval: float) -> None:
+    async def _serve_until_stopped(self, poll_interval: float) -> None:
         server = await asyncio.start_server(
             self._talk, sock=self.socket, limit=LONGEST_REQUEST, backlog=self.request_queue_size
         )
@@ -194,25 +195,28 @@ class _Handler(BaseHTTPRequestHandler):
         self.answer = self._written.getvalue()
 
     def do_GET(self) -> None:
+        """Answer with the page or its data; any other address is not found."""
         if not self.server.knows(self.headers.get("Host", "")):
-            return self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"not the host this page is served at")
+            return self._send_answer(
+                HTTPStatus.FORBIDDEN, "text/plain", b"not the host this page is served at"
+            )
         try:
             content = self.server.body(urlsplit(self.path).path)
         except DeepPruningError as error:
-            return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error).encode())
+            return self._send_answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error).encode())
         except ValueError:  # not a valid address
             content = None
         if content is None:
-            return self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"not found")
+            return self._send_answer(HTTPStatus.NOT_FOUND, "text/plain", b"not found")
         kind, body = content
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
         if self.headers.get("If-None-Match") == etag:
-            return self._answer(HTTPStatus.NOT_MODIFIED, kind, b"", etag)
-        return self._answer(HTTPStatus.OK, kind, body, etag)
+            return self._send_answer(HTTPStatus.NOT_MODIFIED, kind, b"", etag)
+        return self._send_answer(HTTPStatus.OK, kind, body, etag)
 
     do_HEAD = do_GET
 
-    def _answer(self, status: HTTPStatus, kind: str, body: bytes, etag: str | None = None) -> None:
+    def _send_answer(self, status: HTTPStatus, kind: str, body: bytes, etag: str | None = None) -> None:
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))

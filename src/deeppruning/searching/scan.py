@@ -74,19 +74,19 @@ def scan(evidence: Evidence, scores: NDArray[np.float64], look: Look) -> list[li
     cuts: dict[Any, ScanCut] = {}
     for number, (group, row) in enumerate(zip(groups, counts, strict=True)):
         for count in row:
-            cuts.setdefault(_key(number, group, count), _cut(evidence, group, count, scores))
+            cuts.setdefault(_cut_key(number, group, count), _cut(evidence, group, count, scores))
     measured = dict(zip(cuts, look(list(cuts.values())), strict=True))
     eliminations = eliminate_groups(evidence.graph, evidence.readers, scores)
     rows = []
     for number, (group, row) in enumerate(zip(groups, counts, strict=True)):
-        losses = {count: measured[_key(number, group, count)] for count in row}
+        losses = {count: measured[_cut_key(number, group, count)] for count in row}
         levels, gone = at_levels(losses, len(group.genes), eliminations[number]), losses.get(0, math.inf)
         # A few filters of a group are worth no less than none.
         rows.append([*(min(level, gone) for level in levels), gone])
     return rows
 
 
-def _key(number: int, group: Group, count: int) -> tuple[Any, ...]:
+def _cut_key(number: int, group: Group, count: int) -> tuple[Any, ...]:
     return (number, count) if count else tuple(sorted(group.branch))
 
 
@@ -156,7 +156,7 @@ class Scanner:
         few = _spread(others, count)
         starts = range(0, batch_size(few), PART)
         parts = [onto(part_of(few, slice(start, start + PART)), device) for start in starts]
-        return cls(graph, reference, parts, [_outputs(reference.model, part) for part in parts])
+        return cls(graph, reference, parts, [_outputs_of(reference.model, part) for part in parts])
 
     @classmethod
     def in_(cls, context: Context) -> Scanner:
@@ -174,7 +174,7 @@ class Scanner:
             hooks.append(network.get_submodule(name).register_forward_pre_hook(stand_in))
         try:
             drifts = [
-                batch_size(part) * drift(outputs, _outputs(network, part)).judged
+                batch_size(part) * drift(outputs, _outputs_of(network, part)).judged
                 for part, outputs in zip(self.parts, self.outputs, strict=True)
             ]
         except Diverged:
@@ -190,7 +190,7 @@ def _spread(call: Call, most: int) -> Call:
     return part_of(call, slice(None, None, max(1, batch_size(call) // most)))
 
 
-def _outputs(network: nn.Module, call: Call) -> Any:
+def _outputs_of(network: nn.Module, call: Call) -> Any:
     args, kwargs = call
     with torch.no_grad():
         return network(*args, **kwargs)

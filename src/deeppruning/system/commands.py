@@ -28,7 +28,7 @@ EXTRAS = {
 def command(*words: object) -> str:
     """A command of this program.
 
-    >>> command("resume", "my runs/thin").endswith("deeppruning resume 'my runs/thin'")
+    >>> command("resume", "my runs/mine").endswith("deeppruning resume 'my runs/mine'")
     True
     """
     return shlex.join([*program(), *map(str, words)])
@@ -56,13 +56,15 @@ def how_to_install(package: str) -> str:
     >>> how_to_install("ray").endswith("-m pip install 'ray[client]>=2.40'")
     True
     """
-    needed = next((extra for extra in EXTRAS.values() if package in map(_package, extra)), (package,))
+    needed = next(
+        (extra for extra in EXTRAS.values() if package in map(_package_of_requirement, extra)), (package,)
+    )
     return shlex.join([_shown(Path(sys.executable)), "-m", "pip", "install", *needed])
 
 
 def has_extra(name: str) -> bool:
     """Whether all packages of an extra are installed; none of them is imported."""
-    return all(find_spec(_package(requirement)) is not None for requirement in EXTRAS[name])
+    return all(find_spec(_package_of_requirement(requirement)) is not None for requirement in EXTRAS[name])
 
 
 def format_to_suggest() -> str:
@@ -79,5 +81,5 @@ def _shown(file: Path) -> str:
     return str(file.relative_to(here) if file.is_absolute() and file.is_relative_to(here) else file)
 
 
-def _package(requirement: str) -> str:
+def _package_of_requirement(requirement: str) -> str:
     return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]

@@ -118,7 +118,7 @@ def folder_within(root: Path, folder: Path) -> Path:
 
 def refuse_linked_folder(path: Path) -> None:
     """Raise unless this is a folder, or nothing yet."""
-    entry = _entry(path)
+    entry = _directory_entry(path)
     if entry is not None and not stat.S_ISDIR(entry.st_mode):
         kind = "a link" if stat.S_ISLNK(entry.st_mode) else "not a folder"
         raise RunError(f"{path} is {kind}, so nothing is written there; remove it and try again")
@@ -126,7 +126,7 @@ def refuse_linked_folder(path: Path) -> None:
 
 def refuse_linked_file(path: Path) -> None:
     """Raise unless this is a plain file with no other name, or nothing yet."""
-    entry = _entry(path)
+    entry = _directory_entry(path)
     if entry is not None:
         refuse_foreign_file(path, entry)
 
@@ -144,7 +144,7 @@ def refuse_foreign_file(path: Path, entry: os.stat_result) -> None:
     raise RunError(f"{path} is {kind}, so it is not written to; replace it by a copy, or remove it")
 
 
-def _entry(path: Path) -> os.stat_result | None:
+def _directory_entry(path: Path) -> os.stat_result | None:
     try:
         return path.lstat()
     except OSError:

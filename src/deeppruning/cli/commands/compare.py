@@ -49,7 +49,7 @@ from deeppruning.system.commands import command
 )  # fmt: skip
 @flag(
     "--match", heading=COMPARING, common=True, type=click.Path(path_type=Path), metavar="RUN",
-    help="Run to compare with: its three picks take part, and the methods get their FLOPs and its options.",
+    help="Run to compare with: its networks take part, and the methods get their FLOPs and its options.",
 )  # fmt: skip
 @flag(
     "--shares", heading=COMPARING, common=True, type=NUMBERS, metavar="S,S,S",
@@ -67,7 +67,7 @@ from deeppruning.system.commands import command
     "--test-images", heading=COMPARING, type=click.IntRange(min=1),
     help="Number of test images, balanced over the classes. [all]",
 )  # fmt: skip
-@out_option("Folder for the comparison. [RUN/compare]")
+@out_option("Folder for the comparison; required without --match. [the folder compare in the run of --match]")
 @search_options
 @finetune_options(of_run=False)
 @backend_options()
@@ -88,7 +88,7 @@ def compare(
     \b
     Example:
       deeppruning compare resnet20 --weights runs/base/model.safetensors --data digits \\
-        --match runs/thin --methods l1,l1+refit,guided --seeds 2
+        --match runs/mine --methods l1,l1+refit,guided --seeds 2
       deeppruning compare resnet20 --weights runs/base/model.safetensors --data digits \\
         --shares 0.7,0.4 --methods l1,apoz --finetune-epochs 5 --out runs/compare
     """
@@ -152,6 +152,7 @@ class _Progress:
         self._quiet, self._as_json = quiet, as_json
 
     def say(self, text: str) -> None:
+        """Print a line, or send it to the error stream beside JSON."""
         if text and not self._quiet and not self._as_json:
             click.echo(text)
 
@@ -161,6 +162,7 @@ class _Progress:
         self.say(comparison_line(event))
 
     def finish(self, comparison: Comparison, folder: Path, files: list[Path]) -> None:
+        """Print the table of the comparison and where its files are."""
         if self._as_json:
             click.echo(json.dumps({"event": "finished", **comparison.to_table()}))
             return

@@ -98,6 +98,7 @@ def _slice_tensors(name: str, module: nn.Module, recipe: Recipe, keeps: _Keeps, 
 
 
 def _sliced(tensor: Tensor, cuts: Cuts, keeps: _Keeps) -> Tensor:
+    """A copy of a tensor with the positions that stay."""
     thin = tensor
     for dimension, strip in cuts:
         if not keeps.whole[strip]:
@@ -150,6 +151,7 @@ def refreshed_sizes(module: nn.Module, name: str, recipe: Recipe, keeps: _Keeps)
 def _wrap(
     thin: nn.Module, name: str, recipe: Recipe, keeps: _Keeps, strip_in: int | None, strip_out: int
 ) -> None:
+    """Put a module that only runs at full width behind `Reindexed`, in place."""
     parent_name, _, child = name.rpartition(".")
     parent = thin.get_submodule(parent_name)
     inner = getattr(parent, child)

@@ -58,6 +58,7 @@ class ThinMultiheadAttention(nn.MultiheadAttention):
         return float(self.dropout) if self.training else 0.0
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of all heads that are left."""
         weight, bias = self.in_proj_weight, self.in_proj_bias
         if query is key and key is value:
             packed = functional.linear(query, weight, bias)
@@ -70,9 +71,11 @@ class ThinMultiheadAttention(nn.MultiheadAttention):
         return q, k, v
 
     def _by_head(self, x: Tensor, batch: int) -> Tensor:
+        """(batch x heads, tokens, channels of a head)."""
         return x.view(x.shape[0], batch * self.num_heads, self.head_dim).transpose(0, 1)
 
     def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+        """(batch x heads, queries, keys): how much each query takes of each value."""
         q = q * (1.0 / self.head_dim) ** 0.5
         if mask is None:
             return torch.bmm(q, k.transpose(-2, -1)).softmax(dim=-1)
@@ -103,6 +106,7 @@ def _merged(attn_mask: Tensor | None, padding: Tensor | None, like: Tensor, batc
 
 
 def _as_numbers(mask: Tensor, like: Tensor) -> Tensor:
+    """A mask to add: minus infinity where it was true."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask, float("-inf"))

@@ -94,6 +94,7 @@ class Recipe:
         return recipe
 
     def _check(self) -> None:
+        """Refuse positions, strips or dimensions that no cut has."""
         if len(self.kept) != len(self.widths):
             raise ValueError("as many kept lists as widths are needed")
         if any(width > WIDEST for width in self.widths):
@@ -112,16 +113,19 @@ class Recipe:
 
 
 def _index(value: Any) -> int:
+    """A whole number of a recipe in JSON, checked."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is not a position")
     return value
 
 
 def _sizes(table: dict[str, Any]) -> Sizes:
+    """The sizes of one module, checked."""
     return {str(name): (_index(strip), _index(times)) for name, (strip, times) in table.items()}
 
 
 def _cuts(table: dict[str, Any]) -> dict[str, Cuts]:
+    """The cuts of each parameter in a recipe's JSON."""
     return {
         str(name): tuple((_index(dimension), _index(strip)) for dimension, strip in cuts)
         for name, cuts in table.items()

@@ -131,6 +131,7 @@ class Doctor:
         return True
 
     def _classes_at(self, record: Record) -> set[int]:
+        """The classes of atoms at an operation."""
         return {kin for atoms in record.atoms() for kin in self.classes[atoms].tolist()}
 
     def _remedy(self, record: Record) -> bool:
@@ -159,6 +160,7 @@ class Doctor:
         return True
 
     def _holds_gene(self, record: Record) -> bool:
+        """Whether any channel at an operation can be removed."""
         return any((self.genes[atoms] >= 0).any() for atoms in record.atoms())
 
     def _can_be_tied(self, record: Record) -> bool:
@@ -202,10 +204,12 @@ def _constants_at(table: AtomTable, record: Record) -> list[Atoms]:
 
 
 def _place(record: Record) -> str:
+    """The operation and its layer, in words."""
     return f"{record.name} in {record.layer or 'forward'}"
 
 
 def _reason(record: Record) -> str:
+    """Why channels at an operation are frozen: a size is written into the code."""
     return f"{_place(record)}: a size or order is written into the code"
 
 

@@ -1,4 +1,4 @@
-"""Copies of a network to experiment on, and the runs on labels.
+"""Copies of a network to experiment on (in double precision, with random weights), and the runs on labels.
 
 Evaluation mode is run in double precision with random weights, where a wrong cut shows in the values. In
 training mode only shapes can be compared, because random masks depend on sizes: single precision is enough.
@@ -187,6 +187,7 @@ def seeded(seed: int = 0, *, fused: bool = False) -> Iterator[None]:
 
 
 def _map_floats(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same nest with its floating-point tensors changed."""
     return tree_map(lambda x: change(x) if isinstance(x, Tensor) and x.is_floating_point() else x, tree)
 
 
@@ -263,6 +264,7 @@ class Stage:
         return table, traces
 
     def _table(self, decisions: Decisions) -> AtomTable:
+        """A new table for a run under these decisions."""
         return AtomTable(choices=dict(decisions.choices), whole_heads=self.whole_heads)
 
     def _own_way(self, table: AtomTable, trace: Trace, decisions: Decisions) -> tuple[AtomTable, Trace]:

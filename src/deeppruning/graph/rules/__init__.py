@@ -10,6 +10,7 @@ Rule = Callable[[Call], list[Payload]]
 
 
 def _constants(call: Call) -> list[Payload]:
+    """Results that carry no channels."""
     return [Constant()] * len(call.outputs)
 
 

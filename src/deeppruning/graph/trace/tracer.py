@@ -124,6 +124,7 @@ class Tracer(Follower):
             return self._labelled(func, args, kwargs)
 
     def _labelled(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Execute one operation and give its results the labels of its rule."""
         result = execute(func, args, kwargs)
         outputs = tensors_in(result)
         self.trace.by_shapes &= bool(outputs) and is_blank_safe(func)
@@ -235,11 +236,13 @@ class Tracer(Follower):
         return (self.stack[-1][0] if self.stack else "") or "forward"
 
     def _site(self, name: str) -> Site:
+        """Where in the network, and which call of it, this is: the key of its atoms."""
         place = (*(module for module, _ in self.stack), name)
         self.visits[place] += 1
         return (*place, self.visits[place])
 
     def _write_down(self, call: Call, inputs: list[Channels], payloads: list[Payload]) -> None:
+        """Record the operation with its channels."""
         shapes = [tuple(tensor.shape) for tensor in call.outputs]
         modules = tuple(name for name, _ in self.stack)
         likes = [(tensor.dtype, tensor.device) for tensor in call.outputs]

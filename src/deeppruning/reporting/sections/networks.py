@@ -17,7 +17,8 @@ from deeppruning.system.commands import command_for_page, format_to_suggest
 ORIGINAL_WEIGHTS = f"finetune/{ORIGINAL}.safetensors"
 
 
-def _collect(source: Source, data: Data) -> Data:
+def _collect_networks(source: Source, data: Data) -> Data:
+    """The networks to choose from, with the commands to use them."""
     solutions = [
         {**entry, **_size(source.run.solution(entry["role"]))} for entry in _solutions(source.facts, data)
     ]
@@ -109,7 +110,7 @@ def _curves(source: Source, data: Data) -> Data:
     """Fine-tuning, epoch by epoch; the picks first."""
     by_solution: dict[str, list[dict[str, Any]]] = {}
     for row in source.snapshot["epochs"]:
-        values = {key: _finite(value) for key, value in asdict(row).items() if key != "solution"}
+        values = {key: _finite_or_none(value) for key, value in asdict(row).items() if key != "solution"}
         by_solution.setdefault(row.solution, []).append(values)
     curves: list[dict[str, Any]] = []
     for name, rows in by_solution.items():
@@ -118,7 +119,9 @@ def _curves(source: Source, data: Data) -> Data:
         picked = in_order(roles)
         # A name with a slash is a second training by other options, saved as the candidate's own.
         roles = [role for role in roles if role not in picked] if "/" in name else picked or roles
-        curves.append({"id": id_, "name": name, "roles": roles, "epochs": rows})
+        plan = source.facts.get(facts.plan_fact(name).key)
+        planned = facts.plan_line(plan) if plan else None
+        curves.append({"id": id_, "name": name, "roles": roles, "epochs": rows, "plan": planned})
     order = in_order(role for curve in curves for role in curve["roles"])
 
     def place(curve: Mapping[str, Any]) -> int:
@@ -127,16 +130,17 @@ def _curves(source: Source, data: Data) -> Data:
     return {"curves": sorted(curves, key=place)}
 
 
-def _finite(value: Any) -> Any:
+def _finite_or_none(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _bench(source: Source, data: Data) -> Data:
+def _bench_figures(source: Source, data: Data) -> Data:
+    """What `bench` and int8 export have recorded."""
     int8 = source.facts.get(facts.INT8.key) or {}
     names = [name for name in dict.fromkeys((ORIGINAL, *in_order(int8), *int8)) if name in int8]
     return {"bench": measured(source.facts), "int8": {name: int8[name] for name in names} or None}
 
 
-SECTIONS.add(Section("solutions", _collect), place=20)
+SECTIONS.add(Section("solutions", _collect_networks), place=20)
 SECTIONS.add(Section("curves", _curves, {"finetuning": finetuning}), place=40)
-SECTIONS.add(Section("bench", _bench), place=50)
+SECTIONS.add(Section("bench", _bench_figures), place=50)
