@@ -101,7 +101,7 @@ def prune(
                 f"{', '.join(job.search.idle())}; SearchConfig.paper(...) is the search that uses them",
                 stacklevel=2,
             )
-        config = _config(job, tables or {})
+        config = _run_config_tables(job, tables or {})
         with job.backend, RunFolder.create(run_dir, config) as folder:
             watch.work_on(job.backend)
             watch.tracking.follow(folder)
@@ -119,7 +119,7 @@ def advised(result: Result) -> Result:
     return replace(result, plot=candidates_markup, advice=advice.text, advised=advice.role)
 
 
-def _config(job: Job, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _run_config_tables(job: Job, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """The tables of the run's config.toml."""
     compute = job.compute
     config: dict[str, dict[str, Any]] = {

@@ -93,7 +93,7 @@ class Limits:
     def _with_limit(self, name: str, text: str) -> "Limits":
         if name not in LIMITS:
             raise InputError(f"{unknown('target', name, LIMITS)}; write for example {EXAMPLES}")
-        attribute, value = _read(name, text)
+        attribute, value = _read_limit(name, text)
         if any(getattr(self, each) is not None for each in ((name, "worse") if name == "error" else (name,))):
             raise InputError(f"target {name} is given twice; give one limit for it")
         return replace(self, **{attribute: value})
@@ -158,7 +158,7 @@ def _limit_as_text(name: str, value: Any) -> str:
     return repr(int(number)) if number.is_integer() else repr(number)
 
 
-def _read(name: str, text: str) -> tuple[str, float]:
+def _read_limit(name: str, text: str) -> tuple[str, float]:
     """The field of `Limits` that a text is about, and its value."""
     match = _NUMBER.fullmatch(text.lower())
     try:

@@ -93,11 +93,13 @@ class _PoolSession(WorkerSession[Item, Value]):
         self._workers: list[PoolWorker] = []  # type: ignore[assignment]
 
     def close(self) -> None:
+        """Kill all local processes and free the parcel."""
         if not self._closed:
             super().close()
             os.close(self._parcel)
 
     def _room(self) -> int:
+        """The number of local processes."""
         return self._backend.workers
 
     def _start(self) -> Worker:

@@ -108,7 +108,7 @@ class WorkerSession(Session[Item, Value]):
             self._hand_out(source, waiting)
             while self._busy_workers() or waiting:
                 # Outcomes first: the next items may depend on what the caller does with them.
-                yield from self._collect(waiting)
+                yield from self._collect_outcomes(waiting)
                 self._hand_out(source, waiting)
         finally:
             for worker in self._busy_workers():
@@ -151,7 +151,7 @@ class WorkerSession(Session[Item, Value]):
         worker.job, worker.silent = job, 0.0
         self._failed_starts = 0
 
-    def _collect(self, waiting: deque[Request[Key]]) -> list[Outcome[Key, Value]]:
+    def _collect_outcomes(self, waiting: deque[Request[Key]]) -> list[Outcome[Key, Value]]:
         """Wait for something to happen, and return the outcomes that follow from it."""
         began = time.monotonic()
         self._wait()
@@ -166,16 +166,16 @@ class WorkerSession(Session[Item, Value]):
             if answer is not None:
                 outcome: Outcome[Key, Value] | None = self._accept_answer(worker, answer)
             elif exited or worker.ended:
-                outcome = self._bury(worker, waiting)
-            elif worker.silent > (limit := self._patience(worker)):
-                outcome = self._bury(worker, waiting, f"no answer within {limit:.0f} s")
+                outcome = self._bury_worker(worker, waiting)
+            elif worker.silent > (limit := self._patience_with_worker(worker)):
+                outcome = self._bury_worker(worker, waiting, f"no answer within {limit:.0f} s")
             else:
                 continue
             if outcome is not None:
                 outcomes.append(outcome)
         return outcomes
 
-    def _patience(self, worker: Worker) -> float:
+    def _patience_with_worker(self, worker: Worker) -> float:
         """For how many seconds a worker may be silent."""
         if worker.job is not None:
             return self._time_limit.of(worker.job.kind, worker.job.attempts)
@@ -193,7 +193,7 @@ class WorkerSession(Session[Item, Value]):
             self._time_limit.note(job.kind, seconds)
         return Outcome(job.key, value, failure, seconds, worker.name, job.attempts)
 
-    def _bury(
+    def _bury_worker(
         self, worker: Worker, waiting: deque[Request[Key]], manner: str = ""
     ) -> Outcome[Any, Any] | None:
         """Remove a dead or hung worker; its job goes back to the head of the queue, or fails for good."""

@@ -43,7 +43,7 @@ def as_images(obj: Any) -> Images:
     label) with a length. Of a DataLoader its Dataset, `num_workers` and `collate_fn` are used; batches and
     their order are those of the training.
     """
-    dataset, readers, collate = _parts(obj)
+    dataset, readers, collate = _parts_of_loader(obj)
     if isinstance(dataset, Images):
         return dataset
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2 and collate is None:
@@ -201,7 +201,7 @@ def resized(stream: ImageStream, height: int, width: int) -> ImageStream:
     return replace(stream, source=source, image_shape=(stream.image_shape[0], height, width))
 
 
-def _parts(obj: Any) -> tuple[Any, int, Any]:
+def _parts_of_loader(obj: Any) -> tuple[Any, int, Any]:
     """The Dataset, the number of processes that read it, and the collate_fn if it is not torch's own."""
     if not isinstance(obj, DataLoader):
         return obj, 0, None
@@ -226,7 +226,7 @@ def _stream_of_dataset(source: DatasetItems, readers: int) -> ImageStream:
     if count == 0:
         raise DataError("the Dataset has no items; give at least one image")
     image = next(read_ahead(source, [[0]], 0, Pass()))[0][0]
-    labels = _labels(source, readers)
+    labels = _labels_of_dataset(source, readers)
     channels, height, width = image.shape
     return ImageStream(
         source=source,
@@ -239,7 +239,7 @@ def _stream_of_dataset(source: DatasetItems, readers: int) -> ImageStream:
     )
 
 
-def _labels(source: DatasetItems, readers: int) -> Tensor:
+def _labels_of_dataset(source: DatasetItems, readers: int) -> Tensor:
     """From the list that the Dataset keeps, if its items agree with it; else by reading all of them."""
     count = len(source.dataset)
     listed = _listed_labels(source.dataset)

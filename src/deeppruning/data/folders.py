@@ -98,7 +98,7 @@ class _PictureList:
 
         def listed() -> Iterator[str]:
             for path in folders:
-                files = sorted(_pictures(path), key=lambda file: file[0])
+                files = sorted(_pictures_below(path), key=lambda file: file[0])
                 counts[path.name] = len(files)
                 for parts, length in files:
                     lengths.append(length)
@@ -117,13 +117,13 @@ class _PictureList:
         return ImageStream(source, indices, self.labels, self.classes, shape, readers=form.readers)
 
 
-def _pictures(folder: Path, below: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
+def _pictures_below(folder: Path, below: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
     """The pictures in a class folder and its subfolders: the parts of each path, and the file's length."""
     with os.scandir(folder) as entries:
         for entry in entries:
             suffix = os.path.splitext(entry.name)[1]  # noqa: PTH122 - a Path for each would take long
             if entry.is_dir(follow_symlinks=False):
-                yield from _pictures(folder / entry.name, (*below, entry.name))
+                yield from _pictures_below(folder / entry.name, (*below, entry.name))
             elif suffix in _UNSUPPORTED:
                 raise DataError(
                     f"{entry.path} cannot be read, only PNG and JPEG are supported; convert it or remove it"

@@ -50,7 +50,7 @@ def _read_npz_arrays(path: Path) -> dict[str, Any]:
                 packed=sum(entry.compress_size for entry in entries),
                 unpacked=sum(entry.file_size for entry in entries),
             )
-            return {key: _array(archive, entry) for key, entry in zip(keys, entries, strict=True)}
+            return {key: _npz_array(archive, entry) for key, entry in zip(keys, entries, strict=True)}
     except DataError:
         raise
     # zipfile and numpy raise nearly anything for a damaged file.
@@ -58,7 +58,7 @@ def _read_npz_arrays(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} cannot be read as plain numpy arrays: {error}") from error
 
 
-def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
+def _npz_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     """One array; its header is not trusted but compared with the size of its entry."""
     with archive.open(entry) as file:
         version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]

@@ -118,7 +118,7 @@ class PictureFiles(ImageSource):
                 converted = _picture_in_eight_bits(picture).convert(self.mode)
             except PROBLEMS as error:
                 raise _unreadable_picture(path, error) from error
-        box = self._box(converted, key if shift and self.roomy else None)
+        box = self._crop_box(converted, key if shift and self.roomy else None)
         if converted.size != (width, height) or box != (0, 0, width, height):
             converted = converted.resize((width, height), Image.Resampling.BILINEAR, box)
         array = np.array(converted).reshape(height, width, self.channels)
@@ -132,21 +132,21 @@ class PictureFiles(ImageSource):
         digest.update(self.lengths.tobytes())
         return digest.hexdigest()
 
-    def _box(self, picture: Image.Image, key: int | None) -> tuple[float, float, float, float]:
+    def _crop_box(self, picture: Image.Image, key: int | None) -> tuple[float, float, float, float]:
         """The part of a picture that becomes the image: at the centre, or where the key says."""
         room = (self.resize or min(self.size)) / min(self.size)
         scale = room * max(self.size[0] / picture.height, self.size[1] / picture.width)
         across, down = (key >> 32, key & 0xFFFFFFFF) if key is not None else (1, 1)
         steps = 1 << 32 if key is not None else 2
-        left, right = _span(picture.width, self.size[1] / scale, (across % steps) / steps)
-        top, bottom = _span(picture.height, self.size[0] / scale, (down % steps) / steps)
+        left, right = _crop_span(picture.width, self.size[1] / scale, (across % steps) / steps)
+        top, bottom = _crop_span(picture.height, self.size[0] / scale, (down % steps) / steps)
         return left, top, right, bottom
 
 
-def _span(whole: int, part: float, place: float) -> tuple[float, float]:
+def _crop_span(whole: int, part: float, place: float) -> tuple[float, float]:
     """Start and end of a part of a side.
 
-    >>> _span(10, 4.0, 0.5), _span(10, 9.9999999, 0.5)
+    >>> _crop_span(10, 4.0, 0.5), _crop_span(10, 9.9999999, 0.5)
     ((3.0, 7.0), (0, 10))
     """
     if whole - part < _WHOLE:

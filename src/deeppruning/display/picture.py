@@ -55,6 +55,7 @@ class LiveProgress(PlainProgress):
         self._live.stop()
 
     def say(self, text: str) -> None:
+        """Print a remark above the live picture."""
         self._console.print(Text(text))
 
     def show(self, event: Event) -> None:

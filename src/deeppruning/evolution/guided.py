@@ -177,10 +177,10 @@ class GuidedStrategy(Generations):
             proposed.append((seed.genome, Origin(seed.operator)))
         self._proposed |= {genome.tobytes() for genome, _ in proposed}
         while len(proposed) < len(self.ids):
-            proposed.append(self._offspring(rng))
+            proposed.append(self._new_offspring(rng))
         return Batch(np.array([genome for genome, _ in proposed]), [origin for _, origin in proposed])
 
-    def _offspring(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
+    def _new_offspring(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
         """A genome that was not proposed before, unless none is found in `TRIES` tries."""
         for _ in range(TRIES):
             genome, origin = self._vary_parent(rng)

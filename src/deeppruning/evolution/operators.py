@@ -38,14 +38,14 @@ class Variation:
         """A unit that is not gone, more often one that matters little."""
         gone = set(self.space.gone(self.parent))
         there = [unit for unit in self.space.units if unit not in gone]
-        return there[self._early(len(there))] if there else None
+        return there[self._early_position(len(there))] if there else None
 
     def missed(self) -> int | None:
         """A unit that is gone, more often one that matters much."""
         gone = self.space.gone(self.parent)
-        return gone[::-1][self._early(len(gone))] if gone else None
+        return gone[::-1][self._early_position(len(gone))] if gone else None
 
-    def _early(self, count: int) -> int:
+    def _early_position(self, count: int) -> int:
         """A position in a list, more often near its beginning."""
         return int(count * self.rng.random() ** 2)
 

@@ -95,7 +95,7 @@ class Balance:
         self.space = space
         self.order = order
         self._units = space.units if depth else ()
-        self._losses = [self._curve(row) for row in losses]
+        self._losses = [self._loss_curve(row) for row in losses]
 
     def genomes(self, prices: Sequence[float]) -> Iterator[Genome]:
         """For each of the falling prices, the balanced genome of at most that price."""
@@ -105,10 +105,10 @@ class Balance:
         taken = 0
         for price in prices:
             while spent > price:
-                moves = self._moves(genome)
+                moves = self._thinning_moves(genome)
                 stale = moves if taken % FRESH == 0 else [move for move in moves if move not in rates]
                 rates = {move: rates[move] for move in moves if move in rates and move not in stale}
-                rates |= self._rates(genome, stale, spent)
+                rates |= self._loss_rates(genome, stale, spent)
                 if not rates:
                     return
                 group, count = min(rates, key=lambda move: (rates[move], move))
@@ -117,7 +117,7 @@ class Balance:
                 taken += 1
             yield space.repaired(genome)
 
-    def _moves(self, genome: Genome) -> list[Move]:
+    def _thinning_moves(self, genome: Genome) -> list[Move]:
         """Each group with its next smaller width and, where it may be removed, with none."""
         moves = []
         for group, width in enumerate(self.space.widths(genome).tolist()):
@@ -130,7 +130,7 @@ class Balance:
                 moves.append((group, 0))
         return moves
 
-    def _rates(self, genome: Genome, moves: Sequence[Move], spent: float) -> dict[Move, float]:
+    def _loss_rates(self, genome: Genome, moves: Sequence[Move], spent: float) -> dict[Move, float]:
         """The loss of each move per unit of price saved."""
         if not moves:
             return {}
@@ -150,7 +150,7 @@ class Balance:
         losses = self._losses[group]
         return float(np.interp(count / self.space.sizes[group], np.linspace(0.0, 1.0, len(losses)), losses))
 
-    def _curve(self, row: Sequence[float]) -> NDArray[np.float64]:
+    def _loss_curve(self, row: Sequence[float]) -> NDArray[np.float64]:
         """Losses from no filter to all; where that of none is infinite, the last two are extrapolated."""
         *levels, gone = row
         if not np.isfinite(gone):

@@ -18,24 +18,26 @@ from deeppruning.version import __version__
 def card_of(metadata: Mapping[str, str], run_dir: Path | None) -> str:
     """The card as Markdown, with the header that the hub reads; all figures come from the run."""
     role = metadata.get("role", "thin")
-    rows, recorded, config = _read(run_dir, role)
+    rows, recorded, config = _read_for_card(run_dir, role)
     names = _names_on_card(metadata, config)
     body = [
         f"# {names['model']}, pruned",
         _card_summary(metadata, rows, names, config),
         _card_table(metadata, rows, recorded),
         "## How to load it",
-        _loading(metadata),
+        _loading_example(metadata),
         "## Limits",
         _card_limitations(metadata, names),
         "## Licence",
         "The weights are derived from those of the original network. **To be filled in:** the licence of the "
         "original and of its training data, in the field `license` above and here.",
     ]
-    return "\n\n".join([_header(metadata, names), *filter(None, body)]) + "\n"
+    return "\n\n".join([_card_header(metadata, names), *filter(None, body)]) + "\n"
 
 
-def _read(run_dir: Path | None, role: str) -> tuple[list[NetworkRow], dict[str, Any], dict[str, Any]]:
+def _read_for_card(
+    run_dir: Path | None, role: str
+) -> tuple[list[NetworkRow], dict[str, Any], dict[str, Any]]:
     """The rows of the original and this network, the facts and the options of the run, if there is one."""
     if run_dir is None or not (run_dir / HISTORY).is_file():
         return [], {}, {}
@@ -51,7 +53,7 @@ def _names_on_card(metadata: Mapping[str, str], config: Mapping[str, Any]) -> di
     return {"model": str(model), "data": str(config.get("data", {}).get("data") or "")}
 
 
-def _header(metadata: Mapping[str, str], names: Mapping[str, str]) -> str:
+def _card_header(metadata: Mapping[str, str], names: Mapping[str, str]) -> str:
     """The YAML header; texts are written as JSON, which YAML reads."""
     error = json.loads(metadata.get("test_error", "null"))
     lines = [
@@ -136,7 +138,7 @@ def _error_cell(row: NetworkRow) -> str:
     return "-" if row.test_error is None else percent(row.test_error)
 
 
-def _loading(metadata: Mapping[str, str]) -> str:
+def _loading_example(metadata: Mapping[str, str]) -> str:
     """Three lines of code; a class of the user's own must be given."""
     own = "" if "architecture" in metadata else ", MyNet()"
     note = "  # MyNet is the class that was pruned" if own else ""

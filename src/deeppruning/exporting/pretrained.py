@@ -91,6 +91,7 @@ def _difference(export: Export, network: nn.Module, again: nn.Module) -> float:
 
 
 def _outputs(nested: Any) -> list[Tensor]:
+    """The floating-point outputs, in a list."""
     return [leaf for leaf in tensors_in(nested) if leaf.is_floating_point()]
 
 

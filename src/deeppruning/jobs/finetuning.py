@@ -134,7 +134,7 @@ class Finetuning:
             seed=self.seed,  # the same batches for all of them
             start=start,
             lr_factor=LR_FACTORS[len(self._divergences(id_))],
-            plan=self._plan(id_),
+            plan=self._training_plan(id_),
             answers=self._teacher_outputs(id_, number),
         )
 
@@ -154,7 +154,7 @@ class Finetuning:
 
     def _start_again(self, id_: int, reason: str, roles: tuple[str, ...]) -> None:
         """Record why an attempt diverged, which ends it; a kill before that repeats its last round."""
-        solution, reasons = self._solution(id_), [*self._divergences(id_), reason]
+        solution, reasons = self._training_name(id_), [*self._divergences(id_), reason]
         stale = self._state_file(id_, self._rounds_done(id_))
         self.run.history.forget_epochs(solution)
         self.run.history.set_fact(diverged_fact(solution), reasons)
@@ -164,7 +164,7 @@ class Finetuning:
 
     def _divergences(self, id_: int) -> list[str]:
         """The reason of each attempt that has diverged."""
-        return self.run.history.get_fact(diverged_fact(self._solution(id_))) or []
+        return self.run.history.get_fact(diverged_fact(self._training_name(id_))) or []
 
     def _is_lost(self, id_: int) -> bool:
         """Whether a candidate diverged at every learning rate."""
@@ -180,21 +180,21 @@ class Finetuning:
     def _rounds_of(self, id_: int) -> int:
         return 0 if id_ == ORIGINAL_ID else self._planned_task(id_).rounds
 
-    def _plan(self, id_: int) -> dict[str, Any]:
+    def _training_plan(self, id_: int) -> dict[str, Any]:
         """What round 0 measured for the training of this candidate."""
-        return self.run.history.get_fact(plan_fact(self._solution(id_))) or {}
+        return self.run.history.get_fact(plan_fact(self._training_name(id_))) or {}
 
     def _planned_task(self, id_: int) -> Task:
-        return self.context.task.planned(self._plan(id_))
+        return self.context.task.planned(self._training_plan(id_))
 
-    def _solution(self, id_: int) -> str:
+    def _training_name(self, id_: int) -> str:
         """What the run's history calls this training."""
         return f"{_file_stem(id_)}{self.variant and '/'}{self.variant}"
 
     def _keep_round(self, id_: int, done: RoundDone, roles: tuple[str, ...]) -> None:
         """Epoch first, state second: a kill in between repeats the round and records the same epoch."""
         if done.plan:
-            self.run.history.set_fact(plan_fact(self._solution(id_)), dict(done.plan))
+            self.run.history.set_fact(plan_fact(self._training_name(id_)), dict(done.plan))
             self.observer(FinetunePlanned(id_, roles, **done.plan))
         rounds = self._rounds_of(id_)
         number = min(self._rounds_done(id_) + 1, rounds)
@@ -203,7 +203,7 @@ class Finetuning:
         if done.report is not None:
             figures = asdict(done.report)
             del figures["images_per_second"]  # not in the history
-            self.run.history.record_epoch(EpochRow(self._solution(id_), **figures))
+            self.run.history.record_epoch(EpochRow(self._training_name(id_), **figures))
             self.observer(EpochDone(id_, roles, rounds, done.report))
         if number == rounds and done.weights is not None:
             write_atomically(self._final_file(id_), self._better_of_both(id_, done.weights))
@@ -281,7 +281,7 @@ class Finetuning:
 
     def _teacher_file(self, id_: int, number: int) -> Path:
         """The teacher's outputs, in each number format: no result depends on which network came first."""
-        precision = self._plan(id_).get("precision", "auto")
+        precision = self._training_plan(id_).get("precision", "auto")
         return self._finetune_folder / f"{_TEACHER}{number}{'' if precision == 'auto' else f'.{precision}'}"
 
     def _attempt_stem(self, id_: int) -> str:

@@ -133,7 +133,7 @@ class Networks:
             + (f". {len(refused)} were refused, the first: {next(iter(refused.values()))}" if refused else "")
         )
 
-    def _table(self) -> NetworkTable:
+    def _table_of_networks(self) -> NetworkTable:
         """The networks side by side; with their errors in the search where there was no test."""
         networks: list[Original | Solution] = [self.original, *self.solutions]
         tested = any(network.test_error is not None for network in networks)
@@ -167,12 +167,12 @@ class Result(Networks):
     plot: Callable[[Path], str] | None = None  # draws the candidates of a run as SVG, for a notebook
 
     def __repr__(self) -> str:
-        return "\n".join([self._table().text(), *self._remarks_below_table()])
+        return "\n".join([self._table_of_networks().text(), *self._remarks_below_table()])
 
     def _repr_html_(self) -> str:
         remarks = "".join(f"<p>{html.escape(line)}</p>" for line in self._remarks_below_table())
         picture = "" if self.plot is None else self.plot(self.run_dir)
-        return f"<div>{self._table().html()}{remarks}{picture}</div>"
+        return f"<div>{self._table_of_networks().html()}{remarks}{picture}</div>"
 
     @property
     def target(self) -> Solution:
@@ -236,10 +236,10 @@ class Front(Networks):
         )
 
     def __repr__(self) -> str:
-        return self._table().text()
+        return self._table_of_networks().text()
 
     def _repr_html_(self) -> str:
-        return self._table().html()
+        return self._table_of_networks().html()
 
     def at(self, *, flops: float | str | None = None, params: float | str | None = None) -> Solution:
         """The best candidate within limits: 0.4 or "40%" of the original's, 100_000 or "100k"."""

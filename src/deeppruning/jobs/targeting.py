@@ -71,7 +71,7 @@ class Targeting:
             raise self._unmet_by(choice.candidate, choice.figures)
         finalists = [choice, *self._others_within(choice, tuned)]
         outcomes = [tuned.get(finalist.candidate.id) for finalist in finalists]
-        errors = [self._error(finalist.candidate, tuned) for finalist in finalists]
+        errors = [self._held_out_error(finalist.candidate, tuned) for finalist in finalists]
         # The first is the one that was chosen: it stays if others have the same error, or none is measured.
         place = min(range(len(finalists)), key=lambda at: (not isinstance(outcomes[at], Tuned), errors[at]))
         best, outcome = finalists[place], outcomes[place]
@@ -113,7 +113,7 @@ class Targeting:
         front += [each for each in candidates if each.id in tuned and each not in front]
         front.sort(key=lambda candidate: (-candidate.evaluated.objectives[1], candidate.id))
         trained = {each.id: tuned[each.id] for each in front if each.id in tuned}
-        errors = {each.id: self._error(each, trained) for each in front if each.id in trained}
+        errors = {each.id: self._held_out_error(each, trained) for each in front if each.id in trained}
         while True:
             within = [errors.get(candidate.id, math.inf) <= self.most_error for candidate in front]
             good = max((at for at, keeps in enumerate(within) if keeps), default=-1)
@@ -128,7 +128,7 @@ class Targeting:
                 continue
             left -= 1
             trained |= self.finetune([middle])
-            errors[middle.id] = self._error(middle, trained)
+            errors[middle.id] = self._held_out_error(middle, trained)
         tried = [candidate for candidate in front if candidate.id in errors]
         if not tried:
             raise RunError(proofs.why_none())
@@ -156,7 +156,7 @@ class Targeting:
             raise InputError(f"there is no held-out data on which {self.limits} could be checked")
         return self.limits.most_error(error)
 
-    def _error(self, candidate: Candidate, tuned: Mapping[int, Finished]) -> float:
+    def _held_out_error(self, candidate: Candidate, tuned: Mapping[int, Finished]) -> float:
         """The error on held-out data; infinite where it cannot be measured."""
         outcome = tuned.get(candidate.id)
         if not isinstance(outcome, Tuned):

@@ -29,7 +29,7 @@ WHOLE = 16  # thin networks that are measured whole
 ALIGNED = 4  # multiples of it fill vector units and allow faster memory layouts
 _SHARES = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1.0)
 _ODD_SHARES = (1 / 4, 1 / 2, 1.0)
-_LAYERS_ONLY = (0.0, 1.0, 0.0, 0.0, 0.0)  # factors of the features, see `LatencyPlan._features`
+_LAYERS_ONLY = (0.0, 1.0, 0.0, 0.0, 0.0)  # factors of the features, see `LatencyPlan._latency_features`
 
 
 class Surface(NamedTuple):
@@ -105,9 +105,9 @@ class LatencyPlan:
 
     def __call__(self, graph: ChannelGraph, population: Population) -> NDArray[np.float64]:
         """Seconds of each genome."""
-        return np.asarray(self._features(graph, population) @ np.array(self.factors))
+        return np.asarray(self._latency_features(graph, population) @ np.array(self.factors))
 
-    def _features(self, graph: ChannelGraph, population: Population) -> NDArray[np.float64]:
+    def _latency_features(self, graph: ChannelGraph, population: Population) -> NDArray[np.float64]:
         """(genomes, 5): one, seconds of the layers, number of layers, values written and values read."""
         extents = graph.extents([layer.name for layer in self.layers], population)
         there = extents[..., 0] > 0
@@ -175,7 +175,7 @@ def plan_latency(graph: ChannelGraph, example_input: Any, conditions: Conditions
         genomes = sampled_genomes(graph)
         forwards = [runtime.network(graph.prune(genome).eval(), example_input) for genome in genomes]
         seconds = np.array(in_turns(forwards, on_cpu=runtime.on_cpu))
-    return replace(plan, factors=explain(plan._features(graph, genomes), seconds))
+    return replace(plan, factors=explain(plan._latency_features(graph, genomes), seconds))
 
 
 def measure_networks(

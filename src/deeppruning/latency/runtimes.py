@@ -163,14 +163,14 @@ class OnnxRuntime(Runtime):
             size = [self.conditions.batch * shape.size[0], inside]
             node = make.make_node("Gemm", [INPUT, "weight", "bias"], ["answer"], transB=1)
         bias = np.zeros(outside, dtype=np.float32)
-        return self._node(node, torch.randn(*size), {"weight": weight, "bias": bias})
+        return self._call_of_node(node, torch.randn(*size), {"weight": weight, "bias": bias})
 
     def nothing(self) -> Forward:
         """A call of a file that copies its input."""
         identity = require("onnx").helper.make_node("Identity", [INPUT], ["answer"])
-        return self._node(identity, torch.zeros(1), {})
+        return self._call_of_node(identity, torch.zeros(1), {})
 
-    def _node(self, node: Any, images: Tensor, weights: Mapping[str, NDArray[np.float32]]) -> Forward:
+    def _call_of_node(self, node: Any, images: Tensor, weights: Mapping[str, NDArray[np.float32]]) -> Forward:
         """A call of one operation."""
         onnx = require("onnx")
         make, kind = onnx.helper, onnx.TensorProto.FLOAT

@@ -23,6 +23,7 @@ STAGES: tuple[tuple[Widths, ...], ...] = (
 
 
 def _inception_conv(inputs: int, outputs: int, kernel: int) -> ConvNorm:
+    """A convolution of an inception block, with batch norm and ReLU."""
     return ConvNorm(inputs, outputs, kernel, activation=nn.ReLU(inplace=True))
 
 
@@ -42,6 +43,7 @@ class Inception(nn.Module):
         self.branch4 = nn.Sequential(nn.MaxPool2d(3, 1, padding=1), _inception_conv(inputs, pooled, 1))
 
     def forward(self, x: Tensor) -> Tensor:
+        """The four inception branches, concatenated."""
         return torch.cat([self.branch1(x), self.branch2(x), self.branch3(x), self.branch4(x)], 1)
 
 

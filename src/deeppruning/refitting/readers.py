@@ -133,14 +133,14 @@ class ReaderRun(FlowRun):
         """Count what an operation reads, and note sums of two tensors of one shape."""
         for tensor in tensors_in((args, kwargs)):
             self.uses[self._view_of(tensor)[0]] += 1
-        gate = _gate(func, args, kwargs)
+        gate = _gate_of_operation(func, args, kwargs)
         if gate is not None:
             self.gated[self._view_of(args[0])] = gate
         layers: list[str] = []
         if operation_name(func) == "add" and len(args) == 2 and not kwargs:
             left, right = args
             if isinstance(right, Tensor) and left.shape == right.shape:
-                layers = [*self._sum(left, right), *self._sum(right, left)]
+                layers = [*self._summed_layer(left, right), *self._summed_layer(right, left)]
         result = super().operation(func, args, kwargs)
         if layers:
             self.totals[self._view_of(result)] = layers
@@ -178,16 +178,16 @@ class ReaderRun(FlowRun):
             self.chains.append(self.answers[made])
             self.uses[made[0]] = 0
 
-    def _sum(self, mine: Tensor, other: Tensor) -> list[str]:
+    def _summed_layer(self, mine: Tensor, other: Tensor) -> list[str]:
         """The layer that `mine` is the answer of, if `other` is available before it starts."""
         answer = self.answers.get(self._view_of(mine))
-        anchor = self._anchor(self._view_of(other), answer.start) if answer is not None else None
+        anchor = self._anchor_before(self._view_of(other), answer.start) if answer is not None else None
         if answer is not None and anchor is not None and mine is not other:
             self.sums.append((answer, anchor))
             return [answer.layer]
         return []
 
-    def _anchor(self, view: View, start: int) -> Anchor | None:
+    def _anchor_before(self, view: View, start: int) -> Anchor | None:
         """Where the other side of a sum is available before a layer starts."""
         anchor, seen = self.anchors.get(view, (None, 0))
         if anchor is None or seen <= start:
@@ -210,7 +210,7 @@ class ReaderRun(FlowRun):
         return content is None or self.uses[content] == 1
 
 
-def _gate(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Gate | None:
+def _gate_of_operation(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Gate | None:
     """The limits of a ReLU, ReLU6 or clamp; None for other operations and for limits that are tensors."""
     name, given = operation_name(func), by_name(func, args, kwargs)
     if name == "relu":

@@ -61,7 +61,9 @@ class Recorder:
 
     def layers(self) -> dict[str, LayerRecord]:
         """The records of all layers that can be refitted."""
-        return {name: _joined(pieces) for name, pieces in self._pieces.items() if name not in self.left}
+        return {
+            name: _joined_records(pieces) for name, pieces in self._pieces.items() if name not in self.left
+        }
 
     def _module_ends(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         """Record a layer or batch norm that has just run."""
@@ -128,7 +130,7 @@ class Recorder:
         return None
 
 
-def _joined(pieces: Sequence[LayerRecord]) -> LayerRecord:
+def _joined_records(pieces: Sequence[LayerRecord]) -> LayerRecord:
     """One record of all parts."""
     first = pieces[0]
     if len(pieces) == 1:

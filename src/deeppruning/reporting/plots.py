@@ -278,7 +278,7 @@ def finetuning(data: Mapping[str, Any]) -> "Figure | None":
                 marker = "o" if len(points) == 1 else None
                 axes.plot(*zip(*points, strict=True), ls=dash, lw=width, color=color, marker=marker, ms=4)
         name = ", ".join(curve["roles"]) or curve["name"]
-        handles.append(Line2D([], [], color=color, linewidth=2, label=_printable(name)))
+        handles.append(Line2D([], [], color=color, linewidth=2, label=_legend_name(name)))
     for name, (dash, width) in zip(("test error", "training error"), keys.values(), strict=True):
         handles.append(Line2D([], [], color=MUTED, linestyle=dash, linewidth=width, label=name))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -301,16 +301,19 @@ def rivals(data: Mapping[str, Any]) -> "Figure | None":
     axes = figure.subplots()
     axes.set(xlabel="FLOPs, fraction of the original's", ylabel="Test error")
     original = axes.axhline(comparison["original_error"], color=INK, lw=1, ls=":", label=ORIGINAL)
-    looks = _looks(methods)
+    looks = _looks_of_methods(methods)
     lines = []
     for method in sorted(methods, key=lambda method: bool(method["ours"])):  # ours on top
         points = sorted((point["share"], point["after"]) for point in method["points"] if point)
         line = axes.plot(
-            *zip(*points, strict=True), **looks[method["name"]], marker="o", label=_printable(method["label"])
+            *zip(*points, strict=True),
+            **looks[method["name"]],
+            marker="o",
+            label=_legend_name(method["label"]),
         )[0]
         lines.append((points[0][1], line))
         if method["ours"]:
-            _band(axes, method)
+            _deviation_band(axes, method)
     low, high = axes.get_xlim()
     if high - low < 0.1:  # methods miss a target by a filter or two: a single one must not fill the axis
         axes.set_xlim((low + high) / 2 - 0.05, (low + high) / 2 + 0.05)
@@ -326,7 +329,7 @@ def rivals(data: Mapping[str, Any]) -> "Figure | None":
     return figure
 
 
-def _band(axes: "Axes", method: Mapping[str, Any]) -> None:
+def _deviation_band(axes: "Axes", method: Mapping[str, Any]) -> None:
     """One standard deviation to either side."""
     points = [point for point in method["points"] if point and point["spread"] is not None]
     points.sort(key=lambda point: float(point["share"]))
@@ -335,7 +338,7 @@ def _band(axes: "Axes", method: Mapping[str, Any]) -> None:
     axes.fill_between(shares, low, high, color=OURS, alpha=0.15, linewidth=0)
 
 
-def _looks(methods: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _looks_of_methods(methods: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """How each method's line looks: the colour tells the kind, the dash the method."""
     looks: dict[str, dict[str, Any]] = {}
     by_kind: dict[str, int] = {}
@@ -358,7 +361,7 @@ def _seeds_in_words(low: int, high: int) -> str:
     return f"mean of {seeds} seeds; band: ± one standard deviation"
 
 
-def _printable(name: str) -> str:
+def _legend_name(name: str) -> str:
     """A name for a legend: not too long, and without control characters, which no XML document may hold."""
     shown = "".join(character if character.isprintable() else "?" for character in name)
     return shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 3]}..."

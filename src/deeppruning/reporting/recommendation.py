@@ -116,7 +116,7 @@ class Shortlist:
         roles = list(dict.fromkeys((*in_order(figures), *figures)))
         failed = tuple(role for role in roles if figures[role].get("failure"))
         original = OfferedNetwork.read(ORIGINAL, recorded[facts.ORIGINAL_FIGURES.key], recorded)
-        options = _distinct(
+        options = _distinct_networks(
             OfferedNetwork.read(role, figures[role], recorded) for role in roles if role not in failed
         )
         networks = (original, *options)
@@ -155,7 +155,7 @@ class Shortlist:
         return percent(error) if self.is_share else f"{error:.4g}"
 
 
-def _distinct(options: Iterator[OfferedNetwork]) -> tuple[OfferedNetwork, ...]:
+def _distinct_networks(options: Iterator[OfferedNetwork]) -> tuple[OfferedNetwork, ...]:
     """Each network once, named by its first role; fine-tuned again with other options, it is another."""
     networks: dict[tuple[int | None, float | None], OfferedNetwork] = {}
     for option in options:
@@ -187,7 +187,7 @@ def recommend(recorded: Mapping[str, Any]) -> Recommendation | None:
     if doubt:
         text = f"{doubt} Until this is fixed, none of these networks is recommended."
         return Recommendation(None, text, none=True)
-    option, target = _choose(shortlist)
+    option, target = _choose_network(shortlist)
     advice = _recommend_in_words(option, shortlist, target)
     if advice.role is None or _is_worth_it(option, shortlist):
         return advice
@@ -211,7 +211,7 @@ def _is_worth_it(option: OfferedNetwork, shortlist: Shortlist) -> bool:
     return loss <= MUCH_LOSS and (option.saved >= LITTLE or fast or not errs_more)
 
 
-def _choose(shortlist: Shortlist) -> tuple[OfferedNetwork, MetTarget | None]:
+def _choose_network(shortlist: Shortlist) -> tuple[OfferedNetwork, MetTarget | None]:
     """The network to take, and the target that it meets."""
     if not shortlist.targets:
         return _fastest_best(shortlist.options, shortlist), None
@@ -228,7 +228,7 @@ def _choose(shortlist: Shortlist) -> tuple[OfferedNetwork, MetTarget | None]:
 
 def _fastest_best(options: Sequence[OfferedNetwork], shortlist: Shortlist) -> OfferedNetwork:
     """The best of some options; if others have no higher error and are faster, the best of those."""
-    best = _best(options, shortlist)
+    best = _best_network(options, shortlist)
     if best.test_error is None:
         return best
     faster = [
@@ -241,7 +241,7 @@ def _fastest_best(options: Sequence[OfferedNetwork], shortlist: Shortlist) -> Of
     return _fastest_best(faster, shortlist) if faster else best
 
 
-def _best(options: Sequence[OfferedNetwork], shortlist: Shortlist) -> OfferedNetwork:
+def _best_network(options: Sequence[OfferedNetwork], shortlist: Shortlist) -> OfferedNetwork:
     """The best of some options by test error and FLOPs; without test errors, the knee."""
     tested = [option for option in options if option.test_error is not None]
     if not tested:
@@ -282,7 +282,7 @@ def _recommend_in_words(
     failed = f"; the fine-tuning of {' and '.join(shortlist.failed)} failed" if shortlist.failed else ""
     text = (
         f"Take {option.name}{also}: {why} {saved}{_error_in_words(option, shortlist)}{speed_words}"
-        f"{_alternative(option, shortlist, target)}{failed}."
+        f"{_cheaper_alternative(option, shortlist, target)}{failed}."
     )
     return Recommendation(option.role, text)
 
@@ -324,7 +324,7 @@ def _speed_in_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
     return f" and runs {speed.ratio:.2g} times as fast ({share} of the time, as exported{also})"
 
 
-def _alternative(option: OfferedNetwork, shortlist: Shortlist, target: MetTarget | None) -> str:
+def _cheaper_alternative(option: OfferedNetwork, shortlist: Shortlist, target: MetTarget | None) -> str:
     """What the next cheaper network saves and loses; a more expensive one gains nothing."""
     error = option.test_error
     if error is None:

@@ -95,13 +95,13 @@ class ReportServer(HTTPServer):
 
     async def _serve_until_stopped(self, poll_interval: float) -> None:
         server = await asyncio.start_server(
-            self._talk, sock=self.socket, limit=LONGEST_REQUEST, backlog=self.request_queue_size
+            self._talk_to_client, sock=self.socket, limit=LONGEST_REQUEST, backlog=self.request_queue_size
         )
         while not self._stopping.is_set():
             await asyncio.sleep(poll_interval)
         server.close()
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _talk_to_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one client; if there are too many, the oldest is dropped."""
         task = asyncio.current_task()
         self.connections[task] = None
@@ -109,7 +109,7 @@ class ReportServer(HTTPServer):
             assert oldest is not None
             oldest.cancel()
         try:
-            request = await asyncio.wait_for(_head(reader), self.patience)
+            request = await asyncio.wait_for(_request_head(reader), self.patience)
             handler = _Handler(cast(Any, request), writer.get_extra_info("peername"), self)
             writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all is taken
             writer.write(handler.answer)
@@ -127,7 +127,7 @@ class ReportServer(HTTPServer):
         """
         if path not in ("/", "/data.json"):
             return None
-        stamp = self._stamp()
+        stamp = self._stamp_of_run()
         if path not in self._bodies or self._bodies[path][0] != stamp:
             data = collect(self.run_dir)
             page = path == "/"
@@ -135,7 +135,7 @@ class ReportServer(HTTPServer):
             self._bodies[path] = stamp, ("text/html" if page else "application/json", text.encode())
         return self._bodies[path][1]
 
-    def _stamp(self) -> tuple[Any, ...]:
+    def _stamp_of_run(self) -> tuple[Any, ...]:
         """A value that changes with every file that is shown."""
         history = self.run_dir / HISTORY
         names = (CONFIG, HISTORY, f"{HISTORY}-journal", LOCK, f"{FOLDER}/{RESULTS}")
@@ -169,7 +169,7 @@ class ReportServer(HTTPServer):
         return host in {f"{name}:{port}" for name in (*LOOPBACK, self.host)}
 
 
-async def _head(reader: asyncio.StreamReader) -> bytes:
+async def _request_head(reader: asyncio.StreamReader) -> bytes:
     """The head of a request, as far as the client sends it; nothing after it is read."""
     request = b""
     while not (b"\r\n\r\n" in request or b"\n\n" in request or len(request) > LONGEST_REQUEST):

@@ -97,7 +97,7 @@ def progress(
     if data["state"] == "searching" and data["evaluations"]:
         seconds = [row["seconds"] for row in data["candidates"] if row["seconds"]]
         done, of = len(data["candidates"]), data["evaluations"]
-        return _stage_progress("candidates", done, of, seconds, _workers(data, of))
+        return _stage_progress("candidates", done, of, seconds, _workers_of_run(data, of))
     rounds = data["config"].get("finetune", {}).get("epochs")
     if data["state"] == "finetuning" and rounds:
         picks = {entry["id"] for entry in data["solutions"] if "id" in entry}
@@ -105,7 +105,7 @@ def progress(
         trained = [row for row in epochs if row.epoch]  # without epoch 0, before training
         seconds = [row.seconds for row in trained if row.seconds]
         return _stage_progress(
-            "epochs", len(trained), networks * math.ceil(rounds), seconds, _workers(data, networks)
+            "epochs", len(trained), networks * math.ceil(rounds), seconds, _workers_of_run(data, networks)
         )
     return None
 
@@ -115,7 +115,7 @@ def _stage_progress(what: str, done: int, of: int, seconds: Sequence[float], wor
     return {"what": what, "done": min(done, of), "of": of, "seconds_left": left}
 
 
-def _workers(data: Mapping[str, Any], most: int) -> int:
+def _workers_of_run(data: Mapping[str, Any], most: int) -> int:
     """How many processes share the work, as far as the run's options say."""
     workers = data["config"].get("run", {}).get("workers")
     return max(1, min(workers, most)) if type(workers) is int else 1

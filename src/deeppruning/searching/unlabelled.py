@@ -138,7 +138,7 @@ def drift(expected: Any, outputs: Any) -> Judgement:
     For class scores (inputs, classes) the error is the share of different answers, and the score the
     divergence of the probabilities. Otherwise both are `relative_distance`.
     """
-    pairs = _pairs(expected, outputs)
+    pairs = _output_pairs(expected, outputs)
     if not all(bool(torch.isfinite(new).all()) for _, new in pairs):
         raise Diverged("outputs of the network are not finite")
     if len(pairs) == 1 and pairs[0][0].dim() == 2 and pairs[0][0].shape[1] > 1:
@@ -150,7 +150,7 @@ def drift(expected: Any, outputs: Any) -> Judgement:
     return Judgement(mean, mean)
 
 
-def _pairs(expected: Any, outputs: Any) -> list[tuple[Tensor, Tensor]]:
+def _output_pairs(expected: Any, outputs: Any) -> list[tuple[Tensor, Tensor]]:
     """The floating-point tensors of both, side by side."""
     old, new = map(tensors_in, (expected, outputs))
     if [leaf.shape for leaf in old] != [leaf.shape for leaf in new]:
@@ -170,7 +170,7 @@ def gather_inputs(inputs: Any, most: int) -> Any:
         some = inputs.subset(_spread_indices(len(inputs), most)).in_memory()
         return normalize(some.images, some.normalization)
     if isinstance(inputs, DataLoader):
-        return _joined(inputs, most)
+        return _joined_batches(inputs, most)
     if isinstance(inputs, IterableDataset):
         return _stacked_entries(list(islice(inputs, most)))
     is_batch = isinstance(inputs, (Tensor, tuple, list, Mapping))
@@ -184,7 +184,7 @@ def _spread_indices(count: int, most: int) -> Tensor:
     return torch.arange(0, count, max(1, count // most))[:most]
 
 
-def _joined(loader: Iterable[Any], most: int) -> Any:
+def _joined_batches(loader: Iterable[Any], most: int) -> Any:
     """The first batches as one."""
     batches, count = [], 0
     for batch in loader:
@@ -192,13 +192,13 @@ def _joined(loader: Iterable[Any], most: int) -> Any:
         count += batch_size(as_call(batches[-1]))
         if count >= most:
             break
-    whole = _combine(batches, torch.cat)
+    whole = _combine_nested(batches, torch.cat)
     args, kwargs = part_of(as_call(whole), slice(most))
     return kwargs or (args[0] if isinstance(whole, Tensor) else args)
 
 
 def _stacked_entries(entries: list[Any]) -> Any:
-    return _combine([_without_labels(entry) for entry in entries], torch.stack)
+    return _combine_nested([_without_labels(entry) for entry in entries], torch.stack)
 
 
 def _without_labels(entry: Any) -> Any:
@@ -210,16 +210,16 @@ def _without_labels(entry: Any) -> Any:
     return entry
 
 
-def _combine(parts: list[Any], join: Any) -> Any:
+def _combine_nested(parts: list[Any], join: Any) -> Any:
     """Nested tensors joined leaf by leaf; values of a dict that are not numeric are left out."""
     if not parts:
         raise InputError("there are no inputs: the data set is empty")
     first = parts[0]
     if isinstance(first, Mapping):
         names = [name for name, value in first.items() if _is_numeric(value)]
-        return {name: _combine([part[name] for part in parts], join) for name in names}
+        return {name: _combine_nested([part[name] for part in parts], join) for name in names}
     if isinstance(first, (tuple, list)):
-        return tuple(_combine([part[place] for part in parts], join) for place in range(len(first)))
+        return tuple(_combine_nested([part[place] for part in parts], join) for place in range(len(first)))
     try:
         return join([torch.as_tensor(part) for part in parts])
     except (TypeError, ValueError, RuntimeError) as error:

@@ -46,8 +46,8 @@ def program() -> list[str]:
     beside = Path(sys.executable).with_name(f"{_NAME}{'.exe' if sys.platform == 'win32' else ''}")
     for script in ([called] if called.stem == _NAME else []) + [beside]:
         if script.is_file():
-            return [_shown(script)]
-    return [_shown(Path(sys.executable)), "-m", _NAME]
+            return [_program_in_words(script)]
+    return [_program_in_words(Path(sys.executable)), "-m", _NAME]
 
 
 def how_to_install(package: str) -> str:
@@ -59,7 +59,7 @@ def how_to_install(package: str) -> str:
     needed = next(
         (extra for extra in EXTRAS.values() if package in map(_package_of_requirement, extra)), (package,)
     )
-    return shlex.join([_shown(Path(sys.executable)), "-m", "pip", "install", *needed])
+    return shlex.join([_program_in_words(Path(sys.executable)), "-m", "pip", "install", *needed])
 
 
 def has_extra(name: str) -> bool:
@@ -72,7 +72,7 @@ def format_to_suggest() -> str:
     return "onnx" if has_extra("onnx") else "torch-export"
 
 
-def _shown(file: Path) -> str:
+def _program_in_words(file: Path) -> str:
     """A program by its name if it is on the PATH, else by its path, relative to the current folder."""
     on_path = shutil.which(file.name)
     if on_path and Path(on_path).is_absolute() and Path(on_path).parent.resolve() == file.parent.resolve():

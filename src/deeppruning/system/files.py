@@ -63,9 +63,9 @@ def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
         mode = temporary.stat().st_mode
         write(temporary)
         temporary.chmod(mode)
-        _flush(temporary)
+        _flush_to_disk(temporary)
         temporary.replace(path)
-        _flush(path.parent)
+        _flush_to_disk(path.parent)
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, f"{error.strerror or error}; check the folder and try again")
         unchanged = "; the previous file is untouched" if path.exists() else ""
@@ -86,7 +86,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     replace_atomically(path, write)
 
 
-def _flush(path: Path) -> None:
+def _flush_to_disk(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

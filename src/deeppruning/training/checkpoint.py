@@ -68,10 +68,10 @@ def save_checkpoint(
         "job": json.dumps(dict(job), sort_keys=True),
         "history": json.dumps([asdict(report) for report in history]),
     }
-    write_tensors(path, _state(model, optimizer), metadata)
+    write_tensors(path, _checkpoint_tensors(model, optimizer), metadata)
 
 
-def _state(model: nn.Module, optimizer: torch.optim.Optimizer | Muon) -> dict[str, Tensor]:
+def _checkpoint_tensors(model: nn.Module, optimizer: torch.optim.Optimizer | Muon) -> dict[str, Tensor]:
     """The tensors of a checkpoint."""
     tensors = {_MODEL + name: tensor for name, tensor in model.state_dict().items()}
     for name, parameter in model.named_parameters():
@@ -86,7 +86,7 @@ def load_checkpoint(
     """Restore model and optimizer in place and return the history; neither changes if there is an error."""
     tensors, written_job, history = _read_checkpoint(path)
     _check_same_job(path, written_job, job)
-    targets = _state(model, optimizer)
+    targets = _checkpoint_tensors(model, optimizer)
     _check_same_tensors(path, tensors, targets)
     broken = not_finite({name: tensors[_MODEL + name] for name in learnt(model)})
     if broken:

@@ -174,7 +174,7 @@ class Epochs:
         """One step at this learning rate; the loss is that before it."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        with _autocast(self.device, self.config.precision):
+        with _mixed_precision(self.device, self.config.precision):
             taught = self.lesson.taught(self.model, batch)
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(taught.loss)
@@ -195,7 +195,7 @@ def forked_random_state(device: torch.device) -> AbstractContextManager[None]:
     return torch.random.fork_rng(devices=[index], device_type=device.type)
 
 
-def _autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+def _mixed_precision(device: torch.device, precision: str) -> AbstractContextManager[Any]:
     """Mixed precision in bfloat16, which needs no loss scaling; "auto" is a GPU's that supports it."""
     if precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported(False):
         precision = "bfloat16"

@@ -54,7 +54,7 @@ class Muon:
             if parameter.ndim > 1:
                 _muon_step(parameter, parameter.grad, state["momentum"], lr)
             else:
-                _move(parameter, parameter.grad, state, ADAM_SHARE * lr)
+                _adam_step(parameter, parameter.grad, state, ADAM_SHARE * lr)
 
 
 def _muon_step(kernel: nn.Parameter, gradient: Tensor, momentum: Tensor, lr: float) -> None:
@@ -67,7 +67,7 @@ def _muon_step(kernel: nn.Parameter, gradient: Tensor, momentum: Tensor, lr: flo
     kernel.sub_(update * (lr * length))
 
 
-def _move(vector: nn.Parameter, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+def _adam_step(vector: nn.Parameter, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
     """A step of Adam."""
     (first, second), mean, square = DECAYS, state["momentum"], state["square"]
     mean.lerp_(gradient, 1 - first)

@@ -111,8 +111,8 @@ class _Trainer:
 
     def seconds(self) -> float:
         """Of one step, data and teacher included."""
-        batches = self._batches()
-        with self._training() as epochs:
+        batches = self._endless_batches()
+        with self._trial_copy() as epochs:
             # A number of the loss, so that a GPU is waited for.
             return time_of_step(lambda: float(epochs.step(next(batches), 0.0).loss))
 
@@ -120,9 +120,9 @@ class _Trainer:
         """Processor time of a step in bfloat16, as a share of one in float32; infinite if it cannot be."""
         if precision_of(self.model) != torch.float32:
             return math.inf
-        batches = self._batches()
+        batches = self._endless_batches()
         try:
-            with self._training("float32") as single, self._training("bfloat16") as half:
+            with self._trial_copy("float32") as single, self._trial_copy("bfloat16") as half:
                 # In turns and in processor time, so that other programs disturb neither.
                 times = [
                     [_processor_seconds(each, batch) for each in (single, half)]
@@ -135,8 +135,8 @@ class _Trainer:
 
     def trial(self, lr: float, steps: int) -> float:
         """The loss on the batches that follow, after so many steps by the schedule."""
-        batches = self._batches()
-        with self._training() as epochs:
+        batches = self._endless_batches()
+        with self._trial_copy() as epochs:
             for number in range(steps):
                 epochs.step(next(batches), rate(self.config.schedule, lr, number, steps))
             with mode(epochs.model, training=False), torch.no_grad():
@@ -147,12 +147,12 @@ class _Trainer:
             raise Diverged(f"the loss is {loss} after {steps} steps at the learning rate {lr:g}")
         return loss
 
-    def _batches(self) -> Iterator[Any]:
+    def _endless_batches(self) -> Iterator[Any]:
         """Without end, in another order than those of the training, whose epochs count from 1."""
         return chain.from_iterable(self.lesson.batches(-number) for number in count())
 
     @contextmanager
-    def _training(self, precision: str | None = None) -> Iterator[Epochs]:
+    def _trial_copy(self, precision: str | None = None) -> Iterator[Epochs]:
         """A copy of the network in training mode, with the same random numbers each time."""
         model = deepcopy(self.model).to(self.device)
         config = replace(

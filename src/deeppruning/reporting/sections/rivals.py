@@ -33,12 +33,12 @@ def read_rivals(folder: Path) -> dict[str, Any] | None:
     """Means by method, the best at the middle target first; None where there are none, or not whole ones."""
     try:
         table = json.loads((folder / RESULTS).read_bytes())
-        return {**_comparison_for_page(table), "finetuned": _finetuned(folder)}
+        return {**_comparison_for_page(table), "finetuned": _finetuned_how(folder)}
     except (OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
         return None
 
 
-def _finetuned(folder: Path) -> str:
+def _finetuned_how(folder: Path) -> str:
     """How all networks were fine-tuned, from the comparison's own options; empty if unknown."""
     try:
         with RunFolder.open(folder, read_only=True, comparison=True) as run:
@@ -108,7 +108,7 @@ def _comparison_for_page(table: Mapping[str, Any]) -> dict[str, Any]:
         "middle": middle,
         "seeds": [min(seeds), max(seeds)],
         "methods": sorted(methods, key=error_at_the_middle),
-        "searches": _searches(table["searches"]),
+        "searches": _searches_over_seeds(table["searches"]),
     }
 
 
@@ -129,7 +129,7 @@ def _point_of_method(mean: Mapping[str, Any], full: float) -> dict[str, Any]:
     }
 
 
-def _searches(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _searches_over_seeds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each search over its seeds, the largest hypervolume first."""
     by_method: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
