@@ -31,9 +31,7 @@ def test_pages_are_finished_small_and_about_the_run_alone(page: Path) -> None:
 
 def test_what_is_told_is_read_from_the_run(tmp_path: Path) -> None:
     data = page_data(make_run(tmp_path / "mine"))
-    assert told(data) == (
-        "15 candidates in 22 s. The networks that were chosen: trained for 2 epochs."
-    )
+    assert told(data) == ("15 candidates in 22 s. The networks that were chosen: trained for 2 epochs.")
     assert outcome(data).splitlines() == [
         "- original: error 8.0 %",
         "- heavy: 90.0 % of the FLOPs, error 7.0 %",
