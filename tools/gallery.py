@@ -29,8 +29,8 @@ INTRODUCTION = """\
 # Gallery
 
 Report pages of real runs, as the program wrote them: click through one before you install anything. What is
-said of each run is read from it. The runs are short ones, made to show the page on a busy machine: for errors and
-times, see the [measured results](../results/index.md). `tools/gallery.py` writes these pages from run folders.
+said of each run is read from it. The runs are short, made to show the page on a busy machine; for errors and
+times, see the [measured results](../results/index.md). `tools/gallery.py` writes these pages from runs.
 """
 
 

@@ -207,6 +207,7 @@ def cut(
     exclude: Sequence[str] = (),
     round_to: int | None = 1,
     prune_linear: bool = False,
+    prune_heads: bool = False,
 ) -> nn.Module:
     """Cut `model` once, without a search, and return the thin network, ready to be trained.
 
@@ -214,12 +215,19 @@ def cut(
     removed, starting with the filters that matter least by the criterion `by`, until every limit is met: a
     share of the original's (0.5, "50%") or a number ("100k" parameters, a size of "1MB"). The cut is proven.
     With `inputs` (a batch, Dataset or DataLoader; no labels are needed) the network is also refitted on
-    them, which keeps much more of its accuracy. `exclude`, `round_to` and `prune_linear` are those of
-    `ChannelGraph`.
+    them, which keeps much more of its accuracy. `exclude`, `round_to`, `prune_linear` and
+    `prune_heads` are those of `ChannelGraph`.
     """
     given = {"flops": flops, "params": params, "size": size}
     limits = Limits.of({name: limit for name, limit in given.items() if limit is not None})
-    graph = ChannelGraph(model, example_input, exclude=exclude, round_to=round_to, prune_linear=prune_linear)
+    graph = ChannelGraph(
+        model,
+        example_input,
+        exclude=exclude,
+        round_to=round_to,
+        prune_linear=prune_linear,
+        prune_heads=prune_heads,
+    )
     used = within(graph, limits, None)
     if used is None:
         raise InputError('say how much stays: for example flops=0.5, params="100k" or size="1MB"')

@@ -205,6 +205,7 @@ class SearchConfig(Options):
     prune_linear: bool = _pruned(
         False, "Also prune hidden units of linear layers, such as those in a transformer's MLPs.",
     )  # fmt: skip
+    prune_heads: bool = _pruned(False, "Also prune whole heads of attention.")
     depth: bool = _pruned(
         True, "Allow removing whole branches, such as residual blocks; otherwise each layer keeps a filter.",
         paper=False,

@@ -22,6 +22,7 @@ from deeppruning.errors import DeepPruningError, RunError
 from deeppruning.jobs.prepare import Compute, prepare
 from deeppruning.jobs.result import Result
 from deeppruning.jobs.solution import Solution
+from deeppruning.jobs.targeting import Unmet
 from deeppruning.limits import Limits
 from deeppruning.runs.folder import CONFIG, RunFolder
 from deeppruning.system.device import choose_device
@@ -43,8 +44,9 @@ def resumable(run_dir: Path, again: str) -> Iterator[None]:
         click.echo(f"stopped; {how}", err=True)
         raise click.exceptions.Exit(exit_code(stopped)) from None
     except DeepPruningError as error:
-        # A refusal to start says itself what to do; only a run that this command started needs the hint.
-        if had_run or not (run_dir / CONFIG).exists():
+        # A refusal to start and a search without a result say themselves what to do; only a run that this
+        # command started and did not finish needs the hint.
+        if had_run or isinstance(error, Unmet) or not (run_dir / CONFIG).exists():
             raise
         raise RunError(f"{error}\nwhat was done is saved; continue with: {again}") from error
 

@@ -1,6 +1,7 @@
 """Building a plan: trace, probe, and adapt until every cut equals masking.
 
-Pruning linear layers must not freeze filters of convolutions: otherwise the plan without them is taken.
+Pruning linear layers must not freeze filters of convolutions: otherwise the plan without them is taken. The
+same holds for heads of attention and whatever can be pruned without them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,11 +28,20 @@ from deeppruning.graph.proof.verify import Built
 from deeppruning.graph.trace.follow import Follower, Number, OperationList, tensors_in
 from deeppruning.graph.trace.tracer import Record, Trace
 
+LINEAR, HEADS = "linear layers", "heads of attention"
+
 
 def build_best(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: GraphOptions
 ) -> Built:
-    """Build with these options, but without linear layers where pruning them fails or freezes filters."""
+    """Build with these options, but without linear layers or heads where these fail or freeze filters."""
+    if options.prune_heads:
+        without = build_best(model, args, kwargs, replace(options, prune_heads=False))
+        try:
+            headed = Builder(model, args, kwargs, options).build()
+        except GraphError as error:
+            return _noted(without, str(error), HEADS)
+        return prefer(without, headed, HEADS)
     if not options.prune_linear:
         return Builder(model, args, kwargs, options).build()
     plain = Builder(model, args, kwargs, replace(options, prune_linear=False)).build()
@@ -42,11 +52,11 @@ def build_best(
     return prefer(plain, whole)
 
 
-def prefer(plain: Built, whole: Built) -> Built:
-    """The plan with linear layers, unless some convolution is free to lose fewer filters in it."""
+def prefer(plain: Built, whole: Built, what: str = LINEAR) -> Built:
+    """The plan with linear layers or heads, unless some layer is free to lose fewer filters in it."""
     free = _free_filters(whole)
     lost = [layer for layer, count in _free_filters(plain).items() if free.get(layer, 0) < count]
-    return _noted(plain, f"that would freeze filters of {', '.join(lost)}") if lost else whole
+    return _noted(plain, f"that would freeze filters of {', '.join(lost)}", what) if lost else whole
 
 
 def _free_filters(built: Built) -> dict[str, int]:
@@ -54,9 +64,9 @@ def _free_filters(built: Built) -> dict[str, int]:
     return {layer.name: int(np.sum(layer.genes >= 0)) for layer in built.plan.layers}
 
 
-def _noted(plain: Built, reason: str) -> Built:
-    """The plan without linear layers, with a note that says why."""
-    return replace(plain, notes=[*plain.notes, f"linear layers are not pruned: {reason}"])
+def _noted(plain: Built, reason: str, what: str = LINEAR) -> Built:
+    """The plan without linear layers or heads, with a note that says why."""
+    return replace(plain, notes=[*plain.notes, f"{what} are not pruned: {reason}"])
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ class Builder:
     ) -> None:
         self.options = options
         self.decisions = Decisions()
-        self.stage = Stage(model, args, kwargs)
+        self.stage = Stage(model, args, kwargs, whole_heads=options.prune_heads)
 
     def build(self) -> Built:
         """Trace and probe until nothing differs.
@@ -85,6 +95,8 @@ class Builder:
         """
         while True:
             table, traces = self.stage.trace(self.decisions)
+            if self.decisions.turn_views(table, traces):
+                continue
             model, trace = self.stage.eval.model, traces["eval"]
             plan, classes, genes = assemble(model, table, traces, self.options, batch=self._batch(trace))
             detached = frozenset(self.decisions.detached)

@@ -38,7 +38,9 @@ class ChannelGraph:
     Only copies of the network are run; it is never changed. `example_input` is a tensor, a tuple of
     positional or a dict of keyword arguments. Layers can be excluded by name (`exclude`, with wildcards) or
     type. Layers keep filters in multiples of `round_to`; None takes 8 for layers of 16 or more filters and 4
-    from 8 on, which suits vector units. Cuts use the weights that the network has at the time of the cut.
+    from 8 on, which suits vector units. Hidden units of linear layers are pruned with `prune_linear`, whole
+    heads of attention with `prune_heads`, whole branches with `depth`. Cuts use the weights that the network
+    has at the time of the cut.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ChannelGraph:
         round_to: int | None = 1,
         prune_linear: bool = False,
         depth: bool = False,
+        prune_heads: bool = False,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
@@ -63,7 +66,7 @@ class ChannelGraph:
         self._model = model
         self._args, self._kwargs = as_call(example_input, "example_input")
         options = GraphOptions(
-            tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear, depth
+            tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear, depth, prune_heads
         )
         self._built = build_best(model, self._args, self._kwargs, options)
         self._plan = replace(self._built.plan, stored=_stored(model))

@@ -34,7 +34,10 @@ from deeppruning.targets.aiming import Settled, refuse_unreachable, settle, with
 from deeppruning.training.finite import learnt, not_finite
 from deeppruning.training.tensors import hash_tensors
 
-LINEAR_HINT = "; to prune hidden units of its linear layers give prune_linear (--prune-linear)"
+LINEAR_HINT = (
+    "; to prune hidden units of its linear layers give prune_linear (--prune-linear), "
+    "to prune heads of its attention prune_heads (--prune-heads)"
+)
 NO_LIMITS = Limits()
 Config = TypeVar("Config", SearchConfig, FinetuneConfig)
 
@@ -287,6 +290,7 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
         min_channels=search.min_channels,
         round_to=search.multiples,
         prune_linear=search.prune_linear,
+        prune_heads=search.prune_heads,
         depth=search.depth,
     )
     if graph.num_genes == 0:

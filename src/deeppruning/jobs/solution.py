@@ -300,7 +300,7 @@ def _check_cut_fits(path: Path, model: nn.Module, recipe: Recipe) -> None:
                     f"{recipe.widths[axis]}, here it is {shape or 'absent'}; give the class it came from"
                 )
     modules = {name for name, _ in model.named_modules()}
-    missing = [name for name in (*recipe.detached, *recipe.norms) if name not in modules]
+    missing = [name for name in (*recipe.detached, *recipe.norms, *recipe.sizes) if name not in modules]
     if missing:
         raise WeightsError(f"{path} does not belong to this network: it has no module {missing[0]}")
 

@@ -30,10 +30,13 @@ def read_inputs(source: Any, wanted: Sequence[FileValue], pictures: PictureOptio
         given = _named(str(source), wanted, pictures, most)
     else:
         given = gather_inputs(_tensors(source), most)
-    inputs = {
-        value.name: _fitting(value, array)
-        for value, array in zip(wanted, _by_name(given, wanted), strict=True)
-    }
+    try:
+        inputs = {
+            value.name: _fitting(value, array)
+            for value, array in zip(wanted, _by_name(given, wanted), strict=True)
+        }
+    except InputError as error:
+        raise InputError(f"{source}: {error}" if isinstance(source, (str, Path)) else str(error)) from error
     counts = {name: len(tensor) for name, tensor in inputs.items()}
     if len(set(counts.values())) != 1:
         raise InputError(f"each input needs as many entries as the others, got {counts}")
@@ -112,7 +115,11 @@ def _by_name(given: Any, wanted: Sequence[FileValue]) -> list[Any]:
         return [listed[name] for name in names]
     if not isinstance(given, Mapping) and len(listed) == len(names):
         return list(listed.values())
-    raise InputError(f"the file takes {len(names)} inputs ({', '.join(names)}), got {got}")
+    saved = ", ".join(f"{name}=..." if name.isidentifier() else f"**{{{name!r}: ...}}" for name in names)
+    raise InputError(
+        f"the network takes an array for each of its inputs ({', '.join(names)}), got {got}; save them under "
+        f"these names: np.savez('inputs.npz', {saved})"
+    )
 
 
 def _fitting(value: FileValue, given: Any) -> Tensor:
@@ -132,7 +139,12 @@ def _fitting(value: FileValue, given: Any) -> Tensor:
     if not fits or not shape or math.prod(shape) == 0:
         raise InputError(
             f"the input {value.name!r} has the shape {_shown(expected)}, got an array of {_shown(shape)}, "
-            "where the first number counts the inputs"
+            f"where the first number counts the inputs; {_remedy(expected, shape)}"
+        )
+    if value.dtype.kind in "iu" and array.dtype.kind == "f" and not _whole(array, value.dtype):
+        raise InputError(
+            f"the input {value.name!r} takes whole numbers ({value.dtype}), got {array.dtype} from "
+            f"{array.min():.4g} to {array.max():.4g}; give the array as {value.dtype}"
         )
     kind = np.dtype(np.float32) if value.dtype.name in ("float16", "bfloat16") else value.dtype
     tensor = torch.from_numpy(np.ascontiguousarray(array.astype(kind)))
@@ -141,6 +153,30 @@ def _fitting(value: FileValue, given: Any) -> Tensor:
             f"the input {value.name!r} has values that are not finite (nan or inf); leave them out"
         )
     return tensor
+
+
+def _remedy(expected: Sequence[Any] | None, shape: Sequence[int]) -> str:
+    """What to do about an array of another shape: most often its channels are at the other end."""
+    for order in ((0, 3, 1, 2), (0, 2, 3, 1)):
+        if expected is not None and len(expected) == len(shape) == len(order):
+            turned = [shape[place] for place in order][1:]
+            if all(
+                size in (have, None) or isinstance(size, str)
+                for size, have in zip(expected[1:], turned, strict=True)
+            ):
+                return f"its axes are in another order: array.transpose{order}"
+    return "prepare the inputs as the network takes them"
+
+
+def _whole(array: NDArray[Any], kind: np.dtype[Any]) -> bool:
+    """Whether floats are whole numbers that a type of integers has."""
+    limits = np.iinfo(kind)
+    return bool(
+        np.isfinite(array).all()
+        and (array == np.round(array)).all()
+        and limits.min <= array.min()
+        and array.max() <= limits.max
+    )
 
 
 def _shown(shape: Sequence[Any] | None) -> str:

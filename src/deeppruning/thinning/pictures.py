@@ -103,7 +103,8 @@ def form_of(value: FileValue, options: PictureOptions) -> InputForm:
     wanted = options.image_size
     if wanted is not None and any(have not in (None, want) for have, want in zip(fixed, wanted, strict=True)):
         raise InputError(
-            f"the file takes pictures of {fixed[0] or 'any'}x{fixed[1] or 'any'}, not {wanted[0]}x{wanted[1]}"
+            f"the file takes pictures of {fixed[0] or 'any'}x{fixed[1] or 'any'}, not "
+            f"{wanted[0]}x{wanted[1]}: leave --image-size out"
         )
     size = wanted or (fixed[0] or fixed[1] or OPEN_SIZE, fixed[1] or fixed[0] or OPEN_SIZE)
     if max(size) > LARGEST_SIDE:

@@ -21,10 +21,12 @@ from deeppruning.importing.file import OnnxFile, read_onnx
 from deeppruning.importing.network import OnnxNetwork
 from deeppruning.importing.onnx import from_file
 from deeppruning.jobs.imitating import Imitated, check_enough, imitate
+from deeppruning.jobs.result import Result
 from deeppruning.jobs.solution import Solution
 from deeppruning.jobs.targeting import Unmet
 from deeppruning.limits import Limits
 from deeppruning.refitting.probing import FEWEST
+from deeppruning.roles import TARGET
 from deeppruning.runs.facts import FINISHED, TASK
 from deeppruning.runs.folder import CONFIG, FINETUNE, RunFolder
 from deeppruning.runs.records import Candidate
@@ -180,7 +182,7 @@ class _Job:
                 tables={"model": {"spec": str(self.path.absolute())}, "thin": {"inputs": self.inputs}},
                 **same, **where,
             )  # fmt: skip
-            return result.target, list(result.candidates)
+            return self._chosen(result), list(result.candidates)
         with RunFolder.open(self.folder, read_only=True) as run:
             finished = bool(run.history.get_fact(FINISHED, False))
             searched, target = (
@@ -199,15 +201,28 @@ class _Job:
             observer(Remark("sample", f"continuing the search in {self.folder}"))
             result = api_runs.resume(self.folder, self.network, workers=workers, **same, **where)
             if target == self.limits:
-                return result.target, list(result.candidates)
+                return self._chosen(result), list(result.candidates)
         observer(Remark("sample", f"the network is taken from the search in {self.folder}, near {target}"))
         try:
             solution = api_runs.pick(self.folder, self.network, target=self.limits, **same, **where)
         except Unmet as error:
-            raise RunError(f"{error}. For a search near this target choose another folder (--run)") from error
+            raise self._unmet(str(error)) from error
         with RunFolder.open(self.folder, read_only=True) as run:
             candidates = [row for row in run.history.candidates() if row.evaluation is not None]
         return solution, candidates
+
+    def _chosen(self, result: Result) -> Solution:
+        """The network within the limits."""
+        why = result.failed.get(TARGET)
+        if why:
+            raise self._unmet(why)
+        return result.target
+
+    def _unmet(self, why: str) -> Unmet:
+        return Unmet(
+            f"target {self.limits}: {why}. Allow more, or search for longer (--generations) and near this "
+            f"target in another folder (--run); {self.folder} keeps this search"
+        )
 
     def tuned(self, solution: Solution, tuning: FinetuneConfig, device: str) -> Imitated:
         """The network after tuning; a call that was stopped continues it."""

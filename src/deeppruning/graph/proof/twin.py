@@ -217,8 +217,11 @@ class Scene:
 class Stage:
     """The scenes of a network: one in evaluation mode, one in training mode if that can be run."""
 
-    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, whole_heads: bool = False
+    ) -> None:
         self.given = (model, args, dict(kwargs))
+        self.whole_heads = whole_heads
         self.eval = Scene(*probe_copy(*self.given))
         self.train: Scene | None = None
         self.settled = False  # whether both scenes are known to run
@@ -233,14 +236,14 @@ class Stage:
 
     def trace(self, decisions: Decisions) -> tuple[AtomTable, dict[str, Trace]]:
         """Run the network on labels in both modes."""
-        table = AtomTable(choices=dict(decisions.choices))
+        table = self._table(decisions)
         try:
             traces = {"eval": self.eval.trace(table, decisions)}
         except Exception as error:
             if self.settled:
                 raise
             self.eval = Scene(*in_own_precision(*self.given, error))
-            table = AtomTable(choices=dict(decisions.choices))
+            table = self._table(decisions)
             traces = {"eval": self.eval.trace(table, decisions)}
         if traces["eval"].notes and not self.settled:
             table, traces["eval"] = self._own_way(table, traces["eval"], decisions)
@@ -260,6 +263,10 @@ class Stage:
         self.settled = True
         return table, traces
 
+    def _table(self, decisions: Decisions) -> AtomTable:
+        """A new table for a run under these decisions."""
+        return AtomTable(choices=dict(decisions.choices), whole_heads=self.whole_heads)
+
     def _own_way(self, table: AtomTable, trace: Trace, decisions: Decisions) -> tuple[AtomTable, Trace]:
         """Where values decide which code runs: the run with the network's own weights, if it differs.
 
@@ -267,7 +274,7 @@ class Stage:
         """
         model, args, kwargs = as_double(*self.given)
         scene = Scene(model, *randomized_inputs((args, kwargs)))
-        fresh = AtomTable(choices=dict(decisions.choices))
+        fresh = self._table(decisions)
         own = scene.trace(fresh, decisions)
         if [record.site for record in own.records] == [record.site for record in trace.records]:
             return table, trace

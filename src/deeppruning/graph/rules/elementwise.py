@@ -81,6 +81,8 @@ def move(call: Call) -> list[Payload]:
         joined = _joined(call, [call.loose(tensor) for tensor in call.tensors()])
         return [joined] if joined else call.freeze_inputs(f"{call.place} rearranges parameters")
     data = [call.lookup(tensor) for name, tensor in call.named_tensors() if name not in POSITION_ARGUMENTS]
+    if call.table.whole_heads and len(data) == 1 and isinstance(data[0], Origin):
+        return _move_origin(call, data[0])  # biases of attention, looked up by the distance of two positions
     if not any(isinstance(payload, Channels) for payload in data):
         if all(isinstance(payload, Constant) for payload in data):
             return [Constant()] * len(call.outputs)
@@ -141,8 +143,20 @@ def _moved_origins(call: Call, origin: Origin) -> list[Origin]:
     if origin.index is None and call.function.is_view:
         ghosts = _run_on(call, lambda _, value: origin.ghost() if isinstance(value, Tensor) else value)
         return [origin.seen_as(ghost) for ghost in ghosts]
-    moved = _run_on(call, lambda _, value: origin.flat() if isinstance(value, Tensor) else value)
+    moved = _run_on(
+        call, lambda name, value: origin.flat() if _is_data(name, value) else _on_processor(value)
+    )
     return [Origin(origin.name, origin.shape, index=labels) for labels in moved]
+
+
+def _is_data(name: str, value: Any) -> bool:
+    """Whether an argument is what is moved, rather than positions to move it by."""
+    return isinstance(value, Tensor) and name not in POSITION_ARGUMENTS
+
+
+def _on_processor(value: Any) -> Any:
+    """Labels are on the processor, and so must be what they are looked up by."""
+    return value.cpu() if isinstance(value, Tensor) else value
 
 
 def _pads_lone_positions(call: Call, origin: Origin) -> bool:
