@@ -38,7 +38,7 @@ class MLflow(Tracker):
         super().check()
 
     def open(self, run: TrackedRun) -> Mapping[str, str]:
-        """Begin a run, or continue the one of this id."""
+        """Begin an MLflow run, or continue the one of this id."""
         mlflow = self.package()
         self._client = mlflow.MlflowClient()
         try:
@@ -61,30 +61,30 @@ class MLflow(Tracker):
         return {"run_id": self._run}
 
     def options(self, values: Mapping[str, Value]) -> None:
-        """Parameters of the run."""
+        """Parameters of the MLflow run."""
         for name, value in values.items():
             self._client.log_param(self._run, name, str(value)[:_LONGEST])
 
     def metrics(self, values: Mapping[str, float], step: int, axis: str) -> None:
-        """Metrics of the run."""
+        """Metrics of the MLflow run."""
         for name, value in values.items():
             self._client.log_metric(self._run, name, value, step=step)
 
     def image(self, name: str, png: bytes, step: int) -> None:
-        """A picture that the page of the run shows step by step."""
+        """A picture that the MLflow page of the run shows step by step."""
         self._client.log_image(self._run, Image.open(io.BytesIO(png)), key=name, step=step)
 
     def summary(self, values: Mapping[str, float], text: str) -> None:
-        """Metrics without steps, and the description of the run."""
+        """Metrics without steps, and the description of the MLflow run."""
         self.metrics({f"summary/{name}": value for name, value in values.items()}, 0, "")
         self._client.set_tag(self._run, "mlflow.note.content", text)
 
     def files(self, paths: Mapping[str, Path]) -> None:
-        """Artefacts of the run."""
+        """Artefacts of the MLflow run."""
         for name, path in paths.items():
             folder = str(Path(name).parent)
             self._client.log_artifact(self._run, str(path), None if folder == "." else folder)
 
     def close(self, status: str) -> None:
-        """Set the status of the run."""
+        """Set the status of the MLflow run."""
         self._client.set_terminated(self._run, _STATUS[status])

@@ -36,19 +36,19 @@ class TensorBoard(Tracker):
         return {}
 
     def options(self, values: Mapping[str, Value]) -> None:
-        """A table under TEXT; the tab HPARAMS gets them with the final figures."""
+        """A table under TEXT of TensorBoard; the tab HPARAMS gets them with the final figures."""
         rows = "\n".join(f"| {name} | {value} |" for name, value in sorted(values.items()))
         self._writer.add_text("options", f"| option | value |\n|---|---|\n{rows}")
         self._writer.flush()
 
     def metrics(self, values: Mapping[str, float], step: int, axis: str) -> None:
-        """Curves under SCALARS."""
+        """Curves under SCALARS of TensorBoard."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
     def image(self, name: str, png: bytes, step: int) -> None:
-        """A plot under IMAGES."""
+        """A plot under IMAGES of TensorBoard."""
         pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
         self._writer.add_image(name, pixels, step, dataformats="HWC")
         self._writer.flush()

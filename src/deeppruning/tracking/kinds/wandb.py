@@ -37,7 +37,7 @@ class WandB(Tracker):
         super().check()
 
     def open(self, run: TrackedRun) -> Mapping[str, str]:
-        """Begin a run, or continue the one of this id."""
+        """Begin a wandb run, or continue the one of this id."""
         wandb = self.package()
         id_ = run.kept.get("id") or secrets.token_hex(4)
         mode = os.environ.get("WANDB_MODE") or ("online" if _is_logged_in() else "offline")
@@ -60,31 +60,31 @@ class WandB(Tracker):
         return {"id": id_}
 
     def options(self, values: Mapping[str, Value]) -> None:
-        """The config of the run."""
+        """The config of the wandb run."""
         self._run.config.update(dict(values), allow_val_change=True)
 
     def metrics(self, values: Mapping[str, float], step: int, axis: str) -> None:
-        """Curves over generations or epochs."""
+        """Curves of the wandb run, over generations or epochs."""
         self._run.log({**values, axis: step})
 
     def image(self, name: str, png: bytes, step: int) -> None:
-        """A picture for each generation."""
+        """A picture of the wandb run for each generation."""
         self._run.log({name: self.package().Image(Image.open(io.BytesIO(png))), GENERATION: step})
 
     def summary(self, values: Mapping[str, float], text: str) -> None:
-        """The summary of the run, and its notes."""
+        """The summary of the wandb run, and its notes."""
         self._run.summary.update({f"summary/{name}": value for name, value in values.items()})
         self._run.notes = text
 
     def files(self, paths: Mapping[str, Path]) -> None:
-        """One artefact with all files."""
+        """One artefact of wandb with all files."""
         artifact = self.package().Artifact(f"run-{self._run.id}", type="pruned-networks")
         for name, path in paths.items():
             artifact.add_file(str(path), name)
         self._run.log_artifact(artifact)
 
     def close(self, status: str) -> None:
-        """Finish the run."""
+        """Finish the wandb run."""
         self._run.finish(exit_code=0 if status == "finished" else 1)
 
 
