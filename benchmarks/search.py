@@ -26,8 +26,9 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.models import create_model
 from deeppruning.runs.history import History
 from deeppruning.searching.candidate import Context, evaluate_candidate
-from deeppruning.searching.guide import find_orders, scan_loss, scanned_guide
+from deeppruning.searching.guide import find_orders, gather_evidence, scanned_guide
 from deeppruning.searching.importance import Evidence, genome_by
+from deeppruning.searching.scan import scan_loss
 from deeppruning.searching.task import Classification
 from deeppruning.system.allocator import keep_freed_memory
 
@@ -55,9 +56,8 @@ def seconds_a_candidate(
         contexts[kind] = Context(graph, task, "flops", torch.zeros(1, 3, 32, 32), 0)
     start = time.process_time()
     refitted = contexts["refit"]
-    scanned_guide(
-        refitted, find_orders(refitted), lambda cuts: [scan_loss(refitted, genome) for genome in cuts]
-    )
+    evidence = gather_evidence(refitted)
+    scanned_guide(evidence, find_orders(evidence), lambda cuts: [scan_loss(refitted, cut) for cut in cuts])
     guide = time.process_time() - start
     evaluate_candidate(contexts["refit"], genomes[0])  # the original is looked at once a search
     spent = dict.fromkeys(KINDS, 0.0)

@@ -63,4 +63,4 @@ def collect_guided(path: Path) -> dict[str, Any]:
     """What the page shows of it, with the options of a guided search."""
     with RunFolder.open(path, read_only=True) as run:
         run.config["search"] = SEARCH
-        return reporting._collect(run, str(path), run.history.snapshot())
+        return reporting._collect_report_data(run, str(path), run.history.snapshot())

@@ -119,7 +119,7 @@ def _read_export(folder: Path) -> None:
 
 def _tuned(folder: Path) -> None:
     with RunFolder.open(folder, read_only=True) as run:
-        Finetuning(run, None, print, seed=0)._read(7)  # type: ignore[arg-type]
+        Finetuning(run, None, print, seed=0)._read_finished(7)  # type: ignore[arg-type]
 
 
 def _sgd(model: torch.nn.Module) -> torch.optim.Optimizer:

@@ -91,6 +91,38 @@ def test_the_reference_is_read_from_the_docstrings(site: Path) -> None:
     assert "&gt;&gt;&gt; graph" in shown  # the examples stand as code, not as quotations
 
 
+LOOKED_AT = [
+    (page, width, scheme)
+    for page in ("index.html", "gallery/index.html")
+    for width in (390, 1280)
+    for scheme in ("light", "dark")
+]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_axe_finds_nothing_and_pages_fit(site: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    beside = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+    script = Path(os.environ.get("AXE_CORE") or beside)
+    if not script.is_file():
+        pytest.skip("no axe-core: run `npm install axe-core` in tests/, or name its axe.min.js in AXE_CORE")
+    found = {}
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        for name, width, scheme in LOOKED_AT:
+            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            page.goto((site / name).as_uri())
+            page.add_script_tag(path=script)
+            report = page.evaluate("axe.run()")
+            assert len(report["passes"]) > 20
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            ids = [(one["id"], one["nodes"][0]["html"][:200]) for one in report["violations"]]
+            found[name, width, scheme] = (ids, max(wide - width, 0))
+            page.close()
+        browser.close()
+    assert found == dict.fromkeys(LOOKED_AT, ([], 0))
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 def test_pages_opened_from_a_folder_can_be_searched(site: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -10,6 +10,7 @@ import click
 import pytest
 
 import deeppruning as dp
+from code_map import with_map
 from deeppruning.cli.main import COMMANDS
 from deeppruning.system.commands import EXTRAS
 from deeppruning.system.toml import read_toml
@@ -87,6 +88,11 @@ def test_the_walks_through_the_code_are_short(walk: str, most: int) -> None:
     named = files_named((ROOT / "CONTRIBUTING.md").read_text().split(walk)[1].split("\n#")[0])
     assert len(named) == len(set(named)) > most // 2
     assert len(named) <= most
+
+
+def test_the_map_of_the_code_has_every_file_as_it_is() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    assert page == with_map(page), "run `python tools/code_map.py`"
 
 
 def test_the_layers_are_drawn_as_they_are_tested() -> None:

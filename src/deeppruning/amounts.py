@@ -1,4 +1,4 @@
-"""Large counts, times and tables of them, written for people."""
+"""Counts, times, percentages, lists of names and tables, written for people."""
 
 from collections.abc import Sequence
 
@@ -53,3 +53,13 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
         padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
         lines.append("  ".join([first.ljust(widths[0]), *padded]))
     return "\n".join(lines)
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and the number of the others.
+
+    >>> listed(["conv1", "conv2", "conv3", "fc"])
+    'conv1, conv2, conv3 and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

@@ -101,7 +101,7 @@ def prune(
                 f"{', '.join(job.search.idle())}; SearchConfig.paper(...) is the search that uses them",
                 stacklevel=2,
             )
-        config = _config(job, tables or {})
+        config = _run_config_tables(job, tables or {})
         with job.backend, RunFolder.create(run_dir, config) as folder:
             watch.work_on(job.backend)
             watch.tracking.follow(folder)
@@ -119,7 +119,7 @@ def advised(result: Result) -> Result:
     return replace(result, plot=candidates_markup, advice=advice.text, advised=advice.role)
 
 
-def _config(job: Job, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _run_config_tables(job: Job, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """The tables of the run's config.toml."""
     compute = job.compute
     config: dict[str, dict[str, Any]] = {
@@ -207,6 +207,7 @@ def cut(
     exclude: Sequence[str] = (),
     round_to: int | None = 1,
     prune_linear: bool = False,
+    prune_heads: bool = False,
 ) -> nn.Module:
     """Cut `model` once, without a search, and return the thin network, ready to be trained.
 
@@ -214,12 +215,19 @@ def cut(
     removed, starting with the filters that matter least by the criterion `by`, until every limit is met: a
     share of the original's (0.5, "50%") or a number ("100k" parameters, a size of "1MB"). The cut is proven.
     With `inputs` (a batch, Dataset or DataLoader; no labels are needed) the network is also refitted on
-    them, which keeps much more of its accuracy. `exclude`, `round_to` and `prune_linear` are those of
-    `ChannelGraph`.
+    them, which keeps much more of its accuracy. `exclude`, `round_to`, `prune_linear` and
+    `prune_heads` are those of `ChannelGraph`.
     """
     given = {"flops": flops, "params": params, "size": size}
     limits = Limits.of({name: limit for name, limit in given.items() if limit is not None})
-    graph = ChannelGraph(model, example_input, exclude=exclude, round_to=round_to, prune_linear=prune_linear)
+    graph = ChannelGraph(
+        model,
+        example_input,
+        exclude=exclude,
+        round_to=round_to,
+        prune_linear=prune_linear,
+        prune_heads=prune_heads,
+    )
     used = within(graph, limits, None)
     if used is None:
         raise InputError('say how much stays: for example flops=0.5, params="100k" or size="1MB"')

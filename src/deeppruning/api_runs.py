@@ -84,7 +84,7 @@ def resume(
             check_same_network(folder, model)
         compute = compute.resumed(folder.config["run"])
         code = {"task": task, "objective": objective, "example_input": example_input}
-        with _prepared(folder, model, train, test, watch, compute, **code) as job:
+        with _prepared_again(folder, model, train, test, watch, compute, **code) as job:
             watch.tracking.follow(folder)
             result = run(job, folder)
     watch.conclude(run_dir, track)
@@ -125,7 +125,7 @@ def pick(
             "target": limits if limits.bounds_error else own,  # images that the run has set aside stay so
         }
         code = {"task": task, "objective": objective, "example_input": example_input}
-        with _prepared(folder, model, train, test, watch, compute, **changes, **code) as job:
+        with _prepared_again(folder, model, train, test, watch, compute, **changes, **code) as job:
             solution = pick_one(job, folder, limits, variant=variant, instead=replace)
     watch.write_report(run_dir)
     return solution
@@ -162,7 +162,7 @@ def finetune(
     is not used. It takes thousands of inputs to improve on a refit.
     """
     if isinstance(run_dir, Solution):
-        return _imitating(run_dir, model, finetune, device, threads)
+        return _finetune_by_imitation(run_dir, model, finetune, device, threads)
     if candidate is None:
         raise InputError("which candidate of the run? give its id: candidate=57")
     watch = Watch(observer, progress, report=report)
@@ -181,7 +181,7 @@ def finetune(
         described = json.dumps([table, cores], sort_keys=True)
         digest = hashlib.sha256(described.encode()).hexdigest()[:8]
         variant = "" if (options, cores) == (recorded, search.threads) else digest
-        with _prepared(folder, model, train, test, watch, compute, **changes, **code) as job:
+        with _prepared_again(folder, model, train, test, watch, compute, **changes, **code) as job:
             solution = finetune_one(job, folder, candidate, variant=variant)
         if variant and task is None:
             name = f"{solution.role}/{digest}"
@@ -190,7 +190,7 @@ def finetune(
     return solution
 
 
-def _imitating(
+def _finetune_by_imitation(
     solution: Solution, inputs: Any, finetune: FinetuneConfig | None, device: str, threads: int | None
 ) -> Solution:
     """The solution of a search without labels, trained to imitate its original."""
@@ -215,7 +215,7 @@ def _imitating(
 
 
 @contextmanager
-def _prepared(
+def _prepared_again(
     folder: RunFolder,
     model: nn.Module | None,
     train: Any,
@@ -234,7 +234,7 @@ def _prepared(
     if finetune is None and task is None:
         finetune = FinetuneConfig.from_table(config["finetune"])
     job = prepare(
-        _original(folder, model),
+        _original_of_run(folder, model),
         train,
         test,
         search=search or SearchConfig.from_table(config["search"]),
@@ -251,7 +251,7 @@ def _prepared(
         yield job
 
 
-def _original(folder: RunFolder, model: nn.Module | None) -> nn.Module:
+def _original_of_run(folder: RunFolder, model: nn.Module | None) -> nn.Module:
     """The network that the run prunes: the one given, or its class with the weights that the run holds."""
     held = (folder.path / FINETUNE / f"{ORIGINAL}.safetensors").is_file()
     if model is not None and (not held or is_same_network(folder, model)):
@@ -303,7 +303,7 @@ def export(
         normalize=normalize,
         tolerance=tolerance,
         int8=int8,
-        material=_material(calibration, test),
+        material=_calibration_images(calibration, test),
         model=model,
         example_input=example_input,
     )
@@ -342,7 +342,7 @@ def bench(
         threads=threads,
         device=device,
         int8=int8,
-        material=_material(calibration, test),
+        material=_calibration_images(calibration, test),
         model=model,
         example_input=example_input,
     )
@@ -358,6 +358,7 @@ def bench(
     return figures
 
 
-def _material(calibration: Any, test: Any) -> MaterialSource | None:
+def _calibration_images(calibration: Any, test: Any) -> MaterialSource | None:
+    """The images that int8 is calibrated and tested on, if any are given."""
     given = calibration is not None or test is not None
     return MaterialSource(calibration=calibration, test=test) if given else None

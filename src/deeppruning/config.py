@@ -21,6 +21,7 @@ from deeppruning.options import EVALUATION, FINETUNING, MACHINE, PRUNED, TRAININ
 
 SCHEDULES = ("constant", "cosine", "linear", "onecycle")
 OPTIMIZERS = ("sgd", "muon")
+PRECISIONS = ("auto", "float32", "bfloat16")
 RUNTIMES = ("torch", "onnxruntime")  # in which a latency can be measured
 STRATEGIES = ("guided", "paper")
 USUAL_SAMPLE = 1000  # the paper's
@@ -69,6 +70,10 @@ class TrainConfig(Options):
     cutout: int = _train(
         0, "Side in pixels of the square that is masked at random; 0 for none.", unprefixed=True
     )
+    precision: str = _train(
+        "auto", "Number format of layers in training: float32; bfloat16, with weights in float32; or auto, "
+        "which is bfloat16 on a GPU that supports it.", choices=PRECISIONS,
+    )  # fmt: skip
     seed: int = _train(0, "Random seed.", high=_LARGEST_SEED)
 
     def __post_init__(self) -> None:
@@ -130,8 +135,7 @@ class SearchConfig(Options):
     )
     generations: int | None = option(
         None, "Number of generations.", low=1, high=1_000_000, paper=10, common=True,
-        default_text=f"{USUAL_GENERATIONS}; {FEW_GENERATIONS} for large inputs, such as images of 224 "
-        "pixels; paper: 10",
+        default_text=f"{USUAL_GENERATIONS}; {FEW_GENERATIONS} for large inputs, such as images of 224 pixels",
     )  # fmt: skip
     minutes: float | None = option(
         None, "Time limit of the guided search: no generation is started that would end after it.",
@@ -195,12 +199,13 @@ class SearchConfig(Options):
     min_channels: int = _pruned(1, "Number of filters that each layer keeps at least.", low=1)
     round_to: int | None = _pruned(
         None, "Keep a multiple of this number of filters in each layer, for example 16 for AVX-512; 1 allows "
-        "any number.", low=1, common=True,
-        default_text="what is measured to be fast on this machine, such as 8 or 16; 1 with --preset paper",
+        "any number, as --preset paper does.", low=1, common=True,
+        default_text="what is measured to be fast on this machine, such as 8 or 16",
     )  # fmt: skip
     prune_linear: bool = _pruned(
         False, "Also prune hidden units of linear layers, such as those in a transformer's MLPs.",
     )  # fmt: skip
+    prune_heads: bool = _pruned(False, "Also prune whole heads of attention.")
     depth: bool = _pruned(
         True, "Allow removing whole branches, such as residual blocks; otherwise each layer keeps a filter.",
         paper=False,
@@ -230,7 +235,7 @@ class SearchConfig(Options):
             raise InputError(f"low must lie below high, got {self.low} and {self.high}")
         if self.selection == "comma" and self.offspring < 3:
             raise InputError(
-                f"comma selection picks three offspring: offspring must be at least 3, got {self.offspring}"
+                f"comma selection keeps three offspring: offspring must be at least 3, got {self.offspring}"
             )
 
     def idle(self) -> list[str]:
@@ -282,7 +287,7 @@ class FinetuneConfig(TrainConfig):
 
     epochs: float | None = _finetune(
         None, "Number of epochs on all training images, such as 0.25 or 20 (the paper: 100 for CIFAR-100).",
-        paper=50, common=True, default_text=f"{USUAL_EPOCHS}; paper: 50",
+        paper=50, common=True, default_text=str(USUAL_EPOCHS),
     )  # fmt: skip
     minutes: float | None = _finetune(
         None, "Minutes to train each network, instead of epochs; the number of steps follows from the "
@@ -291,7 +296,7 @@ class FinetuneConfig(TrainConfig):
     )  # fmt: skip
     lr: float | None = _finetune(
         None, "Learning rate; the peak, if the schedule changes it.", paper=0.01,
-        default_text="found by a short trial for each network; paper: 0.01",
+        default_text="found by a short trial for each network",
     )  # fmt: skip
     schedule: str = _finetune(
         "linear", "Learning rate schedule.", choices=SCHEDULES, paper="constant", stated=False
@@ -322,6 +327,11 @@ class FinetuneConfig(TrainConfig):
         "Reinitialise the weights before fine-tuning, as in the paper's last experiment.",
         unprefixed=True,
     )
+    precision: str = _finetune(
+        "auto", "Number format of layers in training: float32; bfloat16, with weights in float32; or auto, "
+        "which is bfloat16 on a GPU that supports it, or if its steps are measured to be faster on this CPU.",
+        choices=PRECISIONS, paper="float32", stated=False,
+    )  # fmt: skip
     keep_best: bool = _finetune(
         True, "Hold out some training images, and keep the weights from before fine-tuning if their error on "
         "these images is lower.", paper=False, stated=False, unprefixed=True,

@@ -8,7 +8,7 @@
 >>> Limits.parse(["flops=140%"])
 Traceback (most recent call last):
     ...
-deeppruning.errors.InputError: target 'flops=140%': a share lies above 0 % and at most at 100 %; \
+deeppruning.errors.InputError: target 'flops=140%': a fraction lies above 0 % and at most at 100 %; \
 write for example flops=40%
 >>> Limits.parse(["flops=40"])
 Traceback (most recent call last):
@@ -41,7 +41,7 @@ class Limit:
     usual: tuple[str, ...]  # the units to ask for where one is missing
 
 
-def _limit(example: str, units: Mapping[str, float], *usual: str) -> Any:
+def _limit_field(example: str, units: Mapping[str, float], *usual: str) -> Any:
     return field(default=None, metadata={"limit": Limit(example, units, usual)})
 
 
@@ -54,11 +54,11 @@ class Limits:
     refused with the question which of the two is meant.
     """
 
-    flops: float | None = _limit("flops=40%", _THOUSANDS, "%", "M")
-    params: float | None = _limit("params=30% or params=100k", _THOUSANDS, "%", "k")
-    size: float | None = _limit("size=1MB", _BYTES, "%", "MB")
-    latency: float | None = _limit("latency=5ms", _SECONDS, "ms")  # seconds
-    error: float | None = _limit(
+    flops: float | None = _limit_field("flops=40%", _THOUSANDS, "%", "M")
+    params: float | None = _limit_field("params=30% or params=100k", _THOUSANDS, "%", "k")
+    size: float | None = _limit_field("size=1MB", _BYTES, "%", "MB")
+    latency: float | None = _limit_field("latency=5ms", _SECONDS, "ms")  # seconds
+    error: float | None = _limit_field(
         "error=+1% (points above the original's) or error=8%", {}, "%"
     )  # share of answers
     worse: float | None = None  # the same, above the original's
@@ -74,7 +74,7 @@ class Limits:
             raise InputError(f'target must be a dict such as {{"flops": 0.4}}, got {type(given).__name__}')
         limits = cls()
         for name, value in given.items():
-            limits = limits._with(str(name), _text(str(name), value))
+            limits = limits._with_limit(str(name), _limit_as_text(str(name), value))
         return limits
 
     @classmethod
@@ -84,22 +84,24 @@ class Limits:
         for part in (part.strip() for text in texts for part in text.split(",")):
             name, equals, value = (piece.strip() for piece in part.partition("="))
             if not equals:
-                raise InputError(f"target {part!r} is not name=limit; write for example {_example(name)}")
-            limits = limits._with(name, value)
+                raise InputError(
+                    f"target {part!r} is not name=limit; write for example {_example_of_limit(name)}"
+                )
+            limits = limits._with_limit(name, value)
         return limits
 
-    def _with(self, name: str, text: str) -> "Limits":
+    def _with_limit(self, name: str, text: str) -> "Limits":
         if name not in LIMITS:
             raise InputError(f"{unknown('target', name, LIMITS)}; write for example {EXAMPLES}")
-        attribute, value = _read(name, text)
+        attribute, value = _read_limit(name, text)
         if any(getattr(self, each) is not None for each in ((name, "worse") if name == "error" else (name,))):
             raise InputError(f"target {name} is given twice; give one limit for it")
         return replace(self, **{attribute: value})
 
     def to_table(self) -> dict[str, str]:
         """Texts by name that `of` reads back."""
-        shown = {name: _shown(name, getattr(self, name)) for name in LIMITS}
-        shown["error"] = shown["error"] or _shown("worse", self.worse)
+        shown = {name: _limit_in_words(name, getattr(self, name)) for name in LIMITS}
+        shown["error"] = shown["error"] or _limit_in_words("worse", self.worse)
         return {name: text for name, text in shown.items() if text}
 
     def __str__(self) -> str:
@@ -140,7 +142,7 @@ LIMITS: dict[str, Limit] = {
 EXAMPLES = ", ".join(limit.example for limit in LIMITS.values())
 
 
-def _text(name: str, value: Any) -> str:
+def _limit_as_text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value.strip()
     try:
@@ -148,13 +150,15 @@ def _text(name: str, value: Any) -> str:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise InputError(f"target {name} must be a number or a text such as {_example(name)}, got {value!r}")
+        raise InputError(
+            f"target {name} must be a number or a text such as {_example_of_limit(name)}, got {value!r}"
+        )
     if isinstance(value, float) and value == 1:  # of a float it is plain that it is a share
         return "100%"
     return repr(int(number)) if number.is_integer() else repr(number)
 
 
-def _read(name: str, text: str) -> tuple[str, float]:
+def _read_limit(name: str, text: str) -> tuple[str, float]:
     """The field of `Limits` that a text is about, and its value."""
     match = _NUMBER.fullmatch(text.lower())
     try:
@@ -162,53 +166,57 @@ def _read(name: str, text: str) -> tuple[str, float]:
     except ValueError:
         value = math.nan
     if match is None or not math.isfinite(value):
-        raise _wrong(name, text, "it is not a number, or its unit is unknown")
+        raise _wrong_limit(name, text, "it is not a number, or its unit is unknown")
     plus, unit = bool(match[1]), match[3]
     if not unit and (1 <= value <= _FEW if name != "latency" else value > 0):
-        raise _no_unit(name, text)
+        raise _limit_without_unit(name, text)
     if plus and name != "error":
-        raise _wrong(name, text, "only an error is limited relative to the original's")
+        raise _wrong_limit(name, text, "only an error is limited relative to the original's")
     if name == "error":
-        share = _share(name, text, value, unit, low=0.0)
+        share = _share_of_original(name, text, value, unit, low=0.0)
         return ("worse" if plus else "error"), share
     if unit in LIMITS[name].units:
         value *= LIMITS[name].units[unit]
         value = round(value, 6) if LIMITS[name].units is _THOUSANDS else value  # 0.057k are 57
     elif unit == "%" or (not unit and value <= 1):
-        return name, _share(name, text, value, unit)
+        return name, _share_of_original(name, text, value, unit)
     elif unit:
-        raise _wrong(name, text, f"{unit} is not a unit of {name}")
+        raise _wrong_limit(name, text, f"{unit} is not a unit of {name}")
     if name == "latency":
         if value <= 0:
-            raise _wrong(name, text, "a time lies above 0")
+            raise _wrong_limit(name, text, "a time lies above 0")
     elif value <= 1 or (name != "size" and not value.is_integer()):
-        raise _wrong(name, text, "a number above 1 is a count, which is whole; up to 1 it is a share")
+        raise _wrong_limit(
+            name, text, "a number above 1 is a count, which is whole; up to 1 it is a fraction"
+        )
     return name, value
 
 
-def _share(name: str, text: str, value: float, unit: str, *, low: float = math.ulp(0.0)) -> float:
+def _share_of_original(name: str, text: str, value: float, unit: str, *, low: float = math.ulp(0.0)) -> float:
     share = value / 100 if unit == "%" else value
     if unit not in ("", "%"):
-        raise _wrong(name, text, "a share is written with % or as a number below 1")
+        raise _wrong_limit(name, text, "a fraction is written with % or as a number below 1")
     if not low <= share <= 1:
-        raise _wrong(name, text, "a share lies above 0 % and at most at 100 %")
+        raise _wrong_limit(name, text, "a fraction lies above 0 % and at most at 100 %")
     return share
 
 
-def _wrong(name: str, text: str, why: str) -> InputError:
-    return InputError(f"target {f'{name}={text}'[:80]!r}: {why}; write for example {_example(name)}")
+def _wrong_limit(name: str, text: str, why: str) -> InputError:
+    return InputError(f"target {f'{name}={text}'[:80]!r}: {why}; write for example {_example_of_limit(name)}")
 
 
-def _no_unit(name: str, text: str) -> InputError:
+def _limit_without_unit(name: str, text: str) -> InputError:
     asked = " or ".join(f"{text}{unit}" for unit in LIMITS[name].usual)
-    return InputError(f"target {f'{name}={text}'!r} has no unit: {asked}? Write for example {_example(name)}")
+    return InputError(
+        f"target {f'{name}={text}'!r} has no unit: {asked}? Write for example {_example_of_limit(name)}"
+    )
 
 
-def _example(name: str) -> str:
+def _example_of_limit(name: str) -> str:
     return LIMITS.get(name, LIMITS["flops"]).example
 
 
-def _shown(name: str, value: float | None) -> str:
+def _limit_in_words(name: str, value: float | None) -> str:
     if value is None:
         return ""
     if name == "latency":

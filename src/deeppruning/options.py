@@ -57,34 +57,38 @@ class Option:
             raise unknown(name, str(value), self.choices)
         entries = get_args(kind) if get_origin(kind) is tuple else ()
         if not entries:
-            fits, expected = self._fits(kind, value), self._expected(kind)
+            fits, expected = self._fits_type(kind, value), self._expected_in_words(kind)
             if kind is float and (isinstance(value, bool) or not isinstance(value, (int, float))):
                 expected = "be a number"
         elif Ellipsis in entries:
-            fits = isinstance(value, (list, tuple)) and all(self._fits(entries[0], each) for each in value)
+            fits = isinstance(value, (list, tuple)) and all(
+                self._fits_type(entries[0], each) for each in value
+            )
             expected = f"be a list of {'texts' if entries[0] is str else 'numbers'}"
         else:
             listed = isinstance(value, (list, tuple)) and len(value) == len(entries)
-            fits = listed and all(map(self._fits, entries, value))
-            expected = f"be {len(entries)} numbers, each {self._expected(entries[0]).removeprefix('be ')}"
+            fits = listed and all(map(self._fits_type, entries, value))
+            expected = (
+                f"be {len(entries)} numbers, each {self._expected_in_words(entries[0]).removeprefix('be ')}"
+            )
         if not fits:
-            raise InputError(f"{name} must {expected}, got {_short(value)}")
+            raise InputError(f"{name} must {expected}, got {_short_value(value)}")
 
-    def _fits(self, kind: Any, value: Any) -> bool:
+    def _fits_type(self, kind: Any, value: Any) -> bool:
         if kind in (int, float):
-            low, high = self._range(kind)
+            low, high = self._allowed_range(kind)
             number = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
             return number and low <= value <= high and math.isfinite(value)
         if kind in (str, Path):  # a path with a zero byte, or a longer one, is an error of the system
             return isinstance(value, (str, kind)) and "\0" not in str(value) and len(str(value)) <= _LONGEST
         return isinstance(value, kind)
 
-    def _range(self, kind: Any) -> tuple[float, float]:
+    def _allowed_range(self, kind: Any) -> tuple[float, float]:
         usual = (0, _LARGEST) if kind is int else (0.0, math.inf)
         return usual[0] if self.low is None else self.low, usual[1] if self.high is None else self.high
 
-    def _expected(self, kind: Any) -> str:
-        low, high = self._range(kind)
+    def _expected_in_words(self, kind: Any) -> str:
+        low, high = self._allowed_range(kind)
         if kind is float:
             return f"be at least {low}" if high == math.inf else f"lie in [{low}, {high}]"
         if kind is int:
@@ -93,7 +97,7 @@ class Option:
         return f"be {names.get(kind, getattr(kind, '__name__', kind))}"
 
 
-def _short(value: Any) -> str:
+def _short_value(value: Any) -> str:
     shown = repr(value)
     return shown if len(shown) < 80 else f"{shown[:77]}..."
 
@@ -106,7 +110,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """
 
     def shown(value: Any) -> str:
-        return "not given" if value is None else _short(value)
+        return "not given" if value is None else _short_value(value)
 
     return "; ".join(
         f"{name} was {shown(then.get(name))} and is {shown(now.get(name))}"
@@ -143,14 +147,14 @@ def option(
 def described_options(config: Any) -> dict[str, tuple[Option, Any]]:
     """Description and type of each option of a config; the type of `int | None` is int."""
     return {
-        each.name: (each.metadata["option"], _kinds(config)[each.name])
+        each.name: (each.metadata["option"], _types_of_fields(config)[each.name])
         for each in fields(config)
         if "option" in each.metadata
     }
 
 
 @cache
-def _kinds(config: Any) -> dict[str, Any]:
+def _types_of_fields(config: Any) -> dict[str, Any]:
     return {name: _without_none(hint) for name, hint in get_type_hints(config).items()}
 
 
@@ -166,7 +170,7 @@ class Options:
 
     def __post_init__(self) -> None:
         config: Any = type(self)
-        kinds = _kinds(config)
+        kinds = _types_of_fields(config)
         for each in fields(self):
             value = getattr(self, each.name)
             if "option" not in each.metadata or (value is None and each.default is None):

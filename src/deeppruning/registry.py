@@ -1,4 +1,4 @@
-"""A registry holds things by name; its home is the package, or the one module, that defines them.
+"""A registry of things by name (data sets, methods, backends, formats), imported from their home.
 
 Looking into a registry first imports all modules of its package, so a new file there is all it takes to add a
 thing. Entries are listed by the `place` they ask for, then in the order of their modules: that of `ORDER` if
@@ -43,8 +43,8 @@ class Registry(Mapping[str, Entry]):
     def add(self, entry: Entry, *, place: int = 100) -> Entry:
         """Register a thing under its name; a class that is redefined, as in a notebook, keeps its place."""
         if not type(entry).__module__.startswith(self.home):
-            self._load()  # otherwise a name of the home would count as taken when the home is imported
-        self._check_name(entry)
+            self._import_home()  # otherwise a name of the home would count as taken when the home is imported
+        self._check_entry_name(entry)
         self._entries[entry.name] = entry
         self._places[entry.name] = place
         for follower in self._followers:
@@ -73,11 +73,11 @@ class Registry(Mapping[str, Entry]):
         return self[name]
 
     def __getitem__(self, name: str) -> Entry:
-        self._load()
+        self._import_home()
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
-        modules = self._load()
+        modules = self._import_home()
 
         def order(name: str) -> tuple[int, int]:
             module = type(self._entries[name]).__module__
@@ -86,10 +86,10 @@ class Registry(Mapping[str, Entry]):
         return iter(sorted(self._entries, key=order))
 
     def __len__(self) -> int:
-        self._load()
+        self._import_home()
         return len(self._entries)
 
-    def _check_name(self, entry: Entry) -> None:
+    def _check_entry_name(self, entry: Entry) -> None:
         kind = f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}"
         name = getattr(entry, "name", None)
         if name is None:
@@ -103,7 +103,8 @@ class Registry(Mapping[str, Entry]):
         if old is not None and (shared or len(origins) > 1):
             raise InputError(f"{kind} named {name!r} is already registered; choose another name")
 
-    def _load(self) -> list[str]:
+    def _import_home(self) -> list[str]:
+        """Import all modules of the home, once, and return their names."""
         with self._lock:  # another thread waits until all modules are imported
             if self._modules is None:
                 home = importlib.import_module(self.home)

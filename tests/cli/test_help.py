@@ -83,10 +83,10 @@ def completed(*words: str) -> list[str]:
         (("prune", "--no-de"), ["--no-depth"]),
         (("prune", "resnet20", "--weights", ""), ["<file>"]),
         (("compare", "resnet20", "--methods", "l1,spa"), ["l1,span", "l1,span+refit"]),
-        (("export", "runs/thin", "--format", "o"), ["onnx"]),
-        (("export", "runs/thin", "--solution", "t"), ["target", "target-2", "target-3"]),
+        (("export", "runs/mine", "--format", "o"), ["onnx"]),
+        (("export", "runs/mine", "--solution", "t"), ["target", "target-2", "target-3"]),
         (("export", ""), ["<dir>"]),
-        (("resume", "runs/thin", "--model", "vgg"), ["vgg16", "vgg19"]),
+        (("resume", "runs/mine", "--model", "vgg"), ["vgg16", "vgg19"]),
         (("data", "mn"), ["mnist"]),
         (("evaluate", "--device", "c"), ["cpu", "cuda"]),
         (("nonsense", "x"), []),
@@ -111,7 +111,7 @@ def test_completion_and_the_page_of_options_are_up_to_date() -> None:
         (("prune", "resnet20", "--epochs", "3"), "--finetune-epochs"),
         (("prune", "resnet20", "--lr=3"), "--finetune-lr"),
         (("prune", "resnet20", "--max-flops", "3"), "--target flops=40%"),
-        (("pick", "runs/thin", "--parameters", "3"), "--target params=30%"),
+        (("pick", "runs/mine", "--parameters", "3"), "--target params=30%"),
     ],
 )
 def test_unknown_options_are_answered_with_the_one_that_is_meant(words: tuple[str, ...], meant: str) -> None:

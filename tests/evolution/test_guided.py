@@ -161,7 +161,7 @@ def test_where_nothing_can_be_selected_the_same_can_be_told_again():
     outside[:, 1] = 1.0  # as dear as the original, all of them
     with pytest.raises(InputError, match="no genome of generation 1 lies within 15% to 85% of the original"):
         strategy.tell(outside)
-    with pytest.raises(InputError, match="there are no picks before a generation is told"):
+    with pytest.raises(InputError, match="nothing is selected before a generation is told"):
         _ = strategy.picks
     assert np.array_equal(strategy.ask(), genomes)
     strategy.tell(told)

@@ -209,7 +209,7 @@ def test_tell_before_ask_and_wrong_shapes_are_refused():
     strategy = EvolutionStrategy(10)
     with pytest.raises(InputError, match="call ask first"):
         strategy.tell(np.zeros((23, 2)))
-    with pytest.raises(InputError, match="no picks before"):
+    with pytest.raises(InputError, match="nothing is selected before"):
         _ = strategy.picks
     strategy.ask()
     with pytest.raises(InputError, match=r"shape \(23, 2\).*got \(20, 2\)"):

@@ -69,9 +69,9 @@ def test_huggingface_reads_the_card(folder: Path) -> None:
 def test_huggingface_reads_the_accuracy_of_a_run_on_named_data() -> None:
     from huggingface_hub import ModelCard
 
-    from deeppruning.exporting.card import _header
+    from deeppruning.exporting.card import _card_header
 
-    header = _header({"test_error": "0.0625", "classes": "[]"}, {"model": "a: b", "data": "digits"})
+    header = _card_header({"test_error": "0.0625", "classes": "[]"}, {"model": "a: b", "data": "digits"})
     card = ModelCard(f"{header}\n\n# text")
     (result,) = card.data.eval_results
     assert (result.metric_type, result.metric_value, result.dataset_name) == ("accuracy", 0.9375, "digits")

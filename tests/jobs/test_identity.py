@@ -162,7 +162,7 @@ def test_a_run_that_kept_no_options_goes_on(tmp_path: Path) -> None:
     given = start(tmp_path / "run")
     with RunFolder.open(tmp_path / "run") as run:
         for fact in ("options", "objective", "example_input"):
-            run.history._write("DELETE FROM facts WHERE key = ?", [(fact,)])
+            run.history._write_rows("DELETE FROM facts WHERE key = ?", [(fact,)])
     dp.resume(tmp_path / "run", tiny_net(), **given)
     with RunFolder.open(tmp_path / "run", read_only=True) as run:
         assert run.history.get_fact("options")["search.offspring"] == 4

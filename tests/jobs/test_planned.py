@@ -10,8 +10,9 @@ from torch import nn
 import deeppruning as dp
 from deeppruning.errors import InputError
 from deeppruning.jobs.result import Result
+from deeppruning.reporting.data import collect
 from deeppruning.runs import RunFolder
-from deeppruning.runs.facts import plan_fact
+from deeppruning.runs.facts import plan_fact, plan_line
 from deeppruning.searching.events import EpochDone, FinetunePlanned
 from search_helpers import TinyNet, digits, quick_search
 
@@ -54,6 +55,9 @@ def test_a_time_is_planned_once_and_kept(tmp_path: Path) -> None:
         assert epochs_of(result, id_)[-1] == -int(-plan.epochs // 1)
     shown = {event.epochs for event in events if isinstance(event, EpochDone)}
     assert shown <= {-int(-plan.epochs // 1) for plan in plans.values()} | {0}
+    for curve in collect(result.run_dir)["curves"]:
+        assert curve["plan"] == plan_line(plan_of(result, curve["id"]))
+        assert f"{plans[curve['id']].epochs:.3g} epochs in the time" in curve["plan"]
 
 
 def test_a_killed_training_goes_on_by_its_plan(tmp_path: Path) -> None:

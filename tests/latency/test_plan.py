@@ -156,7 +156,7 @@ def test_a_plan_adds_up_the_times_it_knows(own_cache: Path) -> None:
     genomes[1, 4:8] = genomes[1, 12:] = False  # 4 and 4: on the table of multiples
     genomes[2, 5:8] = False  # 5 and 8: on the other
     assert plan(graph, genomes) == pytest.approx([24 + 64 + 16, 12 + 16 + 8, 15 + 40 + 16])
-    written, read = plan._features(graph, genomes)[:, 3:].T
+    written, read = plan._latency_features(graph, genomes)[:, 3:].T
     assert written.tolist() == [8 * 64 + 8 * 36 + 2 * 16, 4 * 64 + 4 * 36 + 2 * 16, 5 * 64 + 8 * 36 + 2 * 16]
     assert read[0] == 3 * 100 + 8 * 64 + 8 * 36
     assert (

@@ -9,7 +9,7 @@ from deeppruning.errors import RunError
 from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import render
 from deeppruning.reporting.plots import finetuning, layers, population, svg
-from deeppruning.reporting.sections.candidates import _candidate
+from deeppruning.reporting.sections.candidates import _candidate_row
 from deeppruning.reporting.standing import in_use
 from deeppruning.runs import Candidate, EpochRow, Evaluation, RunFolder, facts
 from deeppruning.system.commands import command_for_page
@@ -65,7 +65,7 @@ def test_fine_tuning_is_a_state_of_its_own(tmp_path):
     data = collect(make_run(tmp_path / "run", finished=False))
     assert (data["state"], data["status"]) == (
         "finetuning",
-        "stopped: fine-tuning the picks, epoch 0 of 2 done",
+        "stopped: fine-tuning the selected networks, epoch 0 of 2 done",
     )
 
 
@@ -184,8 +184,8 @@ def test_layers_of_a_lost_branch_have_no_width():
     genome = np.array([1, 1, 0, 0], dtype=bool)
     row = Candidate(0, 1, genome, Evaluation(genome=genome, error=0.1, cost=2.0, flops=2, params=2))
     layers = {"stem": np.array([0, 1]), "first": np.array([2, 3]), "second": np.array([0, 1])}
-    assert _candidate(row, layers, {"first": [[2, 3]], "second": [[2, 3]]})["widths"] == [2, 0, 0]
-    assert _candidate(row, layers, {})["widths"] == [2, 0, 2]
+    assert _candidate_row(row, layers, {"first": [[2, 3]], "second": [[2, 3]]})["widths"] == [2, 0, 0]
+    assert _candidate_row(row, layers, {})["widths"] == [2, 0, 2]
 
 
 def test_time_left_is_that_of_the_epochs_once_picks_are_tuned(tmp_path):

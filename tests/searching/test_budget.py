@@ -9,8 +9,8 @@ from deeppruning.errors import InputError
 from deeppruning.jobs.prepare import prepare
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
-from deeppruning.searching.budget import TimeBudget
 from deeppruning.searching.events import GenerationDone, Remark
+from deeppruning.searching.loop import TimeBudget
 from deeppruning.searching.unlabelled import Unlabelled
 from search_helpers import EXAMPLE, digits, tiny_net
 

@@ -26,14 +26,28 @@ def test_class_scores_are_compared_by_answer_and_by_divergence():
     assert drift(odds, odds) == Judgement(0.0, 0.0)
 
 
-def test_other_outputs_by_the_squared_distance_over_the_variance():
+def test_other_outputs_by_the_squared_distance_beside_the_variance():
     wanted = torch.tensor([[[0.0]], [[2.0]], [[4.0]]])  # variance 8/3
     found = drift(wanted, wanted + 2.0)
-    assert found == Judgement(4.0 / (8.0 / 3.0), 4.0 / (8.0 / 3.0))
+    assert found.error == found.score == pytest.approx(4.0 / (4.0 + 8.0 / 3.0))
     assert drift(wanted, wanted) == Judgement(0.0, 0.0)
     one_column = drift(wanted[:, 0], wanted[:, 0] + 2.0)
     assert one_column == found  # a single number an input has no classes
-    assert drift(torch.tensor([[[3.0]]]), torch.tensor([[[0.0]]])).score == pytest.approx(1.0)
+    assert drift(torch.tensor([[[3.0]]]), torch.tensor([[[0.0]]])).score == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_detector_that_loses_its_scores_is_not_saved_by_its_coordinates(turned: bool):
+    generator = torch.Generator().manual_seed(0)
+    coordinates, scores = (torch.randn(4, rows, 50, generator=generator) for rows in (4, 2))
+    wanted, lost = (
+        torch.cat([100 * coordinates, 0.01 * scores], 1),
+        torch.cat([100 * coordinates, 0 * scores], 1),
+    )
+    wanted, lost = (each.transpose(1, 2) if turned else each for each in (wanted, lost))
+    assert drift(wanted, wanted) == Judgement(0.0, 0.0)
+    # Two slices of six keep nothing of what varies: about half of the squares is distance, half variance.
+    assert drift(wanted, lost).score == pytest.approx(2 / 6 * 0.57, abs=0.02)
 
 
 def test_nested_outputs_count_alike_whatever_their_scale():
@@ -41,7 +55,7 @@ def test_nested_outputs_count_alike_whatever_their_scale():
     boxes, masks = torch.tensor([[0.0], [2.0], [4.0]]), torch.tensor([[0.0], [200.0], [400.0]])
     wanted = Pair(boxes, {"masks": masks, "count": torch.tensor([1, 2, 3]), "name": "a"})
     found = Pair(boxes + 2.0, {"masks": masks, "count": torch.tensor([3, 2, 1]), "name": "b"})
-    assert drift(wanted, found) == Judgement(0.75, 0.75)  # 1.5 and 0 in the mean; whole numbers are left out
+    assert drift(wanted, found).score == pytest.approx(0.3)  # 0.6 and 0; whole numbers are left out
 
 
 class Named(dict):
@@ -72,7 +86,8 @@ class Slotted:
 def test_outputs_in_classes_of_their_own_are_looked_into(wrapped):
     boxes = torch.tensor([[0.0], [2.0], [4.0]])
     assert drift(wrapped(boxes), wrapped(boxes)) == Judgement(0.0, 0.0)
-    assert drift(wrapped(boxes), wrapped(boxes + 2.0)) == Judgement(1.5, 1.5)
+    # The second tensor is moved by 4: its variance and distance are four times as large.
+    assert drift(wrapped(boxes), wrapped(boxes + 2.0)).score == pytest.approx(0.6)
 
 
 def test_outputs_that_are_constant_do_not_divide_by_nothing():

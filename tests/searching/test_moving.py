@@ -103,13 +103,13 @@ def test_what_was_recorded_is_followed_where_rounding_proposes_otherwise(stopped
     with RunFolder.open(stopped) as run:
         first, last = run.history.candidates()[1], run.history.candidates()[10]
         change = "UPDATE candidates SET genome = (SELECT genome FROM candidates WHERE id = ?) WHERE id = ?"
-        run.history._write(change, [(first.id, last.id)])
+        run.history._write_rows(change, [(first.id, last.id)])
     result = dp.resume(stopped, tiny_net(), *digits(), workers=1, observer=lambda event: None)
     assert result.candidates[10].genome.tolist() == first.genome.tolist() and len(result.candidates) == 15
     with RunFolder.open(stopped) as run:
         run.history.set_fact(facts.VERSIONS, computed_by())
-        run.history._write(change, [(2, last.id)])
-        run.history._write("DELETE FROM facts WHERE key = ?", [("finished",)])
+        run.history._write_rows(change, [(2, last.id)])
+        run.history._write_rows("DELETE FROM facts WHERE key = ?", [("finished",)])
     with pytest.raises(RunError, match="candidate 10 of generation 2 is not the one recorded"):
         dp.resume(stopped, tiny_net(), *digits(), workers=1)
 

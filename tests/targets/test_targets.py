@@ -118,7 +118,7 @@ def test_a_run_that_goes_on_comes_to_the_same_target(run, tmp_path):
     again = tmp_path / "run"
     shutil.copytree(run.run_dir, again)
     with RunFolder.open(again) as opened:  # as if it had been killed before the target was settled
-        opened.history._write("DELETE FROM facts WHERE key = ?", [("target",), ("finished",)])
+        opened.history._write_rows("DELETE FROM facts WHERE key = ?", [("target",), ("finished",)])
     (again / "target.safetensors").unlink()
     resumed = dp.resume(again, network(), train, test)
     assert resumed.target.id == run.target.id

@@ -48,7 +48,7 @@ def test_nested_outputs_are_learnt():
 def test_class_scores_are_compared_as_probabilities():
     scores = torch.tensor([[2.0, 0.0, -1.0]])
     assert imitation_loss(scores + 5.0, scores, 4.0).item() == pytest.approx(0.0, abs=1e-5)
-    assert imitation_loss((scores + 5.0,) * 2, (scores,) * 2, 4.0).item() > 1.0
+    assert imitation_loss((scores + 5.0,) * 2, (scores,) * 2, 4.0).item() > 0.9
 
 
 def test_a_teacher_of_other_outputs_is_refused():

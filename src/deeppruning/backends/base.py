@@ -1,4 +1,4 @@
-"""What every backend promises, and the few lines that all of them share."""
+"""The contract of backends: sessions map a function over items and yield outcomes; and what all share."""
 
 import os
 import pickle

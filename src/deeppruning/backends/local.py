@@ -42,12 +42,15 @@ class InProcessBackend(Backend):
 
 
 class _InProcessSession(Session[Item, Value]):
+    """A session of this process: items run one after the other, where they are asked for."""
+
     def __init__(self, call: Callable[[Item], tuple[Value | None, str | None, float]], threads: int) -> None:
         self._call = call
         self._threads = threads
         self._closed = False
 
     def map(self, items: Iterable[tuple[Key, Item]]) -> Iterator[Outcome[Key, Value]]:
+        """Run each item here, with its own number of torch threads."""
         name = worker_name()
         for key, item in items:
             if self._closed:
@@ -57,6 +60,7 @@ class _InProcessSession(Session[Item, Value]):
             yield Outcome(key, value, failure, seconds, name, attempts=1)
 
     def close(self) -> None:
+        """Nothing to stop: every item has ended when its outcome is returned."""
         self._closed = True
 
 

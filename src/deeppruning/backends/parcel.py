@@ -41,7 +41,7 @@ def pack(value: object) -> int:
     descriptor = _nameless_file()
     try:
         with open(descriptor, "wb", closefd=False) as file:
-            _write(file, value, _found_by_new_process)
+            _write_parcel(file, value, _found_by_new_process)
     except BaseException:
         os.close(descriptor)
         raise
@@ -61,7 +61,7 @@ def pack_array(value: object) -> NDArray[np.uint8]:
     The code of all other modules is included: a user's own files are on the user's machine only.
     """
     file = io.BytesIO()
-    _write(file, value, _installed)
+    _write_parcel(file, value, _is_installed_elsewhere)
     return np.frombuffer(file.getbuffer(), dtype=np.uint8)
 
 
@@ -76,7 +76,8 @@ def unpack_array(array: NDArray[np.uint8]) -> Any:
     return _Unpickler(array, pickled, copied_below=_SHARED_FROM).load()
 
 
-def _write(file: BinaryIO, value: object, importable: Importable) -> None:
+def _write_parcel(file: BinaryIO, value: object, importable: Importable) -> None:
+    """Write storages, the pickle around them and a trailer that says where the pickle starts."""
     pickled = io.BytesIO()
     pickler = _Pickler(pickled, importable)
     try:
@@ -105,6 +106,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._judged: set[str] = set()
 
     def persistent_id(self, obj: Any) -> tuple[int, int, torch.dtype] | None:
+        """The place of a CPU storage in the parcel; None for anything that is pickled as usual."""
         if not isinstance(obj, torch.storage.TypedStorage):
             return None
         storage = obj._untyped_storage
@@ -117,11 +119,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return self.storages[place][0], storage.nbytes(), obj.dtype
 
     def reducer_override(self, obj: Any) -> Any:
+        """Pickle a class or function, with the code of its module if the receiver lacks it."""
         if isinstance(obj, type | FunctionType):
-            self._judge(getattr(obj, "__module__", None))
+            self._carry_module(getattr(obj, "__module__", None))
         return super().reducer_override(obj)
 
-    def _judge(self, name: str | None) -> None:
+    def _carry_module(self, name: str | None) -> None:
         """Include a module's code if the receiver could not import that module."""
         if name is None or name in self._judged:
             return
@@ -133,6 +136,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 class _Unpickler(pickle.Unpickler):
+    """Reads the pickle of a parcel; its storages are views of the parcel's memory."""
+
     def __init__(
         self, parcel: mmap.mmap | NDArray[np.uint8], pickled: io.BytesIO, *, copied_below: int = 0
     ) -> None:
@@ -142,6 +147,7 @@ class _Unpickler(pickle.Unpickler):
         self._storages: dict[int, torch.UntypedStorage] = {}  # by place: tensors that share one keep doing so
 
     def persistent_load(self, pid: Any) -> torch.storage.TypedStorage:
+        """The storage at a place of the parcel."""
         offset, nbytes, dtype = pid
         if offset not in self._storages:
             with warnings.catch_warnings():
@@ -167,7 +173,7 @@ def _found_by_new_process(name: str, module: ModuleType) -> bool:
     return False
 
 
-def _installed(name: str, module: ModuleType) -> bool:
+def _is_installed_elsewhere(name: str, module: ModuleType) -> bool:
     """Whether another machine with the same packages has the module: Python's own, ours, or installed."""
     top = name.partition(".")[0]
     if top in sys.builtin_module_names or top in sys.stdlib_module_names or top == "deeppruning":
@@ -179,6 +185,7 @@ def _installed(name: str, module: ModuleType) -> bool:
 
 
 def _nameless_file() -> int:
+    """A file in memory for a parcel, which disappears with its last descriptor."""
     # memfd rather than /dev/shm: containers often leave only 64 MB there.
     if hasattr(os, "memfd_create"):
         return os.memfd_create("deeppruning")

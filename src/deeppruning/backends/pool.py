@@ -83,6 +83,8 @@ class PoolBackend(Backend):
 
 
 class _PoolSession(WorkerSession[Item, Value]):
+    """A session over local worker processes."""
+
     def __init__(self, backend: PoolBackend, parcel: int, kind: Kind) -> None:
         super().__init__(kind, backend.timeout)
         self._backend = backend
@@ -91,17 +93,21 @@ class _PoolSession(WorkerSession[Item, Value]):
         self._workers: list[PoolWorker] = []  # type: ignore[assignment]
 
     def close(self) -> None:
+        """Kill all local processes and free the parcel."""
         if not self._closed:
             super().close()
             os.close(self._parcel)
 
     def _room(self) -> int:
+        """The number of local processes."""
         return self._backend.workers
 
     def _start(self) -> Worker:
+        """A new local process."""
         return PoolWorker(self._parcel, self._backend.threads)
 
     def _wait(self) -> None:
+        """Wait for an answer of any process, and go on sending."""
         # Not for ever: a child of a dead worker may keep the socket open, and a hung worker says nothing.
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:
@@ -123,7 +129,7 @@ class PoolWorker(Worker):
         self._received = bytearray()
         with theirs:
             fds = (theirs.fileno(), parcel)
-            numbers = (_farewell_signal(), *fds, os.getpid(), threads)
+            numbers = (_signal_at_parents_death(), *fds, os.getpid(), threads)
             self._process = subprocess.Popen(
                 [sys.executable, "-c", BOOTSTRAP, json.dumps(sys.path), *(str(int(n)) for n in numbers)],
                 pass_fds=fds,
@@ -139,6 +145,7 @@ class PoolWorker(Worker):
         return bool(self._unsent)
 
     def send(self, request: bytes) -> None:
+        """Send an item to the process."""
         self._unsent.extend((memoryview(LENGTH.pack(len(request))), memoryview(request)))
         self.push()
 
@@ -156,6 +163,7 @@ class PoolWorker(Worker):
             self.ended = True
 
     def receive(self) -> bytes | None:
+        """The process's answer, None if it is not complete yet."""
         try:
             while chunk := self.socket.recv(_CHUNK):
                 self._received += chunk
@@ -171,6 +179,7 @@ class PoolWorker(Worker):
         return None
 
     def _next_message(self) -> bytes | None:
+        """The next complete message in the bytes that came through the socket."""
         start = LENGTH.size
         if len(self._received) < start:
             return None
@@ -182,9 +191,11 @@ class PoolWorker(Worker):
         return message
 
     def has_exited(self) -> bool:
+        """Whether the process has ended."""
         return self._process.poll() is not None
 
     def kill(self) -> str:
+        """Kill the process; returns how it ended."""
         self._process.kill()
         self.socket.close()
         try:
@@ -194,7 +205,7 @@ class PoolWorker(Worker):
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _farewell_signal() -> int:
+def _signal_at_parents_death() -> int:
     """The signal that Linux sends a worker when the thread that started it ends.
 
     The main thread ends with the process. Any other may end long before: its workers are only woken, in case
@@ -209,7 +220,7 @@ def _farewell_signal() -> int:
 def serve(channel_fd: int, parcel_fd: int, parent: int, threads: int) -> None:
     """Unpack the function once, then answer the parent's items until it closes the socket or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
     channel = cast(BinaryIO, socket.socket(fileno=channel_fd).makefile("rwb"))
     try:
         torch.set_num_threads(threads)
@@ -240,7 +251,7 @@ def read_message(end: BinaryIO) -> bytes | None:
     return message if len(message) == length else None
 
 
-def _leave_with(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     """End this process when its parent has ended, even in the middle of an item."""
     while os.getppid() == parent:
         time.sleep(_LOOK_FOR_PARENT_EVERY)

@@ -77,7 +77,7 @@ class RayBackend(Backend):
         """Put the function and its context into the cluster's shared memory, once for all nodes."""
         self.__enter__()
         try:
-            return _RaySession(self, _store(function, context), kind)
+            return _RaySession(self, _put_into_cluster(function, context), kind)
         except BaseException:
             self.__exit__()
             raise
@@ -120,6 +120,8 @@ class RayBackend(Backend):
 
 
 class _RaySession(WorkerSession[Item, Value]):
+    """A session over actors of a Ray cluster, which later sessions use again."""
+
     def __init__(self, backend: RayBackend, parcel: Any, kind: Kind) -> None:
         super().__init__(kind, backend.timeout)
         self._backend = backend
@@ -129,6 +131,7 @@ class _RaySession(WorkerSession[Item, Value]):
         self._workers: list[RayWorker] = []  # type: ignore[assignment]
 
     def map(self, items: Iterable[tuple[Key, Item]]) -> Iterator[Outcome[Key, Value]]:
+        """Run items on the actors, idle ones of earlier sessions first."""
         try:
             while _idle:
                 worker = _idle.pop()
@@ -141,11 +144,12 @@ class _RaySession(WorkerSession[Item, Value]):
         finally:
             for worker in list(self._workers):
                 if not worker.ready:
-                    self._drop(worker)
+                    self._drop_worker(worker)
             _idle.extend(self._workers)
             self._workers.clear()
 
     def close(self) -> None:
+        """Leave the cluster's actors and its memory."""
         if not self._closed:
             super().close()
             self._parcel = None
@@ -163,11 +167,13 @@ class _RaySession(WorkerSession[Item, Value]):
         return self._limit
 
     def _start(self) -> Worker:
+        """A new actor of the cluster."""
         worker = RayWorker(self._backend.share)
         worker.open(self._parcel, self._backend.threads)
         return worker
 
     def _wait(self) -> None:
+        """Wait for an answer of any actor."""
         ray = import_ray()
         calls = [worker.call for worker in self._workers if worker.call is not None]
         ray.wait(calls, timeout=LOOK_EVERY)
@@ -198,9 +204,11 @@ class RayWorker(Worker):
             self.call = self._actor.open.remote(parcel, threads, versions())
 
     def send(self, request: bytes) -> None:
+        """Send an item to the actor."""
         self.call = self._actor.answer.remote(request)
 
     def receive(self) -> bytes | None:
+        """The actor's answer, None if there is none yet; notes an actor that is lost."""
         if not self.has_answered:
             return None
         call, self.call, self.has_answered = self.call, None, False
@@ -226,11 +234,13 @@ class RayWorker(Worker):
         return None
 
     def is_lost(self) -> bool:
+        """Whether its node has left the cluster or cannot be reached."""
         if self._unreachable or self._place is None:
             return self._unreachable
         return self._place.node not in {node["NodeID"] for node in alive()}
 
     def kill(self) -> str:
+        """End the actor, and its process at once if it is in the middle of an item."""
         if self._ray.is_initialized():
             if self.job is not None and not self.ended and self._place is not None:
                 options = on_node(self._place.node)
@@ -239,7 +249,7 @@ class RayWorker(Worker):
         return "crashed or killed"
 
 
-def _store(function: object, context: object) -> Any:
+def _put_into_cluster(function: object, context: object) -> Any:
     """A reference to the function and its context in the object store of this machine's node."""
     ray = import_ray()
     try:
@@ -271,7 +281,8 @@ class RayOptions(Options):
     )
 
 
-def _make(wanted: Wanted) -> RayBackend:
+def _make_ray_backend(wanted: Wanted) -> RayBackend:
+    """The backend that the flags ask for."""
     options = RayOptions(**wanted.options)
     return RayBackend(
         address=options.ray_address,
@@ -284,4 +295,4 @@ def _make(wanted: Wanted) -> RayBackend:
     )
 
 
-BACKENDS.add(BackendKind("ray", "a Ray cluster", _make, RayOptions), place=20)
+BACKENDS.add(BackendKind("ray", "a Ray cluster", _make_ray_backend, RayOptions), place=20)

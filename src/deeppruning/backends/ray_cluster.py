@@ -45,9 +45,9 @@ def connect(address: str | None, *, processors: float | None) -> None:
     ray = import_ray()
     address = address or os.environ.get("RAY_ADDRESS") or None
     if not ray.is_initialized():
-        _open(ray, address, processors)
+        _start_or_join_ray(ray, address, processors)
         _users, _opened_for = 0, address or "local"
-    elif address is not None and not _is_same(ray, address):
+    elif address is not None and not _is_connected_to(ray, address):
         raise InputError(
             f"this program is already connected to another Ray than {address!r}; call ray.shutdown() first, "
             "or leave the address out to use that one"
@@ -64,14 +64,15 @@ def disconnect() -> None:
         import_ray().shutdown()
 
 
-def _is_same(ray: ModuleType, address: str) -> bool:
+def _is_connected_to(ray: ModuleType, address: str) -> bool:
     """Whether the open connection goes to this address, as far as one can tell."""
     if _opened_for is not None or address == "auto":
         return address in ("auto", _opened_for)
     return address.startswith("ray://") or ray.get_runtime_context().gcs_address == address
 
 
-def _open(ray: ModuleType, address: str | None, processors: float | None) -> None:
+def _start_or_join_ray(ray: ModuleType, address: str | None, processors: float | None) -> None:
+    """Start Ray on this machine, or join the cluster at an address."""
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -99,7 +100,7 @@ def _open(ray: ModuleType, address: str | None, processors: float | None) -> Non
                 f"and Python on both. Ray says:\n{error}"
             ) from error
         raise InputError(
-            f"no Ray cluster could be joined at {address!r} ({reason}); {_advice(address)}"
+            f"no Ray cluster could be joined at {address!r} ({reason}); {_advice_on_address(address)}"
         ) from error
 
 
@@ -114,11 +115,12 @@ def _check_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_TIME_TO_ANSWER).close()
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"no program answers at the Ray address {address!r} ({error}); {_advice(address)}"
+            f"no program answers at the Ray address {address!r} ({error}); {_advice_on_address(address)}"
         ) from error
 
 
-def _advice(address: str) -> str:
+def _advice_on_address(address: str) -> str:
+    """What to try where no cluster answers at an address."""
     if address == "auto":
         return (
             "start one with `ray start --head`, give its address as HOST:PORT or ray://HOST:PORT, "
@@ -182,8 +184,8 @@ def check(share: Share) -> list[str]:
     nodes = alive()
     able = [node for node in nodes if share.fits(node)]
     if not able:
-        raise InputError(_why_none(share, nodes))
-    described = _describe(able, names(nodes))
+        raise InputError(_why_no_node_fits(share, nodes))
+    described = _describe_nodes(able, names(nodes))
     if not described:
         raise InputError("every node was lost while it was checked; see `ray status`, and try again")
     for name, description in described.items():
@@ -201,7 +203,7 @@ def check(share: Share) -> list[str]:
     return warnings
 
 
-def _describe(nodes: Iterable[Node], called: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def _describe_nodes(nodes: Iterable[Node], called: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """The description that each node gives of itself, by name; a node that is lost meanwhile is left out."""
     ray = import_ray()
     probe = ray.remote(make_probe())
@@ -225,6 +227,7 @@ def _describe(nodes: Iterable[Node], called: Mapping[str, str]) -> dict[str, dic
 
 
 def _check_node(name: str, description: Mapping[str, str], share: Share) -> None:
+    """Refuse a node with other versions of packages, or without a device that candidates need."""
     here = versions()
     remedy = (
         f"install deeppruning-es {here['deeppruning']} with torch {here['torch']} in the Python that runs "
@@ -248,7 +251,8 @@ def _check_node(name: str, description: Mapping[str, str], share: Share) -> None
         )
 
 
-def _why_none(share: Share, nodes: Iterable[Node]) -> str:
+def _why_no_node_fits(share: Share, nodes: Iterable[Node]) -> str:
+    """Why no node has the resources that one candidate needs."""
     resources = [(node["Resources"].get("CPU", 0.0), node["Resources"].get("GPU", 0.0)) for node in nodes]
     listed = " | ".join(f"{cpus:g} CPU, {gpus:g} GPU" for cpus, gpus in resources)
     if share.gpus and not any(gpus for _, gpus in resources):

@@ -101,24 +101,26 @@ class WorkerSession(Session[Item, Value]):
         """Wait until a worker says something, for `LOOK_EVERY` seconds at most."""
 
     def map(self, items: Iterable[tuple[Key, Item]]) -> Iterator[Outcome[Key, Value]]:
+        """Hand items out to workers and yield outcomes as they arrive."""
         source = iter(items)
         waiting: deque[Request[Key]] = deque()
         try:
             self._hand_out(source, waiting)
-            while self._busy() or waiting:
+            while self._busy_workers() or waiting:
                 # Outcomes first: the next items may depend on what the caller does with them.
-                yield from self._collect(waiting)
+                yield from self._collect_outcomes(waiting)
                 self._hand_out(source, waiting)
         finally:
-            for worker in self._busy():
-                self._drop(worker)
+            for worker in self._busy_workers():
+                self._drop_worker(worker)
 
     def close(self) -> None:
+        """Kill all workers."""
         while self._workers:
-            self._drop(self._workers[-1])
+            self._drop_worker(self._workers[-1])
         self._closed = True
 
-    def _busy(self) -> list[Worker]:
+    def _busy_workers(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.job is not None]
 
     def _hand_out(self, source: Iterator[tuple[Key, Item]], waiting: deque[Request[Key]]) -> None:
@@ -126,22 +128,22 @@ class WorkerSession(Session[Item, Value]):
         if self._closed:
             raise InputError(CLOSED)
         room = self._room()
-        while len(self._busy()) + len(waiting) < room:
+        while len(self._busy_workers()) + len(waiting) < room:
             pair = next(source, None)
             if pair is None:
                 break
-            waiting.append(Request(pair[0], self._kind(pair[1]), _request(*pair)))
+            waiting.append(Request(pair[0], self._kind(pair[1]), _pickled_item(*pair)))
         for worker in list(self._workers):
             if worker.ready and worker.job is None and waiting:
-                self._assign(worker, waiting)
-        while len(self._workers) < min(room, len(self._busy()) + len(waiting)):
+                self._assign_item(worker, waiting)
+        while len(self._workers) < min(room, len(self._busy_workers()) + len(waiting)):
             self._workers.append(self._start())
 
-    def _assign(self, worker: Worker, waiting: deque[Request[Key]]) -> None:
+    def _assign_item(self, worker: Worker, waiting: deque[Request[Key]]) -> None:
         job = waiting[0]
         worker.send(job.request)
         if worker.ended:  # it died while idle, which is not the job's fault
-            self._drop(worker)
+            self._drop_worker(worker)
             return
         waiting.popleft()
         job.attempts += 1
@@ -149,7 +151,7 @@ class WorkerSession(Session[Item, Value]):
         worker.job, worker.silent = job, 0.0
         self._failed_starts = 0
 
-    def _collect(self, waiting: deque[Request[Key]]) -> list[Outcome[Key, Value]]:
+    def _collect_outcomes(self, waiting: deque[Request[Key]]) -> list[Outcome[Key, Value]]:
         """Wait for something to happen, and return the outcomes that follow from it."""
         began = time.monotonic()
         self._wait()
@@ -162,24 +164,24 @@ class WorkerSession(Session[Item, Value]):
             answer = worker.receive()
             worker.silent += waited
             if answer is not None:
-                outcome: Outcome[Key, Value] | None = self._accept(worker, answer)
+                outcome: Outcome[Key, Value] | None = self._accept_answer(worker, answer)
             elif exited or worker.ended:
-                outcome = self._bury(worker, waiting)
-            elif worker.silent > (limit := self._patience(worker)):
-                outcome = self._bury(worker, waiting, f"no answer within {limit:.0f} s")
+                outcome = self._bury_worker(worker, waiting)
+            elif worker.silent > (limit := self._patience_with_worker(worker)):
+                outcome = self._bury_worker(worker, waiting, f"no answer within {limit:.0f} s")
             else:
                 continue
             if outcome is not None:
                 outcomes.append(outcome)
         return outcomes
 
-    def _patience(self, worker: Worker) -> float:
+    def _patience_with_worker(self, worker: Worker) -> float:
         """For how many seconds a worker may be silent."""
         if worker.job is not None:
             return self._time_limit.of(worker.job.kind, worker.job.attempts)
         return math.inf if worker.ready else self.time_to_start
 
-    def _accept(self, worker: Worker, answer: bytes) -> Outcome[Any, Any]:
+    def _accept_answer(self, worker: Worker, answer: bytes) -> Outcome[Any, Any]:
         job, worker.job = worker.job, None
         assert job is not None
         try:
@@ -191,12 +193,12 @@ class WorkerSession(Session[Item, Value]):
             self._time_limit.note(job.kind, seconds)
         return Outcome(job.key, value, failure, seconds, worker.name, job.attempts)
 
-    def _bury(
+    def _bury_worker(
         self, worker: Worker, waiting: deque[Request[Key]], manner: str = ""
     ) -> Outcome[Any, Any] | None:
         """Remove a dead or hung worker; its job goes back to the head of the queue, or fails for good."""
         job, lost = worker.job, worker.is_lost()
-        ending = self._drop(worker)
+        ending = self._drop_worker(worker)
         manner = manner or ("its node was lost" if lost else ending)
         if job is None:
             self._failed_starts += not worker.ready and not lost
@@ -215,7 +217,7 @@ class WorkerSession(Session[Item, Value]):
         seconds = time.perf_counter() - job.started
         return Outcome(job.key, None, failure, seconds, worker.name, job.attempts)
 
-    def _drop(self, worker: Worker) -> str:
+    def _drop_worker(self, worker: Worker) -> str:
         manner = worker.kill()
         self._workers.remove(worker)
         return manner
@@ -229,7 +231,8 @@ def cannot_send(what: str, error: Exception) -> InputError:
     )
 
 
-def _request(key: object, item: object) -> bytes:
+def _pickled_item(key: object, item: object) -> bytes:
+    """The item as bytes to send to a worker."""
     try:
         return bytes(cloudpickle.dumps(item))
     except Exception as error:

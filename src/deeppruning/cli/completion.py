@@ -20,22 +20,24 @@ FLAG, CHOICES, NAMES, LIST, FILE, FOLDER, TEXT = "flag", "choices", "names", "li
 
 def light_command(name: str, about: str) -> click.Command | None:
     """A stand-in for a command that knows its options and does nothing; None for one not in the table."""
-    rows = _table()["commands"].get(name)
+    rows = _completion_table()["commands"].get(name)
     if rows is None:
         return None
-    return click.Command(name, params=[_parameter(row) for row in rows], help=about)
+    return click.Command(name, params=[_light_parameter(row) for row in rows], help=about)
 
 
 @cache
-def _table() -> dict[str, dict[str, Any]]:
+def _completion_table() -> dict[str, dict[str, Any]]:
+    """The table of commands and options, written by tools/option_tables.py."""
     table: dict[str, dict[str, Any]] = json.loads(TABLE.read_text(encoding="utf-8"))
     return table
 
 
-def _parameter(row: dict[str, Any]) -> click.Parameter:
-    kind, values = row["kind"], _table()["names"].get(row.get("of", ""), row.get("values", []))
+def _light_parameter(row: dict[str, Any]) -> click.Parameter:
+    """An option or argument as the tab key needs it, from its row of the table."""
+    kind, values = row["kind"], _completion_table()["names"].get(row.get("of", ""), row.get("values", []))
     holds = click.Path(file_okay=kind == FILE) if kind in (FILE, FOLDER) else click.STRING
-    complete = _completer(kind, values) if values else None
+    complete = _completer_of(kind, values) if values else None
     if not row["flags"]:
         return click.Argument([row["name"]], type=holds, required=False, shell_complete=complete)
     return click.Option(
@@ -47,7 +49,9 @@ def _parameter(row: dict[str, Any]) -> click.Parameter:
     )
 
 
-def _completer(kind: str, values: Sequence[str]) -> Any:
+def _completer_of(kind: str, values: Sequence[str]) -> Any:
+    """A function that completes one of some values, or one of a list with commas."""
+
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         before, comma, last = incomplete.rpartition(",") if kind == LIST else ("", "", incomplete)
         items = [CompletionItem(f"{before}{comma}{value}") for value in values if value.startswith(last)]

@@ -28,6 +28,7 @@ def exit_code(stopped: KeyboardInterrupt) -> int:
 
 
 def _stop_on_sigterm() -> None:
+    """Let SIGTERM stop the program as Ctrl-C does."""
     program = os.getpid()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -65,9 +66,11 @@ class LazyGroup(click.Group):
     """A group that lists every command without importing any of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, imported now; only its options if the tab key asks."""
         if cmd_name not in COMMANDS:
             return None
         light = light_command(cmd_name, COMMANDS[cmd_name]) if ctx.resilient_parsing else None
@@ -79,6 +82,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, with SIGTERM turned into an orderly stop."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stopped:
@@ -89,12 +93,14 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; a misspelt one is answered with the nearest."""
         misspelt = args and not args[0].startswith("-") and args[0] not in COMMANDS
         if misspelt and not ctx.resilient_parsing:
             raise unknown("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with one line each, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -108,7 +114,7 @@ def cli() -> None:
     Example:
       deeppruning demo
       deeppruning train resnet20 --data digits --epochs 10 --out runs/base
-      deeppruning prune resnet20 --weights runs/base/model.safetensors --data digits --out runs/thin
+      deeppruning prune resnet20 --weights runs/base/model.safetensors --data digits --out runs/mine
     """
     keep_freed_memory()
 

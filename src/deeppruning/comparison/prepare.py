@@ -81,7 +81,7 @@ class Match:
             picks = run.history.picks().get(search.planned_generations, {})
             if picks.keys() != set(ROLES):
                 raise RunError(
-                    f"the search in {path} is not over, so there are no picks to match; "
+                    f"the search in {path} is not over, so there are no selected networks to match; "
                     f"finish it with `{command('resume', path)}`"
                 )
             with readable_errors(run.history.path):  # missing rows or facts
@@ -155,16 +155,16 @@ def prepare_comparison(
     if task.test is None:
         raise InputError("methods are compared by their error on test data: give test data")
     chosen = choose_methods(methods)
-    _check_sample(chosen, task.sample)
+    _check_sample_for_methods(chosen, task.sample)
     if images is not None:
-        task = replace(task, train=_part(task.train, images, job.search.seed))
+        task = replace(task, train=_sample_of_size(task.train, images, job.search.seed))
     if test_images is not None and task.test is not None:
-        task = replace(task, test=_part(task.test, test_images, job.search.seed))
+        task = replace(task, test=_sample_of_size(task.test, test_images, job.search.seed))
     if match is not None:
-        _check_same(match, task, graph)
+        _check_matched_run(match, task, graph)
     elif job.search.objective != FLOPS.name:
         raise InputError(f"a comparison is at equal FLOPs: its objective cannot be {job.search.objective!r}")
-    targets = _targets(graph, shares, match)
+    targets = _targets_to_compare(graph, shares, match)
     if job.search.evaluations < len(targets):
         raise InputError(
             f"{len(targets)} networks are requested, more than the {job.search.evaluations} evaluations of "
@@ -182,7 +182,7 @@ def prepare_comparison(
     )
 
 
-def _check_sample(methods: Sequence[Method], sample: ImageSet) -> None:
+def _check_sample_for_methods(methods: Sequence[Method], sample: ImageSet) -> None:
     """Raise an error for methods that need more images than there are."""
     for method in methods:
         if len(sample) < method.least_sample:
@@ -192,13 +192,14 @@ def _check_sample(methods: Sequence[Method], sample: ImageSet) -> None:
             )
 
 
-def _part(data: Images, images: int, seed: int) -> ImageSet:
+def _sample_of_size(data: Images, images: int, seed: int) -> ImageSet:
+    """A class-balanced sample of this many images."""
     if images > len(data):
         raise InputError(f"{images} images are requested, but there are only {len(data)}")
     return balanced_sample(data, images, seed)
 
 
-def _check_same(match: Match, task: Classification, graph: ChannelGraph) -> None:
+def _check_matched_run(match: Match, task: Classification, graph: ChannelGraph) -> None:
     """Raise an error for a run that used other data, or counted other FLOPs."""
     if match.task is not None and match.task != task.fingerprint():
         raise RunError("the run to match was started with other training data; give the same")
@@ -210,18 +211,23 @@ def _check_same(match: Match, task: Classification, graph: ChannelGraph) -> None
         )
 
 
-def _targets(graph: ChannelGraph, shares: Sequence[float], match: Match | None) -> tuple[Target, ...]:
+def _targets_to_compare(
+    graph: ChannelGraph, shares: Sequence[float], match: Match | None
+) -> tuple[Target, ...]:
+    """The sizes of networks to ask for: those of the matched run, or fractions of the FLOPs."""
     full, least = graph.flops(graph.full_genome()), graph.flops(~graph.full_genome())
     if match is not None:
         return tuple(Target(role, graph.flops(match.picks[role].genome)) for role in ROLES)
     if not shares:
-        raise InputError("say how large the networks should be: give a run to match, or shares of the FLOPs")
+        raise InputError(
+            "say how large the networks should be: give a run to match, or fractions of the FLOPs"
+        )
     if len(set(shares)) < len(shares):
-        raise InputError(f"the shares of FLOPs must differ, got {', '.join(map(str, shares))}")
+        raise InputError(f"the fractions of FLOPs must differ, got {', '.join(map(str, shares))}")
     for share in shares:
         if not least / full <= share < 1.0:
             raise InputError(
-                f"a share of FLOPs must lie below 1 and above {least / full:.3f}, the least that this "
+                f"a fraction of FLOPs must lie below 1 and above {least / full:.3f}, the least that this "
                 f"network can be cut to, got {share}"
             )
     return tuple(Target(f"{100 * share:g}%", round(share * full)) for share in shares)

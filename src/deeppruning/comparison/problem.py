@@ -1,4 +1,4 @@
-"""What a method of a comparison is, the problem it is given, and the networks it returns."""
+"""What a method of a comparison is, the problem it is given, the networks it returns; methods by name."""
 
 import time
 from abc import ABC, abstractmethod

@@ -97,7 +97,7 @@ class Comparison:
         for target in self.targets:
             parts.append(f"{target.name}: {percent(target.flops / self.original_flops, 1)} of the FLOPs")
             head = ["method", "cut only", "fine-tuned", "FLOPs", "parameters", "time", "kind"]
-            rows = [self._cells(mean) for mean in means if mean.target == target.name]
+            rows = [self._table_cells(mean) for mean in means if mean.target == target.name]
             parts[-1] += f"\n{aligned([head, *rows])}"
         if self.searches:
             head = ["search", "seed", "evaluations", "hypervolume", "time", "evaluated by"]
@@ -109,12 +109,12 @@ class Comparison:
             parts.append(aligned([head, *rows]))
         return "\n\n".join(parts)
 
-    def _cells(self, mean: Mean) -> list[str]:
+    def _table_cells(self, mean: Mean) -> list[str]:
         spread = "" if mean.error_spread is None else f" ± {100 * mean.error_spread:.2f}"
         return [
             mean.method,
-            _percent(mean.error_before, 2, " %"),
-            _percent(mean.error_after, 2, f"{spread} %"),
+            _error_percent(mean.error_before, 2, " %"),
+            _error_percent(mean.error_after, 2, f"{spread} %"),
             percent(mean.flops / self.original_flops, 1),
             f"{mean.params:,.0f}",
             duration(mean.select_seconds + mean.finetune_seconds),
@@ -141,7 +141,7 @@ class Comparison:
             for row in self.rows:
                 if row.target == target.name:
                     by_method.setdefault(row.method, []).append(row)
-            means += sorted((_mean(rows) for rows in by_method.values()), key=_by_error)
+            means += sorted((_mean_over_seeds(rows) for rows in by_method.values()), key=_error_to_sort_by)
         return means
 
     def to_table(self) -> dict[str, Any]:
@@ -171,18 +171,18 @@ class Comparison:
 def method_line(event: MethodDone) -> str:
     """The errors of a method's networks, and the progress of the comparison."""
     networks = ", ".join(
-        f"{row.target} {_percent(row.error_before, 1)} -> {_percent(row.error_after, 2, ' %')}"
+        f"{row.target} {_error_percent(row.error_before, 1)} -> {_error_percent(row.error_after, 2, ' %')}"
         for row in event.rows
     )
     spent = sum(row.select_seconds + row.finetune_seconds for row in event.rows)
     return f"{event.done:3}/{event.steps}  {event.method}, seed {event.seed}: {networks}  ({duration(spent)})"
 
 
-def _percent(error: float | None, digits: int, unit: str = "") -> str:
+def _error_percent(error: float | None, digits: int, unit: str = "") -> str:
     return "failed" if error is None else f"{100 * error:.{digits}f}{unit}"
 
 
-def _by_error(mean: Mean) -> float:
+def _error_to_sort_by(mean: Mean) -> float:
     return math.inf if mean.error_after is None else mean.error_after
 
 
@@ -199,7 +199,7 @@ def read_comparison(path: Path) -> Comparison:
         ) from error
 
 
-def _mean(rows: Sequence[Row]) -> Mean:
+def _mean_over_seeds(rows: Sequence[Row]) -> Mean:
     def over(name: str) -> float:
         return statistics.fmean(getattr(row, name) for row in rows)
 

@@ -80,13 +80,16 @@ def read_proposal(path: Path) -> Proposal | None:
     try:
         errors = tuple(None if error is None else float(error) for error in json.loads(facts["errors"]))
         failures = json.loads(facts["failures"])
-        networks = [_network(place, tensors, str(failures[place])) for place in range(len(errors))]
+        networks = [
+            _network_in_proposal(place, tensors, str(failures[place])) for place in range(len(errors))
+        ]
         return Proposal(tuple(networks), errors, float(json.loads(facts["seconds"])))
     except DAMAGE as error:
         raise RunError(f"{path} is not a whole proposal ({error}); {advice}") from error
 
 
-def _network(place: int, tensors: Mapping[str, Tensor], failure: str) -> Network:
+def _network_in_proposal(place: int, tensors: Mapping[str, Tensor], failure: str) -> Network:
+    """The network at a place of a proposal file."""
     genome: Genome = tensors[f"{place}/genome"].numpy().astype(np.bool_)
     start = f"{place}/weights/"
     weights = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
@@ -153,7 +156,7 @@ class _Step:
             return read_comparison(results)
         full = self.context.graph.full_genome()
         with History(self._history_file(OURS)) as history:
-            (error,) = self._problem(history, Clock()).map(error_as_proposed, [Network(full)])
+            (error,) = self._problem_for_method(history, Clock()).map(error_as_proposed, [Network(full)])
         if error is None:
             raise InputError(
                 "the network has outputs on the test images that are not finite (nan or inf): there is "
@@ -164,14 +167,14 @@ class _Step:
     def run(self, method: Method | None) -> tuple[list[Row], Search | None]:
         """Rows of one method, None standing for the picks of the run that was matched."""
         name = OURS if method is None else method.name
-        path = self._folder("proposals") / f"{name}-seed-{self.seed}.safetensors"
+        path = self._comparison_folder("proposals") / f"{name}-seed-{self.seed}.safetensors"
         proposal = read_proposal(path)
         if proposal is None:
-            proposal = self._propose(name, method)
+            proposal = self._propose_networks(name, method)
             write_proposal(path, proposal)
             proposal = read_proposal(path)  # as a resumed comparison would read it
             assert proposal is not None
-        errors, seconds = self._finetune(name, proposal)
+        errors, seconds = self._finetune_proposal(name, proposal)
         graph = self.context.graph
         rows = [
             Row(
@@ -189,15 +192,16 @@ class _Step:
                 zip(self.plan.targets, proposal.networks, proposal.errors, strict=True)
             )
         ]
-        return rows, self._searched(name, method, proposal.seconds)
+        return rows, self._search_quality(name, method, proposal.seconds)
 
-    def _propose(self, name: str, method: Method | None) -> Proposal:
+    def _propose_networks(self, name: str, method: Method | None) -> Proposal:
+        """Ask a method for its networks, or take the selected networks of the matched run."""
         clock = Clock()
         match = self.plan.match
         with History(self._history_file(name)) as history, torch_threads(self.plan.job.search.threads):
             if match is not None and name == match.method and self.seed == 0:
                 match.copy_search(history)
-            problem = self._problem(history, clock)
+            problem = self._problem_for_method(history, clock)
             if method is not None:
                 networks = method.propose(problem, self.plan.targets)
                 seconds = clock.seconds()
@@ -208,17 +212,18 @@ class _Step:
                 seconds = clock.seconds() + sum(evaluation.seconds for evaluation in match.evaluated)
             return Proposal(tuple(networks), tuple(problem.map(error_as_proposed, networks)), seconds)
 
-    def _problem(self, history: History, clock: Clock) -> Problem:
+    def _problem_for_method(self, history: History, clock: Clock) -> Problem:
         job = self.plan.job
         return Problem(job.model, self.contexts, job.search, self.workers, history, clock)
 
     def _history_file(self, name: str) -> Path:
-        return self._folder("searches") / f"{name}-seed-{self.seed}.sqlite"
+        return self._comparison_folder("searches") / f"{name}-seed-{self.seed}.sqlite"
 
-    def _folder(self, name: str) -> Path:
+    def _comparison_folder(self, name: str) -> Path:
         return folder_within(self.run_folder.path, self.run_folder.path / name)
 
-    def _searched(self, name: str, method: Method | None, seconds: float) -> Search | None:
+    def _search_quality(self, name: str, method: Method | None, seconds: float) -> Search | None:
+        """The hypervolume of what a method has searched; None where it has not searched."""
         with History(self._history_file(name)) as history:
             evaluations = history.evaluations()
         if not evaluations:
@@ -232,7 +237,8 @@ class _Step:
         assert isinstance(task, Classification)
         return Search(name, self.seed, len(evaluations), hypervolume(points), task.search.evaluation, seconds)
 
-    def _finetune(self, name: str, proposal: Proposal) -> tuple[dict[int, float], dict[int, float]]:
+    def _finetune_proposal(self, name: str, proposal: Proposal) -> tuple[dict[int, float], dict[int, float]]:
+        """Fine-tune the networks of a proposal: their test errors and seconds, by place."""
         variant = f"{name}-seed-{self.seed}"
         networks = {place: network for place, network in enumerate(proposal.networks) if not network.failure}
         genomes = {place: network.genome for place, network in networks.items()}

@@ -69,11 +69,15 @@ class Augment:
         result = batch.reshape(number, channels, -1).gather(2, source).view_as(batch)
         inside = inside_rows.unsqueeze(2) & inside_columns.unsqueeze(1)
         if self.cutout:
-            in_rows, in_columns = self._span(draw(height), height), self._span(draw(width), width)
+            in_rows, in_columns = (
+                self._cutout_span(draw(height), height),
+                self._cutout_span(draw(width), width),
+            )
             inside = inside & ~(in_rows.unsqueeze(2) & in_columns.unsqueeze(1))
         return result.mul_(inside.unsqueeze(1))
 
-    def _span(self, centre: Tensor, size: int) -> Tensor:
+    def _cutout_span(self, centre: Tensor, size: int) -> Tensor:
+        """Which positions along one side cutout blanks, around each centre."""
         start = centre - self.cutout // 2
         position = torch.arange(size, device=centre.device)
         return (position >= start) & (position < start + self.cutout)
@@ -135,19 +139,20 @@ class Batches:
         return whole + (1 if rest and not self.drop_last else 0)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for images, labels in self._read(self._order()):
+        for images, labels in self._read_batches(self._shuffled_order()):
             images = normalize(images, self.data.normalization)
             if self.augment is not None:
                 images = self.augment(images, self.generator)
             yield images.to(self.precision).contiguous(memory_format=torch.channels_last), labels
 
-    def _order(self) -> Tensor | None:
+    def _shuffled_order(self) -> Tensor | None:
         if not self.shuffle:
             return None
         device = self.generator.device
         return torch.randperm(len(self.data), generator=self.generator, device=device)
 
-    def _read(self, order: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
+    def _read_batches(self, order: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of images and labels in this order, before normalisation and augmentation."""
         starts = [number * self.batch_size for number in range(len(self))]
         places = [slice(start, min(start + self.batch_size, len(self.data))) for start in starts]
         if isinstance(self.data, ImageStream):

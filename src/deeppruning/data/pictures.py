@@ -45,7 +45,7 @@ def open_file(path: Path) -> Image.Image:
     try:
         return open_picture(path)
     except PROBLEMS as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_picture(path, error) from error
 
 
 def is_gray(picture: Image.Image) -> bool:
@@ -115,10 +115,10 @@ class PictureFiles(ImageSource):
         path, (height, width) = self.names[index], self.size
         with open_file(path) as picture:
             try:
-                converted = _eight_bit(picture).convert(self.mode)
+                converted = _picture_in_eight_bits(picture).convert(self.mode)
             except PROBLEMS as error:
-                raise _unreadable(path, error) from error
-        box = self._box(converted, key if shift and self.roomy else None)
+                raise _unreadable_picture(path, error) from error
+        box = self._crop_box(converted, key if shift and self.roomy else None)
         if converted.size != (width, height) or box != (0, 0, width, height):
             converted = converted.resize((width, height), Image.Resampling.BILINEAR, box)
         array = np.array(converted).reshape(height, width, self.channels)
@@ -132,21 +132,21 @@ class PictureFiles(ImageSource):
         digest.update(self.lengths.tobytes())
         return digest.hexdigest()
 
-    def _box(self, picture: Image.Image, key: int | None) -> tuple[float, float, float, float]:
+    def _crop_box(self, picture: Image.Image, key: int | None) -> tuple[float, float, float, float]:
         """The part of a picture that becomes the image: at the centre, or where the key says."""
         room = (self.resize or min(self.size)) / min(self.size)
         scale = room * max(self.size[0] / picture.height, self.size[1] / picture.width)
         across, down = (key >> 32, key & 0xFFFFFFFF) if key is not None else (1, 1)
         steps = 1 << 32 if key is not None else 2
-        left, right = _span(picture.width, self.size[1] / scale, (across % steps) / steps)
-        top, bottom = _span(picture.height, self.size[0] / scale, (down % steps) / steps)
+        left, right = _crop_span(picture.width, self.size[1] / scale, (across % steps) / steps)
+        top, bottom = _crop_span(picture.height, self.size[0] / scale, (down % steps) / steps)
         return left, top, right, bottom
 
 
-def _span(whole: int, part: float, place: float) -> tuple[float, float]:
+def _crop_span(whole: int, part: float, place: float) -> tuple[float, float]:
     """Start and end of a part of a side.
 
-    >>> _span(10, 4.0, 0.5), _span(10, 9.9999999, 0.5)
+    >>> _crop_span(10, 4.0, 0.5), _crop_span(10, 9.9999999, 0.5)
     ((3.0, 7.0), (0, 10))
     """
     if whole - part < _WHOLE:
@@ -155,12 +155,12 @@ def _span(whole: int, part: float, place: float) -> tuple[float, float]:
     return start, start + part
 
 
-def _eight_bit(picture: Image.Image) -> Image.Image:
+def _picture_in_eight_bits(picture: Image.Image) -> Image.Image:
     if picture.mode not in ("I", "I;16"):
         return picture
     # Pillow would clip 16-bit gray at 255, which gives a white picture; scale it instead.
     return Image.fromarray((np.asarray(picture).clip(0, 65535) // 257).astype(np.uint8))
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def _unreadable_picture(path: Path, error: Exception) -> DataError:
     return DataError(f"{path} is not a readable picture: {error}; repair or remove it")

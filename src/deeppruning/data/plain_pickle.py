@@ -50,22 +50,22 @@ class _NdarrayName:
     """Replaces numpy.ndarray, which the file only passes as an argument."""
 
 
-def _reconstruct(*_: Any) -> _ByteArray:
+def _unpickle_byte_array(*_: Any) -> _ByteArray:
     return _ByteArray()
 
 
-def _encode(text: str, encoding: str = "latin1") -> bytes:
+def _unpickle_bytes(text: str, encoding: str = "latin1") -> bytes:
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"bytes in the encoding {encoding!r}")
     return text.encode("latin1")
 
 
 _ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy.core.multiarray", "_reconstruct"): _unpickle_byte_array,
+    ("numpy._core.multiarray", "_reconstruct"): _unpickle_byte_array,
     ("numpy", "ndarray"): _NdarrayName,
     ("numpy", "dtype"): _Dtype,
-    ("_codecs", "encode"): _encode,
+    ("_codecs", "encode"): _unpickle_bytes,
 }
 
 
@@ -89,6 +89,7 @@ class _Refused(Exception):
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        """One of the few classes that plain values need; any other is refused."""
         if (module, name) not in _ALLOWED:
             raise _Refused(f"{module}.{name}")
         return _ALLOWED[module, name]

@@ -125,7 +125,7 @@ def list_data(data_dir: Path | str | None = None) -> list[DataStatus]:
 def data_status(name: str, data_dir: Path | str | None = None) -> DataStatus:
     """The status of one named data set."""
     data = DATA_SETS.find(name)
-    location = _find(data, data_dir)
+    location = _find_named_data(data, data_dir)
     return DataStatus(data, location.path if location else None, data_folders(data_dir) + data.elsewhere)
 
 
@@ -152,7 +152,7 @@ def load_data(
     `image_size` and cropped to it; with `image_resize` their shorter side becomes that long first, and
     training takes random crops (256 with an image_size of 224 is customary).
     """
-    size = _size(image_size)
+    size = _checked_image_size(image_size)
     path = Path(spec)
     form = PictureForm(size, image_resize, loading_workers)
     if image_resize is not None and (spec in DATA_SETS or not path.is_dir()):
@@ -160,7 +160,7 @@ def load_data(
             f"image_resize is for folders of pictures, and {spec!r} is not one; give image_size alone"
         )
     if spec in DATA_SETS:
-        splits = _load_named(DATA_SETS[spec], data_dir, download, say or (lambda message: None))
+        splits = _load_named_data(DATA_SETS[spec], data_dir, download, say or (lambda message: None))
     elif ":" in spec and not path.exists():
         splits = _load_from_function(spec)
     elif path.is_dir():
@@ -175,14 +175,15 @@ def load_data(
     return splits.resized(*size) if size else splits
 
 
-def _load_named(data: NamedData, data_dir: Path | str | None, download: bool, say: Say) -> DataSplits:
-    location = _find(data, data_dir)
+def _load_named_data(data: NamedData, data_dir: Path | str | None, download: bool, say: Say) -> DataSplits:
+    """A data set with a name: found, or downloaded if that is allowed, then loaded."""
+    location = _find_named_data(data, data_dir)
     if location is None and download and data.download is not None:
         folders = data_folders(data_dir)
         # The first folder, unless it is the default ./data and this user does not have it.
         target = folders[0] if len(folders) == 1 or folders[0].is_dir() else folders[-1]
         data.download(target, say)
-        location = _find(data, target)
+        location = _find_named_data(data, target)
     if location is None:
         looked = " and ".join(str(folder) for folder in data_folders(data_dir) + data.elsewhere)
         raise DataError(
@@ -192,7 +193,7 @@ def _load_named(data: NamedData, data_dir: Path | str | None, download: bool, sa
     return location.load()
 
 
-def _find(data: NamedData, data_dir: Path | str | None) -> DataLocation | None:
+def _find_named_data(data: NamedData, data_dir: Path | str | None) -> DataLocation | None:
     locations = map(data.find, data_folders(data_dir) + data.elsewhere)
     return next((location for location in locations if location is not None), None)
 
@@ -240,7 +241,7 @@ def _nothing_there(spec: str, path: Path) -> str:
     return f"there is no data set, folder or file {spec!r}{hint} Known data sets: {names}"
 
 
-def _size(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+def _checked_image_size(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     if image_size is None:
         return None
     size = (image_size, image_size) if isinstance(image_size, int) else image_size

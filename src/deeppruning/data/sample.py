@@ -30,7 +30,7 @@ def balanced_indices(data: Images, size: int, seed: int) -> torch.Tensor:
     if size < 1:
         raise InputError(f"a sample must hold at least 1 image, got {size}")
     generator = torch.Generator().manual_seed(seed)
-    wanted, available = _class_sizes(data, size, generator), _available(data)
+    wanted, available = _class_sizes(data, size, generator), _images_per_class(data)
     for index in (wanted > available).nonzero().flatten().tolist():
         most = most_balanced(data)
         raise InputError(
@@ -48,7 +48,7 @@ def balanced_indices(data: Images, size: int, seed: int) -> torch.Tensor:
 def has_balanced(data: Images, size: int, seed: int) -> bool:
     """Whether there are enough images of every class for `balanced_sample`."""
     wanted = _class_sizes(data, size, torch.Generator().manual_seed(seed))
-    return bool((wanted <= _available(data)).all())
+    return bool((wanted <= _images_per_class(data)).all())
 
 
 def most_balanced(data: Images) -> int:
@@ -57,12 +57,12 @@ def most_balanced(data: Images) -> int:
     >>> most_balanced(ImageSet(torch.zeros(5, 1, 2, 2), torch.tensor([0, 0, 0, 1, 1]), ("a", "b")))
     4
     """
-    return int(_available(data).min()) * data.num_classes
+    return int(_images_per_class(data).min()) * data.num_classes
 
 
 def smallest_class(data: Images) -> str:
     """The name of the class with the fewest images."""
-    return data.classes[int(_available(data).argmin())]
+    return data.classes[int(_images_per_class(data).argmin())]
 
 
 def _class_sizes(data: Images, size: int, generator: torch.Generator) -> torch.Tensor:
@@ -78,7 +78,7 @@ def members_of_classes(data: Images) -> list[torch.Tensor]:
     return [(data.labels == index).nonzero().flatten() for index in range(data.num_classes)]
 
 
-def _available(data: Images) -> torch.Tensor:
+def _images_per_class(data: Images) -> torch.Tensor:
     return torch.bincount(data.labels, minlength=data.num_classes)
 
 

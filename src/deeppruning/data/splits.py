@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 from torch.nn.functional import interpolate
 
+from deeppruning.amounts import listed
 from deeppruning.data.convert import resized
 from deeppruning.data.images import ImageSet, Normalization
 from deeppruning.data.stream import Images, ImageStream
@@ -49,7 +50,11 @@ class DataSplits:
 
     def resized(self, height: int, width: int) -> "DataSplits":
         """The same data with every image at this size; not copied if they have it already."""
-        return replace(self, train=_resize(self.train, height, width), test=_resize(self.test, height, width))
+        return replace(
+            self,
+            train=_resize_images(self.train, height, width),
+            test=_resize_images(self.test, height, width),
+        )
 
 
 def check_fits(train: Images, test: Images) -> None:
@@ -59,7 +64,8 @@ def check_fits(train: Images, test: Images) -> None:
     if train.classes != test.classes:
         raise DataError(
             "training and test images must have the same classes, got "
-            f"{train.num_classes} ({_few(train.classes)}) and {test.num_classes} ({_few(test.classes)})"
+            f"{train.num_classes} ({listed(train.classes, 5)}) and "
+            f"{test.num_classes} ({listed(test.classes, 5)})"
         )
     if train.image_shape != test.image_shape:
         raise DataError(
@@ -112,7 +118,7 @@ def stratified_split(data: AnyImages, test_share: float = 0.2, seed: int = 0) ->
     return data.subset((~in_test).nonzero().flatten()), data.subset(in_test.nonzero().flatten())
 
 
-def _resize(data: Images, height: int, width: int) -> Images:
+def _resize_images(data: Images, height: int, width: int) -> Images:
     if isinstance(data, ImageStream):
         return resized(data, height, width)
     if data.image_shape[1:] == (height, width):
@@ -128,7 +134,3 @@ def _resize(data: Images, height: int, width: int) -> Images:
         for part in torch.split(data.images, 1000)
     ]
     return replace(data, images=torch.cat(parts))
-
-
-def _few(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

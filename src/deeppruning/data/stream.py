@@ -114,7 +114,9 @@ class ImageStream:
                         "each item must keep its label"
                     )
             if tuple(images.shape[1:]) != self.image_shape or images.dtype != self.dtype:
-                raise DataError(_unlike(indices[0], images, "others have", self.image_shape, self.dtype))
+                raise DataError(
+                    _unlike_images(indices[0], images, "others have", self.image_shape, self.dtype)
+                )
             yield images, expected
 
     def chunks(self) -> Iterator[Tensor]:
@@ -173,12 +175,12 @@ def read_ahead(
 
     `readers` processes read ahead, none if it is 0; None: as many as this process has threads.
     """
-    reader = _Reader(source, this)
+    reader = _BatchReader(source, this)
     images = sum(map(len, batches))
-    count = min(_usual_readers(images) if readers is None else readers, len(batches))
+    count = min(_usual_reader_count(images) if readers is None else readers, len(batches))
     if count == 0:
         for batch in batches:
-            yield _checked(reader[batch])
+            yield _checked_batch(reader[batch])
         return
     with warnings.catch_warnings():
         # Python warns about a fork while threads run; the readers take none of our locks and use no threads.
@@ -189,26 +191,28 @@ def read_ahead(
             batch_size=None,
             sampler=[list(batch) for batch in batches],
             num_workers=count,
-            collate_fn=_unchanged,
-            worker_init_fn=partial(_end_with, os.getpid()),
+            collate_fn=_collate_nothing,
+            worker_init_fn=partial(_end_reader_with_parent, os.getpid()),
             generator=torch.Generator(),  # otherwise it draws from the one that layers draw from
-            multiprocessing_context="fork" if _can_fork() else None,
+            multiprocessing_context="fork" if _can_fork_readers() else None,
         )
         results = iter(loader)
     for result in results:
-        yield _checked(result)
+        yield _checked_batch(result)
 
 
-def _can_fork() -> bool:
+def _can_fork_readers() -> bool:
     return sys.platform == "linux" and "fork" in multiprocessing.get_all_start_methods()
 
 
-def _usual_readers(images: int) -> int:
+def _usual_reader_count(images: int) -> int:
     """One for each thread of this process; none if starting them takes longer than reading."""
-    return min(MOST_READERS, torch.get_num_threads()) if _can_fork() and images >= WORTH_READERS else 0
+    return (
+        min(MOST_READERS, torch.get_num_threads()) if _can_fork_readers() and images >= WORTH_READERS else 0
+    )
 
 
-class _Reader(Dataset[Any]):
+class _BatchReader(Dataset[Any]):
     """Reads batches in any process, as arrays: tensors would be sent through /dev/shm.
 
     Containers often have only 64 MB there. A batch that cannot be read is returned as the reason, because an
@@ -222,7 +226,7 @@ class _Reader(Dataset[Any]):
     def __getitem__(self, batch: Sequence[int]) -> tuple[NDArray[Any], list[int | None]] | str:
         images: NDArray[Any] | None = None
         labels: list[int | None] = []
-        with _random_state_kept() if self.source.draws else nullcontext():
+        with _random_state_restored() if self.source.draws else nullcontext():
             for place, index in enumerate(batch):
                 try:
                     image, label = self.source.read(
@@ -235,32 +239,32 @@ class _Reader(Dataset[Any]):
                     images = np.empty((len(batch), *array.shape), array.dtype)
                 if (array.shape, array.dtype) != (images.shape[1:], images.dtype):
                     first = f"but item {batch[0]} has"
-                    return _unlike(index, array[None], first, images.shape[1:], images.dtype)
+                    return _unlike_images(index, array[None], first, images.shape[1:], images.dtype)
                 images[place] = array
                 labels.append(label)
         assert images is not None
         return images, labels
 
 
-def _unlike(index: int, images: Any, others: str, shape: tuple[int, ...], dtype: Any) -> str:
+def _unlike_images(index: int, images: Any, others: str, shape: tuple[int, ...], dtype: Any) -> str:
     return (
         f"item {index} is an image of shape {tuple(images.shape[1:])}, {images.dtype}, {others} {shape}, "
         f"{dtype}; convert all images to one shape and type first"
     )
 
 
-def _checked(result: Any) -> Read:
+def _checked_batch(result: Any) -> Read:
     if isinstance(result, str):
         raise DataError(result)
     images, labels = result
     return torch.from_numpy(images), labels
 
 
-def _unchanged(result: Any) -> Any:
+def _collate_nothing(result: Any) -> Any:
     return result
 
 
-def _end_with(parent: int, _number: int) -> None:
+def _end_reader_with_parent(parent: int, _number: int) -> None:
     """Have Linux end this process with its parent, which may be killed in the middle of a batch."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
@@ -269,7 +273,7 @@ def _end_with(parent: int, _number: int) -> None:
 
 
 @contextmanager
-def _random_state_kept() -> Iterator[None]:
+def _random_state_restored() -> Iterator[None]:
     """Restore the global random generators afterwards: layers draw from them too."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:

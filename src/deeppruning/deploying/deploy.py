@@ -84,7 +84,7 @@ def deploy(model: nn.Module, example_input: Any = None) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     check_model(model)
-    args, kwargs = as_call(_guess_input(model) if example_input is None else example_input)
+    args, kwargs = as_call(_guess_deploy_input(model) if example_input is None else example_input)
     ready = _copy_for_inference(model)
     proof = _Proof(ready, args, kwargs)
     flow = proof.flow([])
@@ -116,6 +116,7 @@ def deployed(network: nn.Module, example_input: Any) -> nn.Module:
 
 
 def _copy_for_inference(model: nn.Module) -> nn.Module:
+    """A copy of a network in evaluation mode, without what earlier runs left in it."""
     try:
         copy = duplicate(model, {})
     except Exception as error:
@@ -147,14 +148,14 @@ class _Proof:
     def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         real = as_double(model, randomized_inputs(args), randomized_inputs(dict(kwargs)))
         try:
-            self.cases = [self._case(*real)]
+            self.cases = [self._case_of(*real)]
         except Exception as error:
             raise GraphError(
                 f"running the network once on the example input failed: {describe_raised(error)}"
             ) from error
         for made in (probe_copy(model, args, dict(kwargs)), (real[0], *doubled(real[1:]))):
             try:
-                self.cases.append(self._case(*made))
+                self.cases.append(self._case_of(*made))
             except Exception:  # random weights or a larger batch do not suit every network
                 continue
 
@@ -168,7 +169,7 @@ class _Proof:
     def proven(self, done: list[Step], more: Sequence[Step]) -> list[Step]:
         """The steps done, and those of `more` that can be added without a change of outputs."""
         together = [*done, *more]
-        if not more or all(self._holds(case, together) for case in self.cases):
+        if not more or all(self._holds_after(case, together) for case in self.cases):
             return together
         if len(more) == 1:
             return done
@@ -183,7 +184,8 @@ class _Proof:
             step.apply(copy)
         return copy
 
-    def _holds(self, case: _Case, steps: Sequence[Step]) -> bool:
+    def _holds_after(self, case: _Case, steps: Sequence[Step]) -> bool:
+        """Whether the outputs stay the same after these steps."""
         try:
             with seeded():
                 outputs = self.applied(case.model, steps)(*case.args, **case.kwargs)
@@ -192,7 +194,7 @@ class _Proof:
         return difference(outputs, case.expected)[0] <= case.tolerance
 
     @staticmethod
-    def _case(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Case:
+    def _case_of(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Case:
         with seeded():
             expected = unrun(model, training=False)(*args, **kwargs)
         kinds = {each.dtype for each in model.parameters() if each.is_floating_point()}
@@ -200,10 +202,10 @@ class _Proof:
         return _Case(model, args, kwargs, expected, tolerance_for(coarsest))
 
 
-def _guess_input(model: nn.Module) -> Tensor:
+def _guess_deploy_input(model: nn.Module) -> Tensor:
     """An input that the network accepts, by its architecture or the shape of its first layer."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    for shape in _likely_shapes(model):
+    for shape in _likely_input_shapes(model):
         example = torch.zeros(shape, dtype=precision_of(model), device=device)
         try:
             with seeded():
@@ -217,7 +219,7 @@ def _guess_input(model: nn.Module) -> Tensor:
     )
 
 
-def _likely_shapes(model: nn.Module) -> list[tuple[int, ...]]:
+def _likely_input_shapes(model: nn.Module) -> list[tuple[int, ...]]:
     options = architecture_of(model)
     if options is not None and "image_size" in options and "in_channels" in options:
         return [(1, options["in_channels"], options["image_size"], options["image_size"])]

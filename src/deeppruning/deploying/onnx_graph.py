@@ -57,21 +57,25 @@ def run_session(session: Any, images: Tensor) -> list[Tensor]:
 
 def export_by_tracing(network: nn.Module, example: Tensor, path: Path, opset: int) -> None:
     """The older exporter: much faster, and right unless the forward branches on the data."""
-    names = _output_names(network, example)
+    names = _onnx_output_names(network, example)
     axes = {name: {0: "batch"} for name in (INPUT, *names)}
-    _export(network, example, path, names, opset_version=opset, dynamo=False, dynamic_axes=axes)
+    _export_quietly(network, example, path, names, opset_version=opset, dynamo=False, dynamic_axes=axes)
 
 
 def export_by_graph(network: nn.Module, example: Tensor, path: Path, opset: int) -> None:
     """The newer exporter, for what tracing gets wrong; its example batch must be larger than one."""
     require("onnxscript")
-    pair, names = torch.cat([example[:1], example[:1]]), _output_names(network, example)
+    pair, names = torch.cat([example[:1], example[:1]]), _onnx_output_names(network, example)
     shapes = ({0: torch.export.Dim("batch", min=1)},)
     files = {"external_data": False, "verbose": False}
-    _export(network, pair, path, names, opset_version=opset, dynamo=True, dynamic_shapes=shapes, **files)
+    _export_quietly(
+        network, pair, path, names, opset_version=opset, dynamo=True, dynamic_shapes=shapes, **files
+    )
 
 
-def _export(network: nn.Module, example: Tensor, path: Path, names: Sequence[str], **options: Any) -> None:
+def _export_quietly(
+    network: nn.Module, example: Tensor, path: Path, names: Sequence[str], **options: Any
+) -> None:
     """Export without the exporters' own warnings: the file is checked afterwards."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -88,7 +92,7 @@ def _export(network: nn.Module, example: Tensor, path: Path, names: Sequence[str
         logging.disable(before)
 
 
-def _output_names(network: nn.Module, example: Tensor) -> Sequence[str]:
+def _onnx_output_names(network: nn.Module, example: Tensor) -> Sequence[str]:
     with torch.no_grad():
         count = len(tensors_in(network(example)))
     if count == 0:
@@ -104,6 +108,7 @@ class _Listed(nn.Module):
         self.network = network
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """The outputs as a tuple."""
         return tuple(tensors_in(self.network(images)))
 
 
@@ -111,13 +116,15 @@ def with_listed_outputs(network: nn.Module, example: Tensor) -> nn.Module:
     """The network, wrapped so that it returns a tuple where its outputs are of a class of their own."""
     with torch.no_grad():
         output = network(example)
-    return network if _is_plain(output) else _Listed(network)
+    return network if _is_tensor_or_tuple(output) else _Listed(network)
 
 
-def _is_plain(output: Any) -> bool:
+def _is_tensor_or_tuple(output: Any) -> bool:
     if type(output) in (tuple, list):
-        return all(map(_is_plain, output))
-    return all(map(_is_plain, output.values())) if type(output) is dict else isinstance(output, Tensor)
+        return all(map(_is_tensor_or_tuple, output))
+    return (
+        all(map(_is_tensor_or_tuple, output.values())) if type(output) is dict else isinstance(output, Tensor)
+    )
 
 
 def simplified(content: bytes) -> bytes:
@@ -126,14 +133,14 @@ def simplified(content: bytes) -> bytes:
     onnxruntime's basic rewriting folds constants and fuses operations. What it leaves of removed branches,
     concatenations with tensors that have no channels, is removed here.
     """
-    model = _rewritten(require("onnx").load_from_string(content))
+    model = _rewritten_by_onnxruntime(require("onnx").load_from_string(content))
     while _drop_empty_parts(model):
-        model = _rewritten(model)
+        model = _rewritten_by_onnxruntime(model)
     written: bytes = model.SerializeToString(deterministic=True)
     return written
 
 
-def _rewritten(model: Any) -> Any:
+def _rewritten_by_onnxruntime(model: Any) -> Any:
     """The model after onnxruntime's basic rewriting; unchanged if that uses operations of its own."""
     onnx, runtime = (require(name) for name in ("onnx", "onnxruntime"))
     with scratch_folder() as folder:

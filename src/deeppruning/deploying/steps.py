@@ -47,7 +47,9 @@ def find_norms(model: nn.Module, flow: Flow) -> tuple[dict[str, str], dict[str, 
         span = flow.once(name) or ()
         sources = {owners.get(source, "") for source in flow.read_by(span)} if span else set()
         layer = sources.pop() if len(sources) == 1 else ""  # empty if it reads anything else as well
-        if reason := _why_unusable(name, norm, flow) or _why_layer_unsuited(layer, layers, flow, set(span)):
+        if reason := _why_norm_unfoldable(name, norm, flow) or _why_layer_takes_no_norm(
+            layer, layers, flow, set(span)
+        ):
             kept[name] = reason
         else:
             folds[name] = layer
@@ -85,7 +87,7 @@ def _output_channels_first(layer: Any, weight: torch.Tensor) -> torch.Tensor:
     return parts.transpose(1, 2).flatten(0, 1)
 
 
-def _why_unusable(name: str, norm: _BatchNorm, flow: Flow) -> str:
+def _why_norm_unfoldable(name: str, norm: _BatchNorm, flow: Flow) -> str:
     if norm.training or norm.running_mean is None:
         return "it uses the statistics of each batch"
     if _has_hooks(norm):
@@ -96,7 +98,7 @@ def _why_unusable(name: str, norm: _BatchNorm, flow: Flow) -> str:
     return "" if flow.once(name) else "it does nothing"
 
 
-def _why_layer_unsuited(layer: str, layers: dict[str, nn.Module], flow: Flow, norm: set[int]) -> str:
+def _why_layer_takes_no_norm(layer: str, layers: dict[str, nn.Module], flow: Flow, norm: set[int]) -> str:
     if not layer:
         return "it does not read the output of one convolution or linear layer alone"
     module, span = layers[layer], flow.once(layer)
@@ -131,11 +133,12 @@ class FoldNorm:
     layer: str
 
     def apply(self, model: nn.Module) -> None:
+        """Fold the norm, in place."""
         norm, layer = model.get_submodule(self.norm), model.get_submodule(self.layer)
         assert isinstance(norm, _BatchNorm)
         fold(layer, norm)
-        rest = [child for child in norm.children() if not _does_nothing(child)]
-        _replace(model, norm, nn.Sequential(*rest) if rest else None)
+        rest = [child for child in norm.children() if not _is_no_op(child)]
+        _replace_module(model, norm, nn.Sequential(*rest) if rest else None)
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,8 @@ class Remove:
     name: str
 
     def apply(self, model: nn.Module) -> None:
-        _replace(model, model.get_submodule(self.name), None)
+        """Remove the module, in place."""
+        _replace_module(model, model.get_submodule(self.name), None)
 
 
 @dataclass(frozen=True)
@@ -156,9 +160,10 @@ class Fix:
     dimensions: int
 
     def apply(self, model: nn.Module) -> None:
+        """Put the constant in place of the stand-in."""
         module = model.get_submodule(self.name)
         like = next((tensor for tensor in model.parameters() if tensor.is_floating_point()), torch.zeros(0))
-        _replace(model, module, Fixed(_constant(module, self.dimensions)).to(like))
+        _replace_module(model, module, Fixed(_stand_in_constant(module, self.dimensions)).to(like))
 
 
 Step = FoldNorm | Remove | Fix
@@ -174,6 +179,7 @@ class Fixed(nn.Module):
         self.register_buffer("value", value)
 
     def forward(self, x: Tensor) -> Tensor:
+        """The constant."""
         return self.value
 
 
@@ -184,7 +190,7 @@ def find_no_ops(model: nn.Module) -> list[Step]:
         Remove(name)
         for name, module in model.named_modules()
         if name
-        and _does_nothing(module)
+        and _is_no_op(module)
         and (id(module) in items or type(module) is not nn.Identity)
         and not (module._forward_hooks or module._forward_pre_hooks)
     ]
@@ -192,15 +198,15 @@ def find_no_ops(model: nn.Module) -> list[Step]:
 
 def find_answers(model: nn.Module, flow: Flow) -> list[Step]:
     """Stand-ins that answer a constant which nothing overwrites."""
-    return _fixes(model, flow, Answer, lambda span: not flow.is_overwritten(span))
+    return _fix_steps(model, flow, Answer, lambda span: not flow.is_overwritten(span))
 
 
 def find_unheard(model: nn.Module, flow: Flow) -> list[Step]:
     """Stand-ins without channels that no output depends on, now that answers ignore their input."""
-    return _fixes(model, flow, Hollow, lambda span: not flow.needed & set(span))
+    return _fix_steps(model, flow, Hollow, lambda span: not flow.needed & set(span))
 
 
-def _fixes(
+def _fix_steps(
     model: nn.Module, flow: Flow, kind: type[nn.Module], can_go: Callable[[range], bool]
 ) -> list[Step]:
     return [
@@ -210,7 +216,7 @@ def _fixes(
     ]
 
 
-def _constant(module: nn.Module, dimensions: int) -> Tensor:
+def _stand_in_constant(module: nn.Module, dimensions: int) -> Tensor:
     """The output of a stand-in, one value per channel: it is broadcast where it is used."""
     if isinstance(module, Answer):
         value = module.bias.detach().clone()
@@ -224,7 +230,7 @@ def _constant(module: nn.Module, dimensions: int) -> Tensor:
     return like.new_zeros(shape)
 
 
-def _replace(model: nn.Module, old: nn.Module, new: nn.Module | None) -> None:
+def _replace_module(model: nn.Module, old: nn.Module, new: nn.Module | None) -> None:
     """Put a module in place of another wherever it is held; None removes an item of a sequence.
 
     The names of other items stay as they are.
@@ -239,5 +245,5 @@ def _replace(model: nn.Module, old: nn.Module, new: nn.Module | None) -> None:
                 parent._modules[name] = nn.Identity() if new is None else new
 
 
-def _does_nothing(module: nn.Module) -> bool:
+def _is_no_op(module: nn.Module) -> bool:
     return isinstance(module, _DropoutNd) or type(module) is nn.Identity

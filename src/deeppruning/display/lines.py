@@ -8,7 +8,7 @@ from deeppruning.amounts import amount, duration, percent
 from deeppruning.comparison.results import ComparisonEvent, MethodDone, method_line
 from deeppruning.display.state import SearchState, node_of, stage_title
 from deeppruning.runs import Status
-from deeppruning.runs.facts import refusal_line, target_line
+from deeppruning.runs.facts import plan_line, refusal_line, target_line
 from deeppruning.searching.events import (
     CandidateDone,
     CandidateRefused,
@@ -70,6 +70,7 @@ def comparison_line(event: ComparisonEvent) -> str:
 
 
 def _started_line(event: Started) -> str:
+    """The start of a search: its size and the original's figures."""
     error = event.original_error
     sample = f", error of the original on the sample {percent(error)}" if error else ""
     begun = f"; {event.known} of {event.evaluations} candidates are evaluated already" if event.known else ""
@@ -84,15 +85,15 @@ def stage_line(event: Stage) -> str:
     """A step of the preparations, with a line at its begin and for each quarter of it."""
     if not event.done:
         return stage_title(event)
-    return f"{stage_title(event)}: {event.done} of {event.of}" if _passes_quarter(event) else ""
+    return f"{stage_title(event)}: {event.done} of {event.of}" if _passes_quarter_of_stage(event) else ""
 
 
 def scanned_line(event: LayersScanned) -> str:
     """The progress of the scan, a line for each quarter of it."""
-    return f"scanning layers: {event.done} of {event.of} cuts" if _passes_quarter(event) else ""
+    return f"scanning layers: {event.done} of {event.of} cuts" if _passes_quarter_of_stage(event) else ""
 
 
-def _passes_quarter(event: Stage | LayersScanned) -> bool:
+def _passes_quarter_of_stage(event: Stage | LayersScanned) -> bool:
     return event.of > 0 and 4 * event.done // event.of > 4 * (event.done - 1) // event.of
 
 
@@ -113,6 +114,7 @@ def candidate_line(event: CandidateDone, state: SearchState) -> str:
 
 
 def _generation_line(event: GenerationDone, state: SearchState) -> str:
+    """A generation that is over: its picks and the time left."""
     if not state.seconds:
         return ""
     left = state.seconds_left()
@@ -122,6 +124,7 @@ def _generation_line(event: GenerationDone, state: SearchState) -> str:
 
 
 def _epoch_line(event: EpochDone) -> str:
+    """An epoch of fine-tuning with its errors."""
     report = event.report
     train = "" if report.train_error is None else f"  train error {percent(report.train_error)}"
     test = "" if report.test_error is None else f"  test error {percent(report.test_error)}"
@@ -133,20 +136,11 @@ def _epoch_line(event: EpochDone) -> str:
 
 
 def _plan_line(event: FinetunePlanned) -> str:
-    """The length and the learning rate of a fine-tuning, and how they were found."""
-    begin = f"fine-tuning {'+'.join(event.roles)}: "
-    if not event.epochs:
-        step = f"{event.step_seconds or 0:.2g} s"
-        return f"{begin}the time is too short to train, a step takes {step}; it stays as refitted"
-    parts = [f"learning rate {event.lr:g}"]
-    if event.losses is not None:
-        parts[0] += f" (tried: {', '.join(f'{rate} loss {loss:.3g}' for rate, loss in event.losses.items())})"
-    if event.step_seconds is not None:
-        parts.append(f"{event.epochs:.3g} epochs in the time, at {event.step_seconds:.2g} s a step")
-    return begin + ", ".join(parts)
+    return f"fine-tuning {'+'.join(event.roles)}: {plan_line(asdict(event))}"
 
 
 def _diverged_line(event: FinetuneDiverged) -> str:
+    """A fine-tuning that diverged, and whether it starts again."""
     factor = event.lr_factor
     then = "it has failed" if factor is None else f"it starts again with {factor:g} of the learning rate"
     return f"fine-tuning {'+'.join(event.roles)} diverged ({event.reason}); {then}"
@@ -181,6 +175,7 @@ def as_record(event: Event) -> tuple[str, Mapping[str, Any]]:
 
 
 def _candidate_record(event: CandidateDone) -> dict[str, Any]:
+    """A candidate as JSON values."""
     candidate = event.candidate
     return {
         "id": candidate.id,
@@ -195,6 +190,7 @@ def _candidate_record(event: CandidateDone) -> dict[str, Any]:
 
 
 def _generation_record(event: GenerationDone) -> dict[str, Any]:
+    """A generation as JSON values."""
     picks = [
         {
             "role": role,

@@ -42,7 +42,7 @@ class NotebookProgress(SearchProgress):
 
     def __exit__(self, *exc_info: Any) -> None:
         if self._handle is not None:
-            self._draw()  # what happened since the last picture
+            self._redraw_cell()  # what happened since the last picture
 
     def show(self, event: Event) -> None:
         """Redraw, unless that was just done."""
@@ -51,9 +51,9 @@ class NotebookProgress(SearchProgress):
             self._remarks.append(line_of(event, self.state))
         frequent = isinstance(event, CandidateDone) or (isinstance(event, Stage) and event.done > 0)
         if not frequent or time.monotonic() - self._drawn > SECONDS:
-            self._draw()
+            self._redraw_cell()
 
-    def _draw(self) -> None:
+    def _redraw_cell(self) -> None:
         self._drawn = time.monotonic()
         bundle = {"text/plain": self.state.headline()[0], "text/html": self.markup()}
         if self._handle is None:
@@ -72,9 +72,9 @@ class NotebookProgress(SearchProgress):
         below = "".join(
             f"<div>{html.escape(text)}</div>" for text in (*self._remarks, self.state.archive) if text
         )
-        return f"<div>{bar} {line}</div>{below}{self._picks()}"
+        return f"<div>{bar} {line}</div>{below}{self._table_of_picks()}"
 
-    def _picks(self) -> str:
+    def _table_of_picks(self) -> str:
         if not self.state.picks:
             return ""
         head = "<tr><th></th><th>error in the search</th><th>FLOPs saved</th></tr>"

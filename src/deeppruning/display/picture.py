@@ -55,6 +55,7 @@ class LiveProgress(PlainProgress):
         self._live.stop()
 
     def say(self, text: str) -> None:
+        """Print a remark above the live picture."""
         self._console.print(Text(text))
 
     def show(self, event: Event) -> None:
@@ -84,16 +85,16 @@ class LiveProgress(PlainProgress):
     def picture(self) -> RenderableType:
         """What is on the screen now."""
         state = self.state
-        parts: list[RenderableType] = [self._headline()]
+        parts: list[RenderableType] = [self._progress_headline()]
         if state.picks or state.epochs:
-            parts.append(self._picks())
+            parts.append(self._picks_so_far())
         rows = min(_PLOT_ROWS, self._console.height - _ROWS_BESIDE_PLOT)
         columns = min(_PLOT_COLUMNS, self._console.width - 12)
         if state.candidates and rows >= 5 and columns >= 20:
-            parts.append(self._plot(columns, rows))
+            parts.append(self._plot_of_candidates(columns, rows))
         return Group(*parts)
 
-    def _headline(self) -> RenderableType:
+    def _progress_headline(self) -> RenderableType:
         state = self.state
         what, done, total = state.headline()
         left = state.seconds_left()
@@ -107,7 +108,7 @@ class LiveProgress(PlainProgress):
         below = [Text(text, "dim") for text in (state.by_node(), state.archive) if text]
         return Group(line, *below)
 
-    def _picks(self) -> RenderableType:
+    def _picks_so_far(self) -> RenderableType:
         state = self.state
         table = Table.grid(padding=(0, 2))
         for role, pick in state.picks.items():
@@ -115,14 +116,18 @@ class LiveProgress(PlainProgress):
                 f"{state.judged_by} {percent(pick.train_error)}",
                 f"FLOPs -{percent(state.saved(pick), 1)}",
             )
-            tuned = [cell for roles, epoch in state.epochs.items() if role in roles for cell in _tuned(epoch)]
-            table.add_row(_mark(role), Text(role), *map(Text, figures), *tuned)
+            tuned = [
+                cell for roles, epoch in state.epochs.items() if role in roles for cell in _epoch_cells(epoch)
+            ]
+            table.add_row(_mark_of_role(role), Text(role), *map(Text, figures), *tuned)
         for roles, epoch in state.epochs.items():
             if not state.picks.keys() & {*roles}:  # a target or a candidate that is none of the three
-                table.add_row(_mark(roles[0]), Text("+".join(roles)), Text(""), Text(""), *_tuned(epoch))
+                table.add_row(
+                    _mark_of_role(roles[0]), Text("+".join(roles)), Text(""), Text(""), *_epoch_cells(epoch)
+                )
         return table
 
-    def _plot(self, columns: int, rows: int) -> RenderableType:
+    def _plot_of_candidates(self, columns: int, rows: int) -> RenderableType:
         plain = not self._console.encoding.lower().startswith("utf")
         drawn = Text(scatter(self.state.points(plain=plain), width=columns, height=rows, plain=plain))
         for mark, colour in _COLOURS.items():
@@ -130,11 +135,11 @@ class LiveProgress(PlainProgress):
         return Group(Text(f"{self.state.judged_by} on the sample", "dim"), drawn)
 
 
-def _mark(role: str) -> Text:
+def _mark_of_role(role: str) -> Text:
     return Text(MARKS[role], _COLOURS[MARKS[role]]) if role in MARKS else Text("")
 
 
-def _tuned(epoch: EpochDone) -> list[Text]:
+def _epoch_cells(epoch: EpochDone) -> list[Text]:
     """The progress of a fine-tuning, as cells of the table."""
     test = epoch.report.test_error
     shown = "" if test is None else f"test error {percent(test)}"
@@ -152,12 +157,12 @@ def scatter(points: Iterable[Point], *, width: int = 56, height: int = 12, plain
              1.00 k   FLOPs    2.50 k
     """
     shown = list(points)
-    left, right = _range([point.flops for point in shown])
-    low, high = _range([point.error for point in shown])
+    left, right = _axis_range([point.flops for point in shown])
+    low, high = _axis_range([point.error for point in shown])
     cells = [[" "] * width for _ in range(height)]
     for point in shown:  # later ones over earlier ones
-        column = _place(point.flops, left, right, width)
-        row = height - 1 - _place(point.error, low, high, height)
+        column = _cell_on_axis(point.flops, left, right, width)
+        row = height - 1 - _cell_on_axis(point.error, low, high, height)
         cells[row][column] = point.mark
     side, corner, line = ("|", "+", "-") if plain else ("│", "└", "─")
     labels = {0: percent(high, 1), height - 1: percent(low, 1)}
@@ -167,11 +172,11 @@ def scatter(points: Iterable[Point], *, width: int = 56, height: int = 12, plain
     return "\n".join([*rows, f"{'':8}{corner}{line * width}", f"{'':9}{axis}"])
 
 
-def _range(values: list[float]) -> tuple[float, float]:
+def _axis_range(values: list[float]) -> tuple[float, float]:
     return (min(values), max(values)) if values else (0.0, 1.0)
 
 
-def _place(value: float, low: float, high: float, cells: int) -> int:
+def _cell_on_axis(value: float, low: float, high: float, cells: int) -> int:
     return round((value - low) / (high - low) * (cells - 1)) if high > low else 0
 
 

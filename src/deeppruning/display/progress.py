@@ -69,6 +69,7 @@ class PlainProgress(SearchProgress):
     """A line for each candidate, generation and epoch."""
 
     def say(self, text: str) -> None:
+        """Print the remark."""
         click.echo(text)
 
     def show(self, event: Event) -> None:
@@ -99,15 +100,19 @@ class JsonProgress(SearchProgress):
         self._diverted.__exit__(*exc_info)
 
     def say(self, text: str) -> None:
+        """Write the remark to the error stream."""
         click.echo(text, err=True)
 
     def tell(self, kind: str, **values: Any) -> None:
+        """Write the event as one JSON object."""
         click.echo(json.dumps({"event": kind, **values}), file=self._output)
 
     def show(self, event: Event) -> None:
+        """Write an event of the search as one JSON object."""
         kind, values = as_record(event)
         self.tell(kind, **values)
 
     def finish(self, outcome: RunOutcome) -> None:
+        """Write the networks of the run as one JSON object."""
         report = None if outcome.report is None else str(outcome.report)
         self.tell("finished", networks=[asdict(row) for row in outcome.networks], report=report)

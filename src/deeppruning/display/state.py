@@ -1,4 +1,4 @@
-"""Where a search stands, learnt from its events: every display of progress is made from this."""
+"""Where a search stands, by its events: picks, time left, growth of the archive: all displays use it."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -74,7 +74,7 @@ class SearchState:
         elif isinstance(event, LayersScanned):
             self.scanned = event
         elif isinstance(event, CandidateDone):
-            self._add_candidate(event)
+            self._count_candidate(event)
         elif isinstance(event, GenerationDone):
             self.generation = min(event.generation + 1, event.generations)
             self.picks = {role: event.picks[role] for role in ROLES}
@@ -86,7 +86,7 @@ class SearchState:
         elif isinstance(event, FinetuneDiverged):
             self.epochs = {roles: epoch for roles, epoch in self.epochs.items() if roles != event.roles}
 
-    def _add_candidate(self, event: CandidateDone) -> None:
+    def _count_candidate(self, event: CandidateDone) -> None:
         self.done += 1
         self.candidates.append(event.candidate)
         if not event.fresh:

@@ -94,18 +94,18 @@ class Generations(ABC):
     @property
     def origins(self) -> list[Origin]:
         """The origins of the genomes that `ask` returns, in their order."""
-        return list(self._asked().origins)
+        return list(self._batch_asked_for().origins)
 
     def ask(self) -> Population:
         """The genomes (k, num_genes) to evaluate in this generation; the same ones until `tell`."""
-        return self._asked().genomes.copy()
+        return self._batch_asked_for().genomes.copy()
 
     def follow(self, genomes: Population, made: Sequence[tuple[str, tuple[int, ...]]]) -> None:
         """Replace this generation by recorded genomes, with their operators and parents.
 
         A resumed run keeps what it recorded: another processor rounds differently and may propose others.
         """
-        asked = self._asked()
+        asked = self._batch_asked_for()
         if genomes.shape != asked.genomes.shape or len(made) != len(genomes):
             raise InputError(
                 f"genomes to follow must have shape {asked.genomes.shape}, and each an origin, got "
@@ -137,14 +137,14 @@ class Generations(ABC):
     def _propose(self, rng: np.random.Generator) -> Batch:
         """The genomes of the current generation."""
 
-    def _asked(self) -> Batch:
+    def _batch_asked_for(self) -> Batch:
         if self.done:
             raise InputError(f"the search is over after {self.generations} generations: nothing left to ask")
         if self._batch is None:
             self._batch = self._propose(np.random.default_rng([self.seed, self.generation]))
         return self._batch
 
-    def _answered(self, objectives: NDArray[np.float64]) -> tuple[Batch, NDArray[np.float64]]:
+    def _batch_with_objectives(self, objectives: NDArray[np.float64]) -> tuple[Batch, NDArray[np.float64]]:
         """The batch that was asked for, and its objectives (k, 2), checked."""
         if self._batch is None:
             raise InputError("tell needs genomes that were asked for: call ask first")
@@ -156,7 +156,7 @@ class Generations(ABC):
             )
         return self._batch, values
 
-    def _finish_generation(self) -> None:
+    def _start_next_generation(self) -> None:
         self._next_id = self.ids.stop
         self._told += 1
         self._batch = None

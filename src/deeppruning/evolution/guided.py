@@ -95,7 +95,7 @@ class GuidedStrategy(Generations):
         """
         picks = self.picks_without(())
         if picks is None:
-            raise InputError("there are no picks before a generation is told: call ask, then tell")
+            raise InputError("nothing is selected before a generation is told: call ask, then tell")
         return picks
 
     def picks_without(self, refused: Container[int]) -> Picks[Individual] | None:
@@ -117,22 +117,23 @@ class GuidedStrategy(Generations):
         As long as the archive is empty, one genome must lie within its range; otherwise an error is raised
         and the same generation can be told again.
         """
-        batch, values = self._answered(objectives)
+        batch, values = self._batch_with_objectives(objectives)
         scores = values[:, 0] if scores is None else np.asarray(scores, dtype=np.float64)
         if scores.shape != (len(values),):
             raise InputError(f"scores must have shape {(len(values),)}, got {scores.shape}")
         if not len(self.archive):
             self._scale_archive(values[:, 1].tolist())
         self.improved = 0
-        self._learn(batch, values, scores)
+        self._learn_objectives(batch, values, scores)
         if not len(self.archive):
             raise InputError(
                 f"no genome of generation {self.generation} lies within {self.archive.low:.0%} to "
                 f"{self.archive.high:.0%} of the original's cost: there is nothing to select from"
             )
-        self._finish_generation()
+        self._start_next_generation()
 
     def _scale_archive(self, costs: list[float]) -> None:
+        """Take the original's cost from the first generation; costs the archive cannot use are refused."""
         self.archive.scale_by(costs)
         if np.isnan(self.archive.original_cost):
             raise InputError(f"none of the {len(costs)} genomes of generation 1 has objectives")
@@ -142,8 +143,11 @@ class GuidedStrategy(Generations):
                 "objective above 0; give another one, or use the strategy paper"
             )
 
-    def _learn(self, batch: Batch, values: NDArray[np.float64], scores: NDArray[np.float64]) -> None:
-        prices = self.space.price(batch.genomes) / self._whole()
+    def _learn_objectives(
+        self, batch: Batch, values: NDArray[np.float64], scores: NDArray[np.float64]
+    ) -> None:
+        """Offer each individual to the archive, and learn which operators and prices succeed."""
+        prices = self.space.price(batch.genomes) / self._price_of_original()
         for number, genome, origin, price, (error, cost), score in zip(
             self.ids, batch.genomes, batch.origins, prices, values, scores, strict=True
         ):
@@ -160,6 +164,7 @@ class GuidedStrategy(Generations):
                 self._orders.learn(origin.order, success=added)
 
     def _propose(self, rng: np.random.Generator) -> Batch:
+        """Seeds first, then offspring of the archive."""
         proposed: list[tuple[Genome, Origin]] = []
         seeded = int(SEEDED * self.evaluations)
         if self._told == 0:
@@ -172,26 +177,27 @@ class GuidedStrategy(Generations):
             proposed.append((seed.genome, Origin(seed.operator)))
         self._proposed |= {genome.tobytes() for genome, _ in proposed}
         while len(proposed) < len(self.ids):
-            proposed.append(self._offspring(rng))
+            proposed.append(self._new_offspring(rng))
         return Batch(np.array([genome for genome, _ in proposed]), [origin for _, origin in proposed])
 
-    def _offspring(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
+    def _new_offspring(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
         """A genome that was not proposed before, unless none is found in `TRIES` tries."""
         for _ in range(TRIES):
-            genome, origin = self._vary(rng)
+            genome, origin = self._vary_parent(rng)
             if genome.tobytes() not in self._proposed:
                 break
         self._proposed.add(genome.tobytes())
         return genome, origin
 
-    def _vary(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
+    def _vary_parent(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
+        """A child of two archive members near a bin, by an operator and an order that are drawn."""
         focused = self._focus is not None and rng.random() < FOCUSED
         number = self._focused_bin() if focused else self._drawn_bin(rng)
         near = self.archive.near(number, REACH)
         order = self._orders.draw(rng)
         if not near:  # nothing has been evaluated: there are fewer seeds than genomes in the first generation
             share = self.archive.low + (self.archive.high - self.archive.low) * rng.random()
-            return self.space.fit(self._random_widths(rng), share * self._whole(), order), Origin(
+            return self.space.fit(self._random_widths(rng), share * self._price_of_original(), order), Origin(
                 "random widths"
             )
         parent, other = (near[int(rng.integers(len(near)))] for _ in range(2))
@@ -216,6 +222,7 @@ class GuidedStrategy(Generations):
         return int(rng.choice(list(scores), p=weights / weights.sum()))
 
     def _focused_bin(self) -> int:
+        """The bin of the focus."""
         assert self._focus is not None
         within = min(max(self._focus, self.archive.low), self.archive.high)
         number = self.archive.bin(within)
@@ -226,14 +233,17 @@ class GuidedStrategy(Generations):
         """The genome at the focus and within all limits, as near to them as whole filters allow."""
         assert self._focus is not None
         if not self._steering.exact or self._limits is None:
-            price = self._price_at(parent, low=NEAR * self._focus, top=self._focus)
+            price = self._price_for_cost(parent, low=NEAR * self._focus, top=self._focus)
             child = self.space.fill(self.space.fit(varied, price, order), price, order)
             if self._limits is None or self._limits.price(child[None])[0] <= 1.0:
                 return child
         return self._limits.fill(self._limits.fit(varied, 1.0, order), 1.0, order)
 
     def _focused_seeds(self, focus: float, losses: Sequence[Sequence[float]]) -> Iterator[Seed]:
-        space, price = (self.space, focus * self._whole()) if self._limits is None else (self._limits, 1.0)
+        """Seeds at the focus, filled up to the limits."""
+        space, price = (
+            (self.space, focus * self._price_of_original()) if self._limits is None else (self._limits, 1.0)
+        )
         whole = float(space.price(space.full()[None])[0])
         for seed in seeds(space, [price / whole], losses):
             yield Seed(space.fill(seed.genome, price, space.orders[0]), seed.operator)
@@ -241,24 +251,30 @@ class GuidedStrategy(Generations):
     def _price_for(self, parent: Individual, number: int) -> float:
         """The price of a child of this parent, so that its cost lies in a bin."""
         low = self.archive.top(number - 1) if number else self.archive.low
-        return self._price_at(parent, low=low, top=self.archive.top(number))
+        return self._price_for_cost(parent, low=low, top=self.archive.top(number))
 
-    def _price_at(self, parent: Individual, *, low: float, top: float) -> float:
+    def _price_for_cost(self, parent: Individual, *, low: float, top: float) -> float:
+        """The price of a child of this parent, so that its cost lies in [low, top]."""
         price = float(self.space.price(parent.genome[None])[0])
         return self._steering.price(price, parent.cost / self.archive.original_cost, low=low, top=top)
 
     def _random_widths(self, rng: np.random.Generator) -> Genome:
+        """A genome of random widths, where there is no parent yet."""
         genome = self.space.full()
         for group, size in enumerate(self.space.sizes):
             count = max(1, int(size * rng.uniform(0.1, 1.0)))
             genome = self.space.resize(genome, group, count, self.space.orders[0])
         return genome
 
-    def _whole(self) -> float:
+    def _price_of_original(self) -> float:
         return float(self.space.price(self.space.full()[None])[0])
 
     def _refuse_empty_range(self) -> None:
-        least = float(self.space.price(self.space.repaired(~self.space.full())[None])[0]) / self._whole()
+        """Refuse a cost range below the cheapest network there is."""
+        least = (
+            float(self.space.price(self.space.repaired(~self.space.full())[None])[0])
+            / self._price_of_original()
+        )
         if self.archive.high <= least:
             raise InputError(
                 f"the range of cost ends at {self.archive.high:.0%} of the original's, but this network "

@@ -40,14 +40,16 @@ class Chances:
 
     def of(self, name: str) -> float:
         """The probability that an option is drawn."""
-        return EVEN / len(self.names) + (1 - EVEN) * self._rate(name) / sum(map(self._rate, self.names))
+        return EVEN / len(self.names) + (1 - EVEN) * self._success_rate(name) / sum(
+            map(self._success_rate, self.names)
+        )
 
     def draw(self, rng: np.random.Generator) -> str:
         """One of the options."""
         chances = np.array([self.of(name) for name in self.names])
         return str(rng.choice(self.names, p=chances / chances.sum()))
 
-    def _rate(self, name: str) -> float:
+    def _success_rate(self, name: str) -> float:
         return (self.successes[name] + 1) / (self.tried[name] + 3)
 
 

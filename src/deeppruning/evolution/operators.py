@@ -38,14 +38,14 @@ class Variation:
         """A unit that is not gone, more often one that matters little."""
         gone = set(self.space.gone(self.parent))
         there = [unit for unit in self.space.units if unit not in gone]
-        return there[self._early(len(there))] if there else None
+        return there[self._early_position(len(there))] if there else None
 
     def missed(self) -> int | None:
         """A unit that is gone, more often one that matters much."""
         gone = self.space.gone(self.parent)
-        return gone[::-1][self._early(len(gone))] if gone else None
+        return gone[::-1][self._early_position(len(gone))] if gone else None
 
-    def _early(self, count: int) -> int:
+    def _early_position(self, count: int) -> int:
         """A position in a list, more often near its beginning."""
         return int(count * self.rng.random() ** 2)
 
@@ -106,7 +106,7 @@ def drop_unit(v: Variation) -> Genome | None:
 def restore_unit(v: Variation) -> Genome | None:
     """Restore a unit at the mean relative width of the other groups."""
     unit = v.missed()
-    return None if unit is None else _with_unit(v, v.parent, unit)
+    return None if unit is None else _with_unit_restored(v, v.parent, unit)
 
 
 def swap_units(v: Variation) -> Genome | None:
@@ -114,7 +114,7 @@ def swap_units(v: Variation) -> Genome | None:
     back, away = v.missed(), v.dispensable()
     if back is None or away is None:
         return None
-    return _with_unit(v, v.space.drop(v.parent, away), back)
+    return _with_unit_restored(v, v.space.drop(v.parent, away), back)
 
 
 def cross(v: Variation) -> Genome | None:
@@ -128,7 +128,7 @@ def cross(v: Variation) -> Genome | None:
     return genome
 
 
-def _with_unit(v: Variation, genome: Genome, unit: int) -> Genome:
+def _with_unit_restored(v: Variation, genome: Genome, unit: int) -> Genome:
     widths = v.space.widths(genome)
     there = widths > 0
     share = float(np.mean(widths[there] / v.space.sizes[there])) if there.any() else 1.0

@@ -43,16 +43,20 @@ def seeds(space: Space, shares: Sequence[float], losses: Sequence[Sequence[float
     """
     whole = float(space.price(space.full()[None])[0])
     yielded: set[bytes] = set()
-    for seed, share in (*_balanced(space, shares, whole, losses), *_all(space, shares, whole)):
+    for seed, share in (
+        *_balanced_seeds(space, shares, whole, losses),
+        *_seeds_of_every_order(space, shares, whole),
+    ):
         spent = float(space.price(seed.genome[None])[0]) / whole
         if seed.genome.tobytes() not in yielded and 0.8 * share <= spent <= 1.05 * share:
             yielded.add(seed.genome.tobytes())
             yield seed
 
 
-def _balanced(
+def _balanced_seeds(
     space: Space, shares: Sequence[float], whole: float, losses: Sequence[Sequence[float]]
 ) -> Iterator[tuple[Seed, float]]:
+    """Seeds whose groups all lose about as much, by the losses of the scan."""
     if not losses:
         return
     order, falling = space.orders[0], sorted(shares, reverse=True)
@@ -66,7 +70,10 @@ def _balanced(
                 yield Seed(space.fit(genome, share * whole, order), operator), share
 
 
-def _all(space: Space, shares: Sequence[float], whole: float) -> Iterator[tuple[Seed, float]]:
+def _seeds_of_every_order(
+    space: Space, shares: Sequence[float], whole: float
+) -> Iterator[tuple[Seed, float]]:
+    """Seeds of every order, with fewer and fewer units and at several costs."""
     places = [shares[round(place)] for place in np.linspace(0, len(shares) - 1, min(PLACES, len(shares)))]
     for order, depths in zip(space.orders, (DEPTHS, FEW_DEPTHS), strict=False):
         for count in sorted({round(depth * len(space.units)) for depth in depths}):
@@ -88,7 +95,7 @@ class Balance:
         self.space = space
         self.order = order
         self._units = space.units if depth else ()
-        self._losses = [self._curve(row) for row in losses]
+        self._losses = [self._loss_curve(row) for row in losses]
 
     def genomes(self, prices: Sequence[float]) -> Iterator[Genome]:
         """For each of the falling prices, the balanced genome of at most that price."""
@@ -98,10 +105,10 @@ class Balance:
         taken = 0
         for price in prices:
             while spent > price:
-                moves = self._moves(genome)
+                moves = self._thinning_moves(genome)
                 stale = moves if taken % FRESH == 0 else [move for move in moves if move not in rates]
                 rates = {move: rates[move] for move in moves if move in rates and move not in stale}
-                rates |= self._rates(genome, stale, spent)
+                rates |= self._loss_rates(genome, stale, spent)
                 if not rates:
                     return
                 group, count = min(rates, key=lambda move: (rates[move], move))
@@ -110,7 +117,7 @@ class Balance:
                 taken += 1
             yield space.repaired(genome)
 
-    def _moves(self, genome: Genome) -> list[Move]:
+    def _thinning_moves(self, genome: Genome) -> list[Move]:
         """Each group with its next smaller width and, where it may be removed, with none."""
         moves = []
         for group, width in enumerate(self.space.widths(genome).tolist()):
@@ -123,7 +130,7 @@ class Balance:
                 moves.append((group, 0))
         return moves
 
-    def _rates(self, genome: Genome, moves: Sequence[Move], spent: float) -> dict[Move, float]:
+    def _loss_rates(self, genome: Genome, moves: Sequence[Move], spent: float) -> dict[Move, float]:
         """The loss of each move per unit of price saved."""
         if not moves:
             return {}
@@ -131,16 +138,19 @@ class Balance:
         changed = np.array([self.space.resize(genome, group, count, self.order) for group, count in moves])
         saved = spent - self.space.price(changed)
         return {
-            (group, count): (self._loss(group, count) - self._loss(group, int(widths[group]))) / gain
+            (group, count): (
+                self._loss_of_width(group, count) - self._loss_of_width(group, int(widths[group]))
+            )
+            / gain
             for (group, count), gain in zip(moves, saved.tolist(), strict=True)
             if gain > 0
         }
 
-    def _loss(self, group: int, count: int) -> float:
+    def _loss_of_width(self, group: int, count: int) -> float:
         losses = self._losses[group]
         return float(np.interp(count / self.space.sizes[group], np.linspace(0.0, 1.0, len(losses)), losses))
 
-    def _curve(self, row: Sequence[float]) -> NDArray[np.float64]:
+    def _loss_curve(self, row: Sequence[float]) -> NDArray[np.float64]:
         """Losses from no filter to all; where that of none is infinite, the last two are extrapolated."""
         *levels, gone = row
         if not np.isfinite(gone):

@@ -55,7 +55,7 @@ def select(objectives: NDArray[np.float64]) -> Picks[int]:
         )
     error, cost = values.T
     rows = np.arange(len(values))
-    distance = _scaled(error) + _scaled(cost)
+    distance = _scaled_to_unit(error) + _scaled_to_unit(cost)
     # lexsort takes its most important key last.
     return Picks(
         knee=int(np.lexsort((rows, cost, error, distance))[0]),
@@ -64,6 +64,6 @@ def select(objectives: NDArray[np.float64]) -> Picks[int]:
     )
 
 
-def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _scaled_to_unit(values: NDArray[np.float64]) -> NDArray[np.float64]:
     low, high = values.min(), values.max()
     return np.zeros_like(values) if low == high else (values - low) / (high - low)

@@ -58,7 +58,7 @@ class Space:
         self.least: Numbers = -(-least // self.multiples) * self.multiples
         if not scores:
             raise InputError("filters cannot be chosen without an order of them: give scores")
-        self.scores = {name: self._checked(name, values) for name, values in scores.items()}
+        self.scores = {name: self._checked_order_scores(name, values) for name, values in scores.items()}
         self._ranked = {
             name: [genes[np.argsort(-values[genes], kind="stable")] for genes in self.groups]
             for name, values in self.scores.items()
@@ -205,7 +205,7 @@ class Space:
         genome[going[:low]] = False
         return self.repaired(genome)
 
-    def _checked(self, name: str, values: ArrayLike) -> NDArray[np.float64]:
+    def _checked_order_scores(self, name: str, values: ArrayLike) -> NDArray[np.float64]:
         scores = np.asarray(values, dtype=np.float64)
         if scores.shape != (self.num_genes,):
             raise InputError(

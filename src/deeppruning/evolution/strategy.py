@@ -1,4 +1,4 @@
-"""The evolution strategy as ask and tell: it proposes genomes and learns their objectives.
+"""The paper's evolution strategy as ask and tell: bits are flipped and recombined, three are selected.
 
 >>> flip(np.ones((1, 4), dtype=bool), 1.0, np.random.default_rng(0))
 array([[False, False, False, False]])
@@ -55,7 +55,7 @@ class EvolutionStrategy(Generations):
             if value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
         if parents > 3:
-            raise InputError(f"parents must be 1, 2 or 3 (there are three to pick from), got {parents}")
+            raise InputError(f"parents must be 1, 2 or 3 (there are three to choose from), got {parents}")
         if not 0.0 <= mutation <= 1.0:
             raise InputError(f"mutation must lie in [0, 1], got {mutation}")
         self.num_genes = num_genes
@@ -70,7 +70,7 @@ class EvolutionStrategy(Generations):
     def picks(self) -> Picks[Individual]:
         """Knee, heavy and light of the last generation told."""
         if self._picks is None:
-            raise InputError("there are no picks before the first generation is told: call ask, then tell")
+            raise InputError("nothing is selected before the first generation is told: call ask, then tell")
         return self._picks
 
     def picks_without(self, refused: Container[int]) -> Picks[Individual] | None:
@@ -91,7 +91,7 @@ class EvolutionStrategy(Generations):
 
         If no individual is left, an error is raised and the same generation can be told again.
         """
-        batch, values = self._answered(objectives)
+        batch, values = self._batch_with_objectives(objectives)
         newcomers = [
             Individual(number, self.generation, genome, float(error), float(cost))
             for number, genome, (error, cost) in zip(self.ids, batch.genomes, values, strict=True)
@@ -107,14 +107,15 @@ class EvolutionStrategy(Generations):
             )
         self._population = tuple(population)
         self._picks = self.picks_without(())
-        self._finish_generation()
+        self._start_next_generation()
 
     def _propose(self, rng: np.random.Generator) -> Batch:
+        """Bit flips of the recombined picks; of the original in the first generation."""
         parents = () if self._picks is None else tuple(sorted({pick.id for pick in self._picks}))
-        genomes = self._flipped(rng)
+        genomes = self._flipped_genomes(rng)
         return Batch(genomes, [Origin("flip", parents) for _ in genomes])
 
-    def _flipped(self, rng: np.random.Generator) -> Population:
+    def _flipped_genomes(self, rng: np.random.Generator) -> Population:
         origin: Population
         if self._picks is None:
             origin = np.ones((3 + self.offspring, self.num_genes), dtype=np.bool_)

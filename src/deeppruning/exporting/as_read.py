@@ -50,14 +50,14 @@ def check_file(network: OnnxNetwork, content: bytes, tolerance: float) -> float:
     types = [value.type for value in (*session.get_inputs(), *session.get_outputs())]
     types += [kind for step in network.wiring.steps for kind in step.types]
     worst, largest = 0.0, 1.0
-    for inputs in _trials(network, session):
+    for inputs in _trial_inputs(network, session):
         with torch.no_grad():
             expected = tensors_in(network(**inputs))
         worst = max(worst, difference_of(expected, run_named(session, inputs)))
         largest = max([largest, *(float(output.abs().max()) for output in expected if output.numel())])
     allowed = max(tolerance, HALF if any("float16" in kind for kind in types) else 0.0) * largest
     if worst > allowed:
-        rounding = max(rounding_of(network, inputs) for inputs in _trials(network, session))
+        rounding = max(rounding_of(network, inputs) for inputs in _trial_inputs(network, session))
         allowed = max(allowed, min(rounding, MOST_ROUNDING * largest))
     if worst > allowed:
         raise GraphError(
@@ -105,7 +105,7 @@ def run_named(session: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
     return [torch.from_numpy(output) for output in session.run(None, arrays)]
 
 
-def _trials(network: OnnxNetwork, session: Any) -> list[dict[str, Tensor]]:
+def _trial_inputs(network: OnnxNetwork, session: Any) -> list[dict[str, Tensor]]:
     """Random inputs, of a second batch size where the file allows it."""
     inputs = network.example_inputs()
     free = all(each.shape and not isinstance(each.shape[0], int) for each in session.get_inputs())

@@ -107,7 +107,7 @@ class _Bench:
         earlier: Mapping[str, Int8Figures],
     ) -> BenchFigures:
         """Sizes and latencies; `exported` are int8 files, `earlier` what was measured of them."""
-        sizes = {name: _sizes(network) for name, network in networks.items()}
+        sizes = {name: _sizes_measured(network) for name, network in networks.items()}
         # A candidate that holds several roles is one network, and has one speed.
         first: dict[Any, str] = {}
         twin = {
@@ -237,7 +237,7 @@ def warnings_for(networks: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 continue  # that one is compared with its own float file
             gained = 1 - timing["median"] / original["latency_ms"][kind]["median"]
             if saved > NOTABLE and gained < saved / 2:
-                slow.append(f"{_change(gained)} ({kind})")
+                slow.append(f"{_speed_change(gained)} ({kind})")
         if slow:
             lines.append(f"{name} has {percent(saved, 0)} fewer FLOPs, but is {'; '.join(slow)}")
     return lines
@@ -251,7 +251,7 @@ def int8_warnings(networks: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for kind, timing in timings.items():
             plain = timings.get(float_kind(kind))
             if kind.startswith(INT8) and plain and timing["median"] >= plain["median"]:
-                change = _change(1 - timing["median"] / plain["median"])
+                change = _speed_change(1 - timing["median"] / plain["median"])
                 slow.append(f"{name} is {change.removeprefix('only ')} ({kind.split(', ')[-1]})")
     return [f"this CPU gains nothing from int8 here: {'; '.join(slow)}"] if slow else []
 
@@ -262,11 +262,13 @@ def is_noisy(networks: Mapping[str, Mapping[str, Any]]) -> bool:
     return any(timing["spread"] > NOISY * timing["median"] for timing in timings)
 
 
-def _change(gained: float) -> str:
+def _speed_change(gained: float) -> str:
+    """A speed-up in words: only so much faster, or slower."""
     return f"only {percent(gained, 0)} faster" if gained >= 0 else f"{percent(-gained, 0)} slower"
 
 
-def _sizes(network: RunNetwork) -> dict[str, Any]:
+def _sizes_measured(network: RunNetwork) -> dict[str, Any]:
+    """Parameters, FLOPs, file and peak memory of a network."""
     weights = network.model.state_dict().values()
     saved = network.file.stat().st_size if network.file.is_file() else None
     return {
@@ -309,7 +311,7 @@ def _open_sessions(
             small = exported[name] if images is None else folder / f"{name}{SUFFIX}"
             try:
                 if images is not None:
-                    sessions.figures[name] = _quantize(files[name], small, networks[name], images)
+                    sessions.figures[name] = _quantize_for_bench(files[name], small, networks[name], images)
                 sessions.small[name] = open_session(small, threads=threads)
             except GraphError as error:
                 sessions.troubles.append(f"{name} was not measured in int8: {error}")
@@ -320,7 +322,8 @@ def _open_sessions(
     return sessions
 
 
-def _quantize(plain: Path, small: Path, network: RunNetwork, images: Material) -> Int8Figures:
+def _quantize_for_bench(plain: Path, small: Path, network: RunNetwork, images: Material) -> Int8Figures:
+    """The int8 file of a network, with the figures that its use costs."""
     images = images.normalized(network.recorded_normalization())
     quantize(plain, small, images.batches(pixels=False))
     return measure(plain, small, images, pixels=False)

@@ -14,7 +14,7 @@ class BenchFigures(dict[str, Any]):
         lines = [
             tables(self["networks"]),
             *((f"\n{int8_table(self['int8'])}\n",) if self.get("int8") else ()),
-            _footnote(self),
+            _bench_footnote(self),
             *(f"warning: {line}" for line in self["warnings"]),
         ]
         if self["advice"]:
@@ -37,7 +37,7 @@ def tables(networks: Mapping[str, Mapping[str, Any]]) -> str:
             amount(network[key], like=original[key]) for key in ("flops", "file_bytes", "peak_memory_bytes")
         ]
         sizes.append([name, f"{network['params']:,}", counts[0], f"{counts[1]}B", f"{counts[2]}B"])
-        times.append([name, *(_shown(network["latency_ms"].get(kind)) for kind in kinds)])
+        times.append([name, *(_timing_cell(network["latency_ms"].get(kind)) for kind in kinds)])
     return f"{aligned(sizes)}\n\n{aligned(times)}"
 
 
@@ -61,11 +61,11 @@ def float_kind(how: str) -> str:
     return how.replace(" int8", "")
 
 
-def _shown(timing: Mapping[str, float] | None) -> str:
+def _timing_cell(timing: Mapping[str, float] | None) -> str:
     return "–" if timing is None else f"{timing['median']:.3g} ± {timing['spread']:.1g}"
 
 
-def _footnote(figures: Mapping[str, Any]) -> str:
+def _bench_footnote(figures: Mapping[str, Any]) -> str:
     where = f"{figures['threads']} thread(s)" if figures["device"] == "cpu" else figures["device"]
     missing = "; onnxruntime not measured: it needs the packages onnx and onnxruntime, the CPU and a network "
     missing += "that can be exported"

@@ -18,40 +18,42 @@ from deeppruning.version import __version__
 def card_of(metadata: Mapping[str, str], run_dir: Path | None) -> str:
     """The card as Markdown, with the header that the hub reads; all figures come from the run."""
     role = metadata.get("role", "thin")
-    rows, recorded, config = _read(run_dir, role)
-    names = _names(metadata, config)
+    rows, recorded, config = _read_for_card(run_dir, role)
+    names = _names_on_card(metadata, config)
     body = [
         f"# {names['model']}, pruned",
-        _what(metadata, rows, names, config),
-        _table(metadata, rows, recorded),
+        _card_summary(metadata, rows, names, config),
+        _card_table(metadata, rows, recorded),
         "## How to load it",
-        _loading(metadata),
+        _loading_example(metadata),
         "## Limits",
-        _limits(metadata, names),
+        _card_limitations(metadata, names),
         "## Licence",
         "The weights are derived from those of the original network. **To be filled in:** the licence of the "
         "original and of its training data, in the field `license` above and here.",
     ]
-    return "\n\n".join([_header(metadata, names), *filter(None, body)]) + "\n"
+    return "\n\n".join([_card_header(metadata, names), *filter(None, body)]) + "\n"
 
 
-def _read(run_dir: Path | None, role: str) -> tuple[list[NetworkRow], dict[str, Any], dict[str, Any]]:
+def _read_for_card(
+    run_dir: Path | None, role: str
+) -> tuple[list[NetworkRow], dict[str, Any], dict[str, Any]]:
     """The rows of the original and this network, the facts and the options of the run, if there is one."""
     if run_dir is None or not (run_dir / HISTORY).is_file():
         return [], {}, {}
     with RunFolder.open(run_dir, read_only=True) as run:
         recorded = run.history.facts()
-        known = facts.solution_fact(role).key in recorded
-        return read_rows(run, [role] if known else []), recorded, without_folders(dict(run.config))
+        is_saved = facts.solution_fact(role).key in recorded
+        return read_rows(run, [role] if is_saved else []), recorded, without_folders(dict(run.config))
 
 
-def _names(metadata: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
+def _names_on_card(metadata: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
     architecture = json.loads(metadata.get("architecture", "{}")).get("name")
     model = architecture or config.get("model", {}).get("spec") or "A network"
     return {"model": str(model), "data": str(config.get("data", {}).get("data") or "")}
 
 
-def _header(metadata: Mapping[str, str], names: Mapping[str, str]) -> str:
+def _card_header(metadata: Mapping[str, str], names: Mapping[str, str]) -> str:
     """The YAML header; texts are written as JSON, which YAML reads."""
     error = json.loads(metadata.get("test_error", "null"))
     lines = [
@@ -83,12 +85,13 @@ def _header(metadata: Mapping[str, str], names: Mapping[str, str]) -> str:
     return "\n".join([*filter(None, lines), "---"])
 
 
-def _what(
+def _card_summary(
     metadata: Mapping[str, str],
     rows: list[NetworkRow],
     names: Mapping[str, str],
     config: Mapping[str, Any],
 ) -> str:
+    """What was pruned, how it was searched and tuned, in a paragraph."""
     on = f" on {names['data']}" if names["data"] else ""
     search, finetune = config.get("search", {}), config.get("finetune", {})
     text = f"Filters of {names['model']}{on} were removed by DeepPruningES {__version__}"
@@ -103,7 +106,8 @@ def _what(
     return f"{text}. The network is smaller and dense: it needs no sparse kernels and no masks."
 
 
-def _table(metadata: Mapping[str, str], rows: list[NetworkRow], recorded: Mapping[str, Any]) -> str:
+def _card_table(metadata: Mapping[str, str], rows: list[NetworkRow], recorded: Mapping[str, Any]) -> str:
+    """The figures of the network beside the original's, as Markdown."""
     if not rows:
         costs = (
             f"{int(metadata['flops']):,} multiply-adds for one input, {int(metadata['params']):,} parameters"
@@ -113,7 +117,7 @@ def _table(metadata: Mapping[str, str], rows: list[NetworkRow], recorded: Mappin
     original, own = rows[0], rows[-1]
     saved = f"{amount(own.flops)} (-{percent(own.flops_pruned, 1)})"
     cells = [
-        ("test error", _error(original), _error(own)),
+        ("test error", _error_cell(original), _error_cell(own)),
         ("FLOPs (multiply-adds)", amount(original.flops), saved),
         ("parameters", f"{original.params:,}", f"{own.params:,}"),
         ("size of float32 weights", f"{4 * original.params:,} bytes", f"{4 * own.params:,} bytes"),
@@ -130,11 +134,11 @@ def _table(metadata: Mapping[str, str], rows: list[NetworkRow], recorded: Mappin
     return "\n".join([*lines, *(f"| {' | '.join(cell)} |" for cell in cells)]) + note
 
 
-def _error(row: NetworkRow) -> str:
+def _error_cell(row: NetworkRow) -> str:
     return "-" if row.test_error is None else percent(row.test_error)
 
 
-def _loading(metadata: Mapping[str, str]) -> str:
+def _loading_example(metadata: Mapping[str, str]) -> str:
     """Three lines of code; a class of the user's own must be given."""
     own = "" if "architecture" in metadata else ", MyNet()"
     note = "  # MyNet is the class that was pruned" if own else ""
@@ -146,7 +150,7 @@ def _loading(metadata: Mapping[str, str]) -> str:
     return "\n".join(["```python", *lines, "```"])
 
 
-def _limits(metadata: Mapping[str, str], names: Mapping[str, str]) -> str:
+def _card_limitations(metadata: Mapping[str, str], names: Mapping[str, str]) -> str:
     lines = ["- The figures hold for the data that they were measured on; measure it on your own."]
     if "image_shape" in metadata:
         channels, height, width = json.loads(metadata["image_shape"])

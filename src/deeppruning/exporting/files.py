@@ -101,7 +101,7 @@ def export_network(
     images = (material or MaterialSource(trust_run=reader.trust_run)).open(run) if int8 else None
     suffix = SUFFIX if int8 else format_entry.suffix
     named = Path(out) if out is not None else Path(run or "") / FOLDER / f"{network.name}{suffix}"
-    path = _writable(run, named, folder=format_entry.folder)
+    path = _writable_export(run, named, folder=format_entry.folder)
     export = Export(
         model=network.model,
         example=network.example,
@@ -124,7 +124,7 @@ def export_network(
     return replace(written, notes=(f"not kept in the run: {reason}",)) if reason else written
 
 
-def _writable(run: Path | None, path: Path, *, folder: bool = False) -> Path:
+def _writable_export(run: Path | None, path: Path, *, folder: bool = False) -> Path:
     """The file or folder to write, what it lies in made; files of the run itself are never overwritten."""
     resolved = path.resolve()
     inside = run is not None and resolved.parent in (run.resolve(), (run / FINETUNE).resolve())

@@ -34,7 +34,7 @@ def write_hub(export: Export, path: Path) -> float:
     with tempfile.TemporaryDirectory(dir=path, prefix=".") as scratch:
         weights = Path(scratch) / HUB_WEIGHTS
         _write_safetensors(export, weights)
-        difference = _difference(export, weights)
+        difference = _difference_of_hub_folder(export, weights)
         weights.replace(path / HUB_WEIGHTS)
     write_atomically(path / CONFIG, (json.dumps(config_of(metadata), indent=2) + "\n").encode())
     write_atomically(path / CARD, card_of(metadata, export.run).encode())
@@ -48,7 +48,7 @@ def config_of(metadata: Mapping[str, str]) -> dict[str, Any]:
     return {"library_name": "deeppruning", "deeppruning_version": __version__, **costs, **tables}
 
 
-def _difference(export: Export, weights: Path) -> float:
+def _difference_of_hub_folder(export: Export, weights: Path) -> float:
     """How far the outputs of the file, loaded again, differ from the network's."""
     again = load(weights, export.base)
     example = export.example().cpu()

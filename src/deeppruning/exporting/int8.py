@@ -58,7 +58,7 @@ class Material:
     def batches(self, *, pixels: bool) -> Iterator[Tensor]:
         """The calibration inputs as a file takes them, batch by batch."""
         if isinstance(self.calibration, ImageSet):
-            yield from (images for images, _ in _labelled(self.calibration, pixels=pixels))
+            yield from (images for images, _ in _labelled_batches(self.calibration, pixels=pixels))
         else:
             yield from torch.split(self.calibration.detach().cpu().float(), BATCH)
 
@@ -83,17 +83,20 @@ class MaterialSource:
             inputs = images if isinstance(images, Tensor) else as_images(images).in_memory()
             if len(inputs) == 0:
                 raise InputError("calibration holds no inputs; give at least one, better a few hundred")
-            return Material(inputs, None if self.test is None else self._fewer(as_images(self.test)))
+            return Material(
+                inputs, None if self.test is None else self._fewer_test_images(as_images(self.test))
+            )
         if run_dir is None:
             raise InputError(
                 "int8 of a network that no run has saved needs calibration: a few hundred inputs of it"
             )
         with RunFolder.open(run_dir, read_only=True) as run:
-            splits = self._load(run)
+            splits = self._load_run_data(run)
             test = splits.test if self.test is None else as_images(self.test)
-            return Material(_search_sample(run, splits.train), self._fewer(test))
+            return Material(_sample_of_search(run, splits.train), self._fewer_test_images(test))
 
-    def _load(self, run: RunFolder) -> DataSplits:
+    def _load_run_data(self, run: RunFolder) -> DataSplits:
+        """The data that the run recorded, or that was named instead."""
         recorded = run.config.get("data", {})
         if self.data is None and "data" not in recorded:
             raise InputError(
@@ -111,10 +114,10 @@ class MaterialSource:
             self.data or recorded["data"], data_dir=folder, image_size=None if size is None else tuple(size)
         )
 
-    def _fewer(self, test: Images) -> Images:
+    def _fewer_test_images(self, test: Images) -> Images:
         if self.test_images is None or self.test_images >= len(test):
             return test
-        return _spread(test, self.test_images, seed=0)
+        return _balanced_part(test, self.test_images, seed=0)
 
 
 def export_int8(export: Export, path: Path, material: Material) -> tuple[float, Int8Figures]:
@@ -130,8 +133,8 @@ def export_int8(export: Export, path: Path, material: Material) -> tuple[float, 
         plain, small = folder / "float.onnx", folder / "int8.onnx"
         write_onnx(export, plain)
         quantize(plain, small, material.batches(pixels=pixels))
-        _check(export, small)
-        difference = _difference(plain, small, next(material.batches(pixels=pixels)))
+        _check_quantized(export, small)
+        difference = _difference_of_int8(plain, small, next(material.batches(pixels=pixels)))
         figures = measure(plain, small, material, pixels=pixels)
         write_atomically(path, small.read_bytes())
     return difference, figures
@@ -205,14 +208,14 @@ def measure(plain: Path, small: Path, material: Material, *, pixels: bool) -> In
 def error_of(file: Path, test: Images, *, pixels: bool) -> float:
     """The share of test images that a file classifies wrongly, run in onnxruntime."""
     session, wrong = open_session(file), 0
-    for images, labels in _labelled(test, pixels=pixels):
+    for images, labels in _labelled_batches(test, pixels=pixels):
         outputs = run_session(session, images)
         check_outputs(outputs[0] if len(outputs) == 1 else outputs, len(labels), test.num_classes)
         wrong += int((outputs[0].argmax(dim=1) != labels).sum())
     return wrong / len(test)
 
 
-def _check(export: Export, small: Path) -> None:
+def _check_quantized(export: Export, small: Path) -> None:
     """Refuse a file in which nothing was quantised, or with outputs of other shapes or not finite."""
     nodes = require("onnx").load(str(small)).graph.node
     if not any(node.op_type == "QuantizeLinear" for node in nodes):
@@ -229,13 +232,13 @@ def _check(export: Export, small: Path) -> None:
         raise GraphError("outputs of the quantised network are not finite; nothing was written")
 
 
-def _difference(plain: Path, small: Path, inputs: Tensor) -> float:
+def _difference_of_int8(plain: Path, small: Path, inputs: Tensor) -> float:
     """The largest difference between the outputs of two files, for inputs of the calibration."""
     outputs = zip(*(run_session(open_session(file), inputs) for file in (plain, small)), strict=True)
     return max(float((ours - theirs).abs().max()) for ours, theirs in outputs)
 
 
-def _labelled(data: Images, *, pixels: bool) -> Iterator[tuple[Tensor, Tensor]]:
+def _labelled_batches(data: Images, *, pixels: bool) -> Iterator[tuple[Tensor, Tensor]]:
     """Images as a file takes them (pixels of 0..255, or normalised) with their labels, batch by batch."""
     places = list(torch.split(torch.arange(len(data)), BATCH))
     if isinstance(data, ImageStream):
@@ -247,14 +250,14 @@ def _labelled(data: Images, *, pixels: bool) -> Iterator[tuple[Tensor, Tensor]]:
         yield ready.contiguous(), labels
 
 
-def _search_sample(run: RunFolder, train: Images) -> ImageSet:
+def _sample_of_search(run: RunFolder, train: Images) -> ImageSet:
     """The images that the search evaluated its candidates on, as far as this data has them."""
     search = SearchConfig.from_table(run.config["search"])
     trained_on, _ = set_aside(train, Limits.of(run.config.get("target")), search.seed)
-    return _spread(trained_on, min(search.sample or USUAL_SAMPLE, len(trained_on)), search.seed)
+    return _balanced_part(trained_on, min(search.sample or USUAL_SAMPLE, len(trained_on)), search.seed)
 
 
-def _spread(data: Images, size: int, seed: int) -> ImageSet:
+def _balanced_part(data: Images, size: int, seed: int) -> ImageSet:
     """Some of the images, read into memory; equally many per class where there are enough of each."""
     if has_balanced(data, size, seed):
         return balanced_sample(data, size, seed)

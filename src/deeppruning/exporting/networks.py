@@ -17,6 +17,7 @@ from deeppruning.jobs.identity import check_same_network
 from deeppruning.jobs.result import Front, Networks, Result
 from deeppruning.jobs.solution import (
     Solution,
+    describe,
     load,
     original_network,
     read_image_shape,
@@ -108,10 +109,10 @@ class RunReader:
         if self.weights is not None and name != ORIGINAL:
             raise InputError(f"weights are given for the original only, {name} has its own in the run")
         with RunFolder.open(run_dir, read_only=True) as run:
-            file = _find(run, name)
-            described = file if name != ORIGINAL else run.solution(_saved(run)[0])
+            file = _file_of_network(run, name)
+            described = file if name != ORIGINAL else run.solution(_saved_networks(run)[0])
             metadata = read_solution(described)[0]
-            base = self.model if self.model is not None else self._rebuild(run, described, metadata)
+            base = self.model if self.model is not None else self._rebuild_network(run, described, metadata)
             key = ORIGINAL_FIGURES.key if name == ORIGINAL else solution_fact(name).key
             figures: Mapping[str, Any] = run.history.facts().get(key, {})
             costs = {"flops": figures.get("flops"), "params": figures.get("params")}
@@ -127,7 +128,7 @@ class RunReader:
             about = {"role": ORIGINAL, **{key: metadata[key] for key in _OF_THE_DATA if key in metadata}}
             return RunNetwork(name, base.eval(), about, self.weights or file, self.example_input, **costs)
 
-    def _rebuild(self, run: RunFolder, file: Path, metadata: Mapping[str, str]) -> nn.Module:
+    def _rebuild_network(self, run: RunFolder, file: Path, metadata: Mapping[str, str]) -> nn.Module:
         table = run.config.get("model", {})
         spec = self.spec
         if "architecture" not in metadata and "spec" in table and spec is None:
@@ -159,33 +160,35 @@ def network_named(source: str | Path | AtHand, name: str, reader: RunReader) -> 
     if isinstance(source, Networks):
         if name not in source.picks:
             raise unknown("solution", name, source.picks)
-        return _at_hand(source.picks[name], _example_of(source, reader))
-    return _at_hand(source, reader.example_input)
+        return _network_at_hand(source.picks[name], _example_of_networks(source, reader))
+    return _network_at_hand(source, reader.example_input)
 
 
 def networks_side_by_side(source: str | Path | AtHand, reader: RunReader) -> dict[str, RunNetwork]:
     """The networks that are measured together, the original first."""
     if isinstance(source, Result):
-        example = _example_of(source, reader)
+        example = _example_of_networks(source, reader)
         reader = replace(reader, model=reader.model or source.network, example_input=example)
         source = source.run_dir
     if isinstance(source, (str, Path)):
         with RunFolder.open(source, read_only=True) as run:
             roles = in_order((*ROLES, *(path.stem for path in run.path.glob("target*.safetensors"))))
-            failed = {role for role in roles if _failure_of(run, role)}
+            failed = {role for role in roles if _failure_of_network(run, role)}
         names = (ORIGINAL, *(role for role in roles if role not in failed))
         return {name: reader.network(source, name) for name in names}
     if isinstance(source, Front):
-        example = _example_of(source, reader)
-        networks = {each.role: _at_hand(each, example) for each in source.solutions}
+        example = _example_of_networks(source, reader)
+        networks = {each.role: _network_at_hand(each, example) for each in source.solutions}
     else:
-        alone = _at_hand(source, reader.example_input)
+        alone = _network_at_hand(source, reader.example_input)
         networks = {alone.name: alone}
-    whole = _at_hand(_original_of(source, reader.model), next(iter(networks.values())).example())
+    whole = _network_at_hand(
+        _original_to_compare(source, reader.model), next(iter(networks.values())).example()
+    )
     return {ORIGINAL: whole, **networks}
 
 
-def _at_hand(source: Solution | nn.Module, example: Tensor | None) -> RunNetwork:
+def _network_at_hand(source: Solution | nn.Module, example: Tensor | None) -> RunNetwork:
     """A copy of a network passed from Python, on the CPU and in evaluation mode."""
     if isinstance(source, nn.Module):
         if example is None and isinstance(source, OnnxNetwork) and len(source.input_names) == 1:
@@ -194,10 +197,14 @@ def _at_hand(source: Solution | nn.Module, example: Tensor | None) -> RunNetwork
             raise InputError("give an input of the network as example_input: a batch of one will do")
         return RunNetwork("network", copy.deepcopy(source).cpu().eval(), {}, Path("the network"), example)
     metadata: Mapping[str, str] = {}
+    base = None
     if source.path is not None and source.path.is_file():
         metadata = read_solution(source.path)[0]
     elif source.search is not None:
-        example = _one_tensor(example, source.search.example_input)
+        graph = source.search.graph
+        example = _example_as_tensor(example, source.search.example_input)
+        metadata = describe(source.model, graph, source.genome, role=source.role, error=source.train_error)
+        base = None if "architecture" in metadata else original_network(source.search)
     return RunNetwork(
         source.role,
         copy.deepcopy(source.model).cpu().eval(),
@@ -207,21 +214,22 @@ def _at_hand(source: Solution | nn.Module, example: Tensor | None) -> RunNetwork
         flops=source.flops,
         params=source.params,
         candidate=source.id,
+        base=base,
     )
 
 
-def _example_of(source: Networks, reader: RunReader) -> Tensor | None:
-    return _one_tensor(reader.example_input, source.meter.context.example_input)
+def _example_of_networks(source: Networks, reader: RunReader) -> Tensor | None:
+    return _example_as_tensor(reader.example_input, source.meter.context.example_input)
 
 
-def _one_tensor(example: Tensor | None, of_search: Any) -> Tensor | None:
+def _example_as_tensor(example: Tensor | None, of_search: Any) -> Tensor | None:
     """The example that was given, or that of the search if it is a single tensor."""
     if isinstance(of_search, (tuple, list)) and len(of_search) == 1:
         of_search = of_search[0]
     return of_search if example is None and isinstance(of_search, Tensor) else example
 
 
-def _original_of(source: Front | Solution | nn.Module, model: nn.Module | None) -> nn.Module:
+def _original_to_compare(source: Front | Solution | nn.Module, model: nn.Module | None) -> nn.Module:
     if model is not None:
         return model
     if isinstance(source, Front):
@@ -233,8 +241,9 @@ def _original_of(source: Front | Solution | nn.Module, model: nn.Module | None) 
     raise InputError("there is nothing to compare with: give the original as model")
 
 
-def _find(run: RunFolder, name: str) -> Path:
-    saved = _saved(run)
+def _file_of_network(run: RunFolder, name: str) -> Path:
+    """The file of a network of a run; one that is not there is an error that says how to make it."""
+    saved = _saved_networks(run)
     if name in saved:
         return run.solution(name)
     if name == ORIGINAL and saved:
@@ -245,7 +254,7 @@ def _find(run: RunFolder, name: str) -> Path:
             f"{name} of {run.path} is not fine-tuned yet; "
             f"do that with `{command('finetune', run.path, '--candidate', number)}`"
         )
-    failure = _failure_of(run, name)
+    failure = _failure_of_network(run, name)
     if failure:
         raise RunError(
             f"{run.path} has no {name} network, its fine-tuning failed ({failure}); "
@@ -263,7 +272,7 @@ def _find(run: RunFolder, name: str) -> Path:
     raise unknown("solution", name, (ORIGINAL, *saved))
 
 
-def _failure_of(run: RunFolder, role: str) -> str:
+def _failure_of_network(run: RunFolder, role: str) -> str:
     """Why a pick could not be fine-tuned; empty where it could, or has not been yet."""
     if not (run.path / HISTORY).is_file():
         return ""
@@ -271,6 +280,6 @@ def _failure_of(run: RunFolder, role: str) -> str:
     return "" if figures is None else str(figures.get("failure", ""))
 
 
-def _saved(run: RunFolder) -> list[str]:
+def _saved_networks(run: RunFolder) -> list[str]:
     names = sorted(path.stem for path in run.path.glob("*.safetensors") if path.is_file())
     return [*in_order(names), *(name for name in names if candidate_number(name) is not None)]

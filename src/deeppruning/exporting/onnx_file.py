@@ -67,7 +67,7 @@ def write_onnx(export: Export, path: Path) -> float:
             temporary.write_bytes(whole)
             differences.append(check_file(original, whole, export.tolerance))
             return
-        temporary.write_bytes(_described(content, export.metadata or {}))
+        temporary.write_bytes(_with_onnx_metadata(content, export.metadata or {}))
         session = open_session(temporary)
         difference = check_parity(
             network,
@@ -105,7 +105,7 @@ def write_onnx(export: Export, path: Path) -> float:
     return differences[0]
 
 
-def _described(content: bytes, metadata: Mapping[str, str]) -> bytes:
+def _with_onnx_metadata(content: bytes, metadata: Mapping[str, str]) -> bytes:
     """The file's content with the metadata in it, checked by ONNX's own rules."""
     onnx = require("onnx")
     model = onnx.load_from_string(content)

@@ -46,7 +46,7 @@ def difference_of(expected: Sequence[Tensor], outputs: Sequence[Tensor]) -> floa
             f"the exported network gives outputs of shape {shapes[1]} where PyTorch gives {shapes[0]}: its "
             "forward has a size, such as that of the batch, written into it; nothing was written"
         )
-    difference = _largest_difference(expected, outputs)
+    difference = _largest_output_difference(expected, outputs)
     return math.inf if math.isnan(difference) else difference
 
 
@@ -58,8 +58,11 @@ def refuse_changing(model: nn.Module, example: Tensor, *, tolerance: float = TOL
     used, fresh = copy.deepcopy(model), copy.deepcopy(model)
     before = {name: tensor.clone() for name, tensor in model.named_buffers()}
     images, others = (batch[:1] for batch in random_inputs(example, pixels=False))
-    once, after, again = (_outputs(used, batch) for batch in (images, others, images))
-    difference = max(_largest_difference(once, again), _largest_difference(after, _outputs(fresh, others)))
+    once, after, again = (_pytorch_outputs(used, batch) for batch in (images, others, images))
+    difference = max(
+        _largest_output_difference(once, again),
+        _largest_output_difference(after, _pytorch_outputs(fresh, others)),
+    )
     changed = [name for name, tensor in used.named_buffers() if not torch.equal(tensor, before[name])]
     if difference == 0.0 or (difference <= tolerance and not changed):
         return
@@ -71,12 +74,12 @@ def refuse_changing(model: nn.Module, example: Tensor, *, tolerance: float = TOL
     )
 
 
-def _outputs(model: nn.Module, images: Tensor) -> list[Tensor]:
+def _pytorch_outputs(model: nn.Module, images: Tensor) -> list[Tensor]:
     with torch.no_grad():
         return [tensor.nan_to_num() for tensor in tensors_in(model(images))]  # copies that can be compared
 
 
-def _largest_difference(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
+def _largest_output_difference(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
     if [tensor.shape for tensor in ours] != [tensor.shape for tensor in theirs]:
         return math.inf
     pairs = [(a.double(), b.double()) for a, b in zip(ours, theirs, strict=True) if a.numel()]

@@ -31,10 +31,11 @@ def export_program(
 
     The file holds graph and weights, and is run without the class it came from.
     """
-    return _write_program(Export(model, lambda: example_input, normalization, tolerance), Path(path))
+    return _write_torch_program(Export(model, lambda: example_input, normalization, tolerance), Path(path))
 
 
-def _write_program(export: Export, path: Path) -> float:
+def _write_torch_program(export: Export, path: Path) -> float:
+    """Write a program of torch.export, load it back and return the difference."""
     network = export.network()
     example = export.example().detach().cpu()
     pair = torch.cat([example[:1], example[:1]])  # a batch of one would become a fixed size
@@ -75,7 +76,9 @@ def _write_safetensors(export: Export, path: Path) -> float:
 
 
 FORMATS.add(
-    Format(name="torch-export", suffix=".pt2", about="program of torch.export (.pt2)", write=_write_program),
+    Format(
+        name="torch-export", suffix=".pt2", about="program of torch.export (.pt2)", write=_write_torch_program
+    ),
     place=20,
 )
 FORMATS.add(

@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from deeppruning.graph.atoms import Atoms, AtomTable, Genes, Site
+from deeppruning.graph.cut.heads import stored_sizes
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.graph.payloads import Channels
 from deeppruning.graph.plan import LayerFilters, Plan
@@ -25,6 +26,7 @@ class GraphOptions:
     round_to: int | None = 1
     prune_linear: bool = False
     depth: bool = False
+    prune_heads: bool = False
 
 
 def assemble(
@@ -52,8 +54,8 @@ def assemble(
     for (layer, dimension), atoms in table.norms.items():
         if (genes[atoms] >= 0).any():
             norms.setdefault(layer, []).append((dimension, strips.add(genes[atoms])))
-    every = options.prune_linear  # list linear layers that cannot lose anything, too
-    layers = tuple(_layers(table, classes, genes, reasons, _output_sizes(traces), every=every))
+    sizes = stored_sizes(model, table, genes, strips.add)
+    layers = tuple(_layers(table, classes, genes, reasons, _output_sizes(traces), options))
     trace = traces["eval"]
     alike = tuple((strips.add(genes[atoms]), each) for atoms, each in trace.channel_multiply_adds)
     detached = _detached(table, detached_strips, strips)
@@ -66,6 +68,7 @@ def assemble(
         grouped=dict(table.grouped),
         norms={layer: tuple(cuts) for layer, cuts in norms.items()},
         unreached=_unreached(model, traces),
+        sizes=sizes,
     )
     plan = Plan(
         num_genes=int(genes.max(initial=-1)) + 1,
@@ -93,6 +96,7 @@ class _StripPool:
         self.numbers: dict[bytes, int] = {}
 
     def add(self, genes: Genes) -> int:
+        """The number of a strip, stored now or before."""
         number = self.numbers.setdefault(genes.tobytes(), len(self.unique))
         if number == len(self.unique):
             self.unique.append(genes)
@@ -100,6 +104,7 @@ class _StripPool:
 
 
 def _freeze_excluded(model: nn.Module, table: AtomTable, options: GraphOptions) -> None:
+    """Freeze the filters of layers that the user excludes."""
     modules = dict(model.named_modules())
     for issue in table.issues.values():
         if issue.kind not in ("conv", "linear"):
@@ -136,12 +141,14 @@ def _number_genes(
     """Genes in the order in which the network runs its layers, filter by filter."""
     gene_of_class = np.full(table.size, -1, dtype=np.int64)
     kinds = ("conv", "linear") if options.prune_linear else ("conv",)
+    heads = {kin for use in table.heads for kin in classes[use.atoms].tolist()}
     count = 0
     for issue in table.issues.values():
-        if issue.kind not in kinds:
+        if issue.kind not in ("conv", "linear"):
             continue
         for kin in classes[issue.atoms].tolist():
-            if kin not in reasons and gene_of_class[kin] < 0:
+            asked = issue.kind in kinds or kin in heads
+            if asked and kin not in reasons and gene_of_class[kin] < 0:
                 gene_of_class[kin] = count
                 count += 1
     return gene_of_class
@@ -153,10 +160,9 @@ def _layers(
     genes: Genes,
     reasons: Mapping[int, list[str]],
     outputs: Mapping[int, int],
-    *,
-    every: bool,
+    options: GraphOptions,
 ) -> list[LayerFilters]:
-    """Convolutions, and linear layers that can lose something, or every one of them."""
+    """Convolutions, and linear layers that can lose something, or that were asked for and cannot."""
     layers: list[LayerFilters] = []
     uses: Counter[str] = Counter()
     for site, issue in table.issues.items():
@@ -164,7 +170,8 @@ def _layers(
             own = genes[issue.atoms]
             frozen = np.unique(classes[issue.atoms][own < 0]).tolist()
             why = tuple(dict.fromkeys(reason for kin in frozen for reason in reasons.get(kin, ())))
-            if issue.kind == "conv" or every or (own >= 0).any():
+            asked = options.prune_linear or (options.prune_heads and why)
+            if issue.kind == "conv" or asked or (own >= 0).any():
                 uses[issue.layer] += 1  # one weight, or one module, may be used in several convolutions
                 name = issue.layer if uses[issue.layer] == 1 else f"{issue.layer}#{uses[issue.layer]}"
                 repeats = max(1, outputs.get(issue.start, 0) // issue.size)

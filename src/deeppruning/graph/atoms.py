@@ -41,6 +41,15 @@ class Issue:
         return np.arange(self.start, self.start + self.size, dtype=np.int64)
 
 
+@dataclass(frozen=True)
+class Heads:
+    """Where attention multiplies head by head."""
+
+    modules: tuple[str, ...]  # the call stack of submodules, outermost first
+    atoms: Atoms  # one for each head, once
+    widths: frozenset[int]  # channels of a head
+
+
 @dataclass
 class AtomTable:
     """All atoms of one network, their ties, the frozen ones, and the parameter dimensions they index.
@@ -58,6 +67,9 @@ class AtomTable:
     pinned: dict[str, str] = field(default_factory=dict)  # parameter that is never cut -> the reason
     choices: dict[Site, int] = field(default_factory=dict)  # operation -> which dimension of a view is cut
     candidates: dict[Site, int] = field(default_factory=dict)  # operation -> dimensions there are to cut
+    whole_heads: bool = False  # whether heads of attention may go; otherwise it stays whole
+    heads: list[Heads] = field(default_factory=list)
+    crossed: list[Atoms] = field(default_factory=list)  # channels that attention sums up inside each head
     size: int = 1
     _ties: list[tuple[Atoms, Atoms]] = field(default_factory=list)
 
@@ -154,6 +166,7 @@ def positions_of(wanted: Iterable[Atoms], among: Atoms) -> list[Positions]:
 
 
 def _run_in(atoms: Atoms, among: Atoms, behind: int) -> int | None:
+    """The start of a sequence of atoms that stand in one run among the others."""
     if not 0 < len(atoms) <= len(among):
         return None
     starts = np.flatnonzero(among[: len(among) - len(atoms) + 1] == atoms[0]).tolist()
@@ -162,6 +175,7 @@ def _run_in(atoms: Atoms, among: Atoms, behind: int) -> int | None:
 
 
 def _one_by_one(atoms: Atoms, among: Atoms) -> Positions:
+    """The position of each atom among the others."""
     if not len(among):
         return np.full(len(atoms), -1, dtype=np.int64)
     order = np.argsort(among, kind="stable")

@@ -1,6 +1,7 @@
 """Building a plan: trace, probe, and adapt until every cut equals masking.
 
-Pruning linear layers must not freeze filters of convolutions: otherwise the plan without them is taken.
+Pruning linear layers must not freeze filters of convolutions: otherwise the plan without them is taken. The
+same holds for heads of attention and whatever can be pruned without them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,11 +28,20 @@ from deeppruning.graph.proof.verify import Built
 from deeppruning.graph.trace.follow import Follower, Number, OperationList, tensors_in
 from deeppruning.graph.trace.tracer import Record, Trace
 
+LINEAR, HEADS = "linear layers", "heads of attention"
+
 
 def build_best(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: GraphOptions
 ) -> Built:
-    """Build with these options, but without linear layers where pruning them fails or freezes filters."""
+    """Build with these options, but without linear layers or heads where these fail or freeze filters."""
+    if options.prune_heads:
+        without = build_best(model, args, kwargs, replace(options, prune_heads=False))
+        try:
+            headed = Builder(model, args, kwargs, options).build()
+        except GraphError as error:
+            return _noted(without, str(error), HEADS)
+        return prefer(without, headed, HEADS)
     if not options.prune_linear:
         return Builder(model, args, kwargs, options).build()
     plain = Builder(model, args, kwargs, replace(options, prune_linear=False)).build()
@@ -42,11 +52,11 @@ def build_best(
     return prefer(plain, whole)
 
 
-def prefer(plain: Built, whole: Built) -> Built:
-    """The plan with linear layers, unless some convolution is free to lose fewer filters in it."""
+def prefer(plain: Built, whole: Built, what: str = LINEAR) -> Built:
+    """The plan with linear layers or heads, unless some layer is free to lose fewer filters in it."""
     free = _free_filters(whole)
     lost = [layer for layer, count in _free_filters(plain).items() if free.get(layer, 0) < count]
-    return _noted(plain, f"that would freeze filters of {', '.join(lost)}") if lost else whole
+    return _noted(plain, f"that would freeze filters of {', '.join(lost)}", what) if lost else whole
 
 
 def _free_filters(built: Built) -> dict[str, int]:
@@ -54,8 +64,9 @@ def _free_filters(built: Built) -> dict[str, int]:
     return {layer.name: int(np.sum(layer.genes >= 0)) for layer in built.plan.layers}
 
 
-def _noted(plain: Built, reason: str) -> Built:
-    return replace(plain, notes=[*plain.notes, f"linear layers are not pruned: {reason}"])
+def _noted(plain: Built, reason: str, what: str = LINEAR) -> Built:
+    """The plan without linear layers or heads, with a note that says why."""
+    return replace(plain, notes=[*plain.notes, f"{what} are not pruned: {reason}"])
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,7 @@ class Builder:
     ) -> None:
         self.options = options
         self.decisions = Decisions()
-        self.stage = Stage(model, args, kwargs)
+        self.stage = Stage(model, args, kwargs, whole_heads=options.prune_heads)
 
     def build(self) -> Built:
         """Trace and probe until nothing differs.
@@ -84,6 +95,8 @@ class Builder:
         """
         while True:
             table, traces = self.stage.trace(self.decisions)
+            if self.decisions.turn_views(table, traces):
+                continue
             model, trace = self.stage.eval.model, traces["eval"]
             plan, classes, genes = assemble(model, table, traces, self.options, batch=self._batch(trace))
             detached = frozenset(self.decisions.detached)
@@ -102,11 +115,13 @@ class Builder:
                 self.decisions.excluded.add(self._culprit(built, traces, failure))
 
     def _with_depth(self, built: Built, traces: Mapping[str, Trace]) -> Built:
+        """The plan with the branches that may be removed whole."""
         scenes = {mode: (self.stage.scene(mode), trace) for mode, trace in traces.items()}
         depth = DepthFinder(built, scenes).find()
         return replace(built, plan=replace(built.plan, depth=depth))
 
     def _with_paths(self, built: Built, traces: Mapping[str, Trace]) -> Built:
+        """The plan with the paths that outputs need from inputs."""
         paths: list[InputPaths] = []
         for mode, trace in traces.items():
             if paths and _same_records(trace.records, built.records):
@@ -183,6 +198,7 @@ class Builder:
     def _compare(
         self, built: Built, genome: Bits, mode: str, trace: Trace, *, values: bool = True, lone: bool = False
     ) -> list[Fault]:
+        """Cut by a genome and compare with masking: the faults of one mode."""
         scene, recipe = self.stage.scene(mode), built.plan.recipe(genome)
         full = scene.copy()
         thin = cut(full, recipe)  # before the full one is run, for that may leave traces
@@ -214,6 +230,7 @@ class Builder:
         return faults
 
     def _run_masked(self, masked: ExpectedSteps, full: nn.Module) -> Any:
+        """Run the full network with the removed channels held at zero."""
         try:
             with seeded(1):  # other random numbers than the trace had: the operations must be the same
                 return masked.run(full, self.stage.eval.args, self.stage.eval.kwargs)

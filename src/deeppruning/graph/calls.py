@@ -70,5 +70,6 @@ def check_finite(call: Call) -> None:
 
 
 def _mapped(change: Callable[[Any], Any], call: Call) -> Call:
+    """The same call with every leaf of its arguments changed."""
     args, kwargs = tree_map(change, call)
     return args, kwargs

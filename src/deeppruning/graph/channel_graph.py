@@ -1,4 +1,4 @@
-"""`ChannelGraph`: the public class of the channel graph."""
+"""`ChannelGraph`, the public class: genomes repaired, cut, proven and priced (FLOPs, parameters, bytes)."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -38,7 +38,9 @@ class ChannelGraph:
     Only copies of the network are run; it is never changed. `example_input` is a tensor, a tuple of
     positional or a dict of keyword arguments. Layers can be excluded by name (`exclude`, with wildcards) or
     type. Layers keep filters in multiples of `round_to`; None takes 8 for layers of 16 or more filters and 4
-    from 8 on, which suits vector units. Cuts use the weights that the network has at the time of the cut.
+    from 8 on, which suits vector units. Hidden units of linear layers are pruned with `prune_linear`, whole
+    heads of attention with `prune_heads`, whole branches with `depth`. Cuts use the weights that the network
+    has at the time of the cut.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ChannelGraph:
         round_to: int | None = 1,
         prune_linear: bool = False,
         depth: bool = False,
+        prune_heads: bool = False,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
@@ -63,7 +66,7 @@ class ChannelGraph:
         self._model = model
         self._args, self._kwargs = as_call(example_input, "example_input")
         options = GraphOptions(
-            tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear, depth
+            tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear, depth, prune_heads
         )
         self._built = build_best(model, self._args, self._kwargs, options)
         self._plan = replace(self._built.plan, stored=_stored(model))
@@ -74,6 +77,7 @@ class ChannelGraph:
         self._follow_plan()
 
     def _follow_plan(self) -> None:
+        """Take groups, repair and prices from the plan."""
         self._repair = repair_for(self._plan)
         self.groups: list[Group] = make_groups(self._plan)
 
@@ -151,6 +155,7 @@ class ChannelGraph:
         return self._priced(genome, self._plan.size)
 
     def _priced(self, genome: Any, price: Callable[[Bits], NDArray[np.int64]]) -> Any:
+        """A price for a genome, or an array of prices for a population."""
         population, single = self._population(genome)
         counts = price(self._repair(population))
         return int(counts[0]) if single else counts
@@ -202,6 +207,7 @@ class ChannelGraph:
         return f"ChannelGraph({type(self._model).__name__}, {self.num_genes} genes)"
 
     def _single_genome(self, genome: Any) -> Bits:
+        """The genome as bits; a population is refused."""
         population, single = self._population(genome)
         if not single:
             raise InputError(f"one genome is needed here, got a population of shape {population.shape}")

@@ -85,6 +85,7 @@ class Branches:
         self.full = State(self, frozenset())
 
     def _sort_operations(self, records: Sequence[Record], genes: Genes, units: Sequence[Genes]) -> None:
+        """Which operations make, carry and read the channels of each unit."""
         unit_of = {int(gene): number for number, unit in enumerate(units) for gene in unit}
         self.covers: list[Emptied | None] = []  # operation -> units without which nothing of it is left
         self.operations: list[list[int]] = [[] for _ in units]  # unit -> operations on its channels
@@ -135,6 +136,7 @@ class State:
         return all(self._inputs_of(each) == full._inputs_of(each) for each in self.branches.flow.outputs)
 
     def _inputs_of(self, sources: frozenset[int]) -> frozenset[int]:
+        """The inputs of the network that some operations depend on."""
         inputs = frozenset(source for source in sources if source < 0)
         return inputs.union(*(self.inputs[source] for source in sources if source >= 0))
 
@@ -242,6 +244,7 @@ class Depth:
         return self._settled[emptied]
 
     def _settle(self, emptied: Emptied) -> Settled:
+        """The network without these units, computed anew in every mode."""
         while True:
             states = [State(mode, emptied) for mode in self.modes]
             unused = frozenset.intersection(*(state.unused() for state in states))
@@ -288,6 +291,7 @@ class Depth:
         return np.concatenate([np.zeros(0, dtype=np.int64), *(self.units[number] for number in units)])
 
     def _with_parameters(self, forms: Forms) -> Forms:
+        """The forms with the parameters that disappear, and the answers that need a bias."""
         hollow = [f"{name}.{key}" for name in forms.hollow for key in self.parameters[name]]
         spare = [f"{name}.{key}" for name in forms.answers for key in self.parameters[name] if key != "bias"]
         biased = [

@@ -47,6 +47,7 @@ class InputPaths:
 
     @cached_property
     def _full(self) -> Bits:
+        """Which output depends on which input in the full network."""
         return self._dependence(np.ones((1, self.num_genes), dtype=np.bool_))
 
     def same_as(self, other: "InputPaths") -> bool:
@@ -173,10 +174,12 @@ class PathRun(Follower):
         return fresh
 
     def _next_record(self) -> Record:
+        """The record of the traced run for the operation that runs now."""
         self.position += 1
         return self.records[self.position - 1]
 
     def _nodes(self, tensor: Tensor) -> _TensorNodes:
+        """The nodes of a tensor."""
         nodes = self.nodes_of.get(tensor, None)  # type: ignore[no-untyped-call]
         return nodes if isinstance(nodes, _TensorNodes) else _TensorNodes(np.array([NO_INPUT]))
 

@@ -133,6 +133,7 @@ class Origin:
         return [(own, size, step) for own, (size, step) in sizes if size > 1]
 
     def _own_in_window(self, window: Window, dimension: int) -> tuple[int, Positions] | None:
+        """The parameter's own dimension along one of a window on it, and its positions there."""
         stride, length = window.strides[dimension], window.shape[dimension]
         for own, size, step in self._steps():
             along = [
@@ -240,6 +241,7 @@ def _free_dimensions(array: Atoms) -> list[int]:
 
 
 def _differ_beyond_zeros(array: Atoms, dimension: int) -> bool:
+    """Whether labels differ along a dimension otherwise than by padding zeros."""
     highest = array.max(axis=dimension, keepdims=True)
     return bool(((array != highest) & (array != 0)).any())
 

@@ -127,6 +127,7 @@ class LayerFilters:
 
 
 def _weight(modules: Mapping[str, nn.Module], name: str) -> Tensor | None:
+    """The tensor of a parameter or buffer by its name, if there is one."""
     module, _, attribute = name.rpartition(".")
     value = getattr(modules.get(module), attribute, None) if attribute else None
     return value if isinstance(value, Tensor) else None
@@ -169,6 +170,7 @@ class Plan:
 
     @cached_property
     def _tally(self) -> Tally:
+        """Counts how many positions of each strip a genome keeps."""
         return Tally(self.num_genes, self.strips)
 
     def widths(self, population: Bits) -> NDArray[np.float64]:
@@ -177,10 +179,12 @@ class Plan:
 
     @cached_property
     def _prices(self) -> tuple[Price, Price, Price]:
+        """Prices in FLOPs, parameters and stored bytes."""
         ones = dict.fromkeys(self.trainable, 1)
         return self._price(self.uses), self._price(ones), self._price(self.stored)
 
     def _price(self, uses: dict[str, int]) -> Price:
+        """The price of a genome where each element of a parameter counts this often."""
         return Price.of(uses, self.shapes, self.uncut.parameters, single=len(self.strips))
 
     def flops(self, population: Bits) -> NDArray[np.int64]:

@@ -69,6 +69,7 @@ class FilterRepair:
         return repaired
 
     def _wrong(self, counts: NDArray[np.float64], strips: slice | int) -> Bits:
+        """Which strips miss their limits."""
         enough = (counts >= self.least[strips]) & (counts % self.multiples[strips] == 0)
         return np.asarray(~enough & (counts != self.lengths[strips]))
 
@@ -127,6 +128,7 @@ class PathRepair:
         return repaired
 
     def _connected(self, population: Bits) -> Bits:
+        """Which genomes have a path from every input that counts."""
         return np.asarray(np.all([paths(population) for paths in self.paths], axis=0))
 
     def _with_path(self, genome: Bits) -> Bits:

@@ -51,6 +51,8 @@ def build(file: OnnxFile, examples: Mapping[str, Tensor], *, follow_sizes: bool 
 
 
 class _Building:
+    """The network of a file while it is built."""
+
     def __init__(
         self, file: OnnxFile, network: OnnxNetwork, examples: Mapping[str, Tensor], *, follow_sizes: bool
     ) -> None:
@@ -129,6 +131,7 @@ class _Building:
                 self.values.pop(name, None)
 
     def _fold(self, node: OnnxNode) -> bool:
+        """Keep the value of a Constant or of a DequantizeLinear; whether the node was one of these."""
         if node.op == "Constant":
             self._keep(node.outputs[0], _constant(node))
             return True
@@ -140,6 +143,7 @@ class _Building:
         return False
 
     def _fold_by_running(self, node: OnnxNode, constants: Sequence[NDArray[Any] | None]) -> None:
+        """Compute a node on constants by the operation it would become."""
         inputs = [
             None if array is None else _host(array) if _on_host(array) else torch.from_numpy(np.array(array))
             for array in constants
@@ -197,6 +201,7 @@ class _Building:
         return True
 
     def _name(self, node: OnnxNode, module: nn.Module) -> str:
+        """Add a module to the network under the name of its node, made unique."""
         name = re.sub(r"\W+", "_", node.name).strip("_") or node.op
         while hasattr(self.network, name):
             name += "_"
@@ -252,16 +257,19 @@ def _constant(node: OnnxNode) -> NDArray[Any]:
 
 
 def _on_host(array: NDArray[Any]) -> bool:
+    """Whether an array holds sizes, which stay Python numbers."""
     return bool(array.dtype.kind in "iub" and array.ndim <= 1 and array.size <= MOST_ON_HOST)
 
 
 def _host(array: NDArray[Any] | None) -> Any:
+    """An array of sizes as Python integers."""
     if array is None:
         return None
     return array.astype(object) if array.dtype.kind in "iu" else array
 
 
 def _whole(array: NDArray[Any]) -> bool:
+    """Whether an array holds whole numbers."""
     return all(isinstance(number, (int, np.integer)) for number in array.reshape(-1))
 
 

@@ -119,6 +119,7 @@ def _loaded(onnx: Any, path: Path) -> Any:
 
 
 def _header(onnx: Any, model: Any, opset: int, inputs: set[str]) -> Header:
+    """What the file says about itself."""
     whole, graph = onnx.ModelProto(), onnx.GraphProto()
     for name in ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(whole, name, getattr(model, name))
@@ -173,11 +174,13 @@ def _read_external(onnx: Any, tensor: Any, target: Path, offset: int) -> None:
 
 
 def _bytes_of(onnx: Any, tensor: Any) -> int:
+    """How many bytes a tensor of the file takes."""
     item = int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
     return item * math.prod(max(0, int(size)) for size in tensor.dims)
 
 
 def _array(onnx: Any, tensor: Any) -> NDArray[Any]:
+    """A tensor of the file as a numpy array."""
     elements = math.prod(max(0, size) for size in tensor.dims)
     if elements > LARGEST:
         raise InputError(f"the tensor {tensor.name!r} has {elements:,} elements, more than can be read")
@@ -185,6 +188,7 @@ def _array(onnx: Any, tensor: Any) -> NDArray[Any]:
 
 
 def _node(onnx: Any, node: Any, place: int) -> OnnxNode:
+    """A node of the file in plain values."""
     attributes = {attribute.name: _attribute(onnx, attribute) for attribute in node.attribute}
     name, op = name_of(node, place), operation_of(node)
     proto = b"" if op == "Constant" else node.SerializeToString()
@@ -192,6 +196,7 @@ def _node(onnx: Any, node: Any, place: int) -> OnnxNode:
 
 
 def _attribute(onnx: Any, attribute: Any) -> Any:
+    """An attribute of a node as a Python value."""
     value = onnx.helper.get_attribute_value(attribute)
     if attribute.type == onnx.AttributeProto.TENSOR:
         return _array(onnx, value)
@@ -205,6 +210,7 @@ def _attribute(onnx: Any, attribute: Any) -> Any:
 
 
 def _value(onnx: Any, info: Any) -> FileValue:
+    """An input or output of the file with its type and shape."""
     tensor = info.type.tensor_type
     if not info.type.HasField("tensor_type"):
         raise InputError(f"{info.name} is no tensor but a sequence, map or optional, which is not supported")

@@ -25,11 +25,13 @@ def _host_cast(value: Host, to: int, **_: Any) -> Host:
 
 
 def _host_divide(left: Host, right: Host) -> Any:
+    """Division of sizes, whole if all of them are."""
     fraction = any(isinstance(number, float) for number in (*np.ravel(left), *np.ravel(right)))
     return left / right if fraction else left // right
 
 
 def _host_slice(value: Host, starts: Host, ends: Host, axes: Any = None, steps: Any = None) -> Host:
+    """A slice of an array of sizes."""
     step = 1 if steps is None else integers(steps)[0]
     return np.asarray(value)[bounded(integers(starts)[0], integers(ends)[0], step)]
 

@@ -54,6 +54,7 @@ def _window(node: OnnxNode, rank: int) -> tuple[list[int], list[int], list[int],
 
 
 def _padded(before: Padding | None, layer: nn.Module) -> nn.Module:
+    """A layer behind the padding that torch's own cannot do."""
     return layer if before is None else nn.Sequential(before, layer)
 
 

@@ -105,4 +105,5 @@ def rounding_of(network: OnnxNetwork, inputs: Mapping[str, Tensor]) -> float:
 
 
 def _listed(outputs: Any) -> tuple[Any, ...]:
+    """Outputs as a tuple."""
     return outputs if isinstance(outputs, tuple) else (outputs,)

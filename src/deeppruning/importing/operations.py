@@ -49,12 +49,14 @@ def _pair(function: Callable[[Any, Any], Any]) -> OnnxFunction:
 
 
 def _operand(value: Any, like: Any) -> Any:
+    """A constant as a number, or as a tensor on the device of the other operand."""
     if isinstance(value, np.ndarray):
         return scalar(value) if value.size == 1 else as_tensor(value, like)
     return value
 
 
 def _divide(left: Any, right: Any) -> Any:
+    """Division as in ONNX: whole numbers are cut towards zero."""
     whole = all(
         value.dtype in (torch.int32, torch.int64) if isinstance(value, Tensor) else isinstance(value, int)
         for value in (left, right)
@@ -63,10 +65,13 @@ def _divide(left: Any, right: Any) -> Any:
 
 
 def _each(function: Callable[..., Any]) -> OnnxFunction:
+    """An operation with one input, element by element."""
     return lambda value, **attributes: function(as_tensor(value), **attributes)
 
 
 def _several(function: Callable[[Any, Any], Any]) -> OnnxFunction:
+    """An operation with any number of inputs, two by two."""
+
     def apply(first: Any, *others: Any, **_: Any) -> Any:
         result = first
         for other in others:
@@ -170,6 +175,7 @@ OPERATIONS.update(
 
 
 def _where(condition: Any, yes: Any, no: Any) -> Any:
+    """Values of one or the other, by a condition."""
     like = next((value for value in (yes, no, condition) if isinstance(value, Tensor)), None)
     yes, no = (_operand(value, like) for value in (yes, no))
     return torch.where(as_tensor(condition, like), yes, no)
@@ -210,6 +216,8 @@ def softmax(value: Tensor, axis: int = -1, *, logarithm: bool = False, flat: boo
 
 
 def _reduction(function: Callable[..., Tensor]) -> OnnxFunction:
+    """A reduction over axes that are attributes or an input."""
+
     def apply(value: Tensor, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
         dims = [] if axes is None else integers(axes)
         if not dims and noop_with_empty_axes:

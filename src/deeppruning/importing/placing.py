@@ -77,6 +77,7 @@ def one_hot(indices: Any, depth: Any, values: Any, axis: int = -1) -> Tensor:
 
 
 def _positive(indices: Tensor, size: int) -> Tensor:
+    """ONNX indices counted from the front."""
     return torch.where(indices < 0, indices + size, indices)
 
 

@@ -79,6 +79,7 @@ def _check(kind: str, lengths: Any, attributes: dict[str, Any]) -> None:
 
 
 def _state(given: Tensor | None, value: Tensor, weight: Tensor, recurrent: Tensor) -> Tensor:
+    """The initial state of an ONNX recurrent layer: zeros where none is given."""
     return value.new_zeros(len(weight), value.shape[1], recurrent.shape[2]) if given is None else given
 
 
@@ -100,6 +101,7 @@ def _turned(value: Tensor, attributes: dict[str, Any]) -> Tensor:
 
 
 def _by_direction(outputs: Tensor, directions: int, attributes: dict[str, Any]) -> Tensor:
+    """The outputs of an ONNX recurrent layer with a dimension for its directions."""
     steps, batch, width = outputs.shape
     apart = outputs.reshape(steps, batch, directions, width // directions).transpose(1, 2)
     return _turned(apart, attributes)

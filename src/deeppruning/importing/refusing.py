@@ -81,6 +81,7 @@ def _way_out(path: Path, graph: Any) -> str:
 
 
 def _nodes(count: int, first: str) -> str:
+    """How many nodes, and the first, in words."""
     return f"1 node, {first!r}" if count == 1 else f"{count} nodes, the first {first!r}"
 
 

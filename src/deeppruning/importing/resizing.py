@@ -100,6 +100,7 @@ def _source(number: int, size: int, new: int, factor: float, place: str) -> floa
 
 
 def _rounded(where: float, rounding: str) -> int:
+    """A coordinate of an ONNX Resize as a whole number."""
     if rounding == "floor":
         return math.floor(where)
     if rounding == "ceil":

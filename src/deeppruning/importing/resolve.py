@@ -66,4 +66,5 @@ def classifier_of(path: Path, num_classes: int, in_channels: int, image_size: in
 
 
 def _shown(shape: tuple[int | str | None, ...]) -> str:
+    """The shape of an ONNX input in words."""
     return "x".join(str(size) if isinstance(size, int) else "any" for size in shape)

@@ -27,6 +27,7 @@ class Part:
     divisor: int = 1
 
     def of(self, shape: Sequence[int]) -> Any:
+        """The product of some sizes of a tensor, divided; or the number itself."""
         if self.first == self.end:
             return self.divisor
         return math.prod(shape[self.first : self.end]) // self.divisor

@@ -67,6 +67,7 @@ def run_trials(file: OnnxFile, given: Any = None) -> list[Answered]:
 
 
 def _run(file: OnnxFile, folder: Path, memory: int) -> None:
+    """Run onnxruntime in its own process on the inputs in a folder."""
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     weights = sum(array.nbytes for array in file.constants.values()) + file.path.stat().st_size
     most = min(memory + COPIES * weights, whole)
@@ -88,11 +89,13 @@ def _run(file: OnnxFile, folder: Path, memory: int) -> None:
 
 
 def _read(path: Path) -> list[Tensor]:
+    """The tensors that the process has written."""
     with np.load(path) as answers:
         return [torch.from_numpy(np.array(answers[name])) for name in answers.files]
 
 
 def _random_trials(file: OnnxFile) -> list[dict[str, Tensor]]:
+    """Random inputs to try the file on, with several batches and sizes where these are free."""
     free = [
         place
         for value in file.inputs
@@ -106,6 +109,7 @@ def _random_trials(file: OnnxFile) -> list[dict[str, Tensor]]:
 
 
 def _given(file: OnnxFile, given: Any) -> dict[str, Tensor]:
+    """The user's example as inputs by name."""
     names = [value.name for value in file.inputs]
     listed = given if isinstance(given, (tuple, list)) else [given]
     values = dict(given) if isinstance(given, Mapping) else dict(zip(names, listed, strict=False))
@@ -123,10 +127,12 @@ def _typed(value: FileValue, tensor: Tensor) -> Tensor:
 
 
 def _kind(value: FileValue) -> torch.dtype:
+    """The torch type of an ONNX value."""
     return torch.from_numpy(np.zeros(1, value.dtype)).dtype
 
 
 def _random_inputs(file: OnnxFile, batch: int, free_size: int) -> dict[str, Tensor]:
+    """Random inputs of the file by name."""
     generator = torch.Generator().manual_seed(0)
     return {value.name: _random(file, value, batch, free_size, generator) for value in file.inputs}
 

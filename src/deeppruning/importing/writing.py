@@ -50,6 +50,7 @@ def to_onnx(network: OnnxNetwork) -> bytes:
 
 
 def _needed(nodes: Sequence[Any], wanted: set[str]) -> list[Any]:
+    """The ONNX nodes that the outputs depend on."""
     needed_nodes = []
     for node in reversed(nodes):
         if wanted.intersection(node.output):
@@ -123,6 +124,7 @@ class _NetworkWriter(Writer):
         self.copy(step, names, outputs)
 
     def _constant_of(self, module: Operation, step: RunStep, place: int) -> str:
+        """The name of a constant input, written as an initializer."""
         if place in module.fixed and module.fixed[place] is None:
             return ""
         value = module.fixed[place] if place in module.fixed else getattr(module, f"constant_{place}")
@@ -164,5 +166,6 @@ class _NetworkWriter(Writer):
         self._picked(full, module.pick, outputs[0])
 
     def _picked(self, source: str, places: Tensor, name: str) -> str:
+        """A Gather of the channels that stay."""
         indices = self.constant(places.cpu().numpy(), f"{name}_channels")
         return self.node("Gather", [source, indices], [name], axis=1)

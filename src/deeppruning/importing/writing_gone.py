@@ -74,5 +74,6 @@ def _map_of(writer: Writer, step: RunStep, inputs: Sequence[str]) -> str:
 
 
 def _shape(writer: Writer, name: str) -> list[int] | None:
+    """The shape of an ONNX value on the example, if it is a tensor."""
     value = writer.values.get(name)
     return list(value.shape) if isinstance(value, Tensor) else None

@@ -47,6 +47,7 @@ def write_layer(
 
 
 def _write_linear(writer: Writer, module: nn.Linear, step: RunStep, source: str, name: str) -> None:
+    """A linear layer as Gemm, or as MatMul and Add."""
     if step.node.op == "Gemm":
         names = [source, writer.weight(module.weight, step, "weight")]
         names += [] if module.bias is None else [writer.weight(module.bias, step, "bias")]
@@ -59,6 +60,7 @@ def _write_linear(writer: Writer, module: nn.Linear, step: RunStep, source: str,
 
 
 def _write_group_norm(writer: Writer, module: nn.GroupNorm, step: RunStep, source: str, name: str) -> None:
+    """A group norm; before opset 21, whose scales are one per group, with nodes for scale and bias."""
     if writer.opset >= CHANNEL_SCALES:
         names = [
             source,

@@ -122,7 +122,7 @@ def _with_images_aside(task: Classification, train: Images, sampled: torch.Tenso
 
 def _image_sets(train: Any, test: Any) -> tuple[Images, Images | None]:
     """Both sets in one form; integer pixels without a normalisation get that of the training set."""
-    images = _read(train, "train")
+    images = _read_image_set(train, "train")
     if len(images) == 0:
         raise DataError("there are no training images; give at least one per class")
     check_pixels(images, "training")
@@ -130,23 +130,23 @@ def _image_sets(train: Any, test: Any) -> tuple[Images, Images | None]:
         images = replace(images, normalization=images.measure())
     if test is None:
         return images, None
-    held_out = _read(test, "test")
+    held_out = _read_image_set(test, "test")
     # Class names that are only numbers stand for labels without names: there is nothing to mix up.
-    if not all(_has_names(data) for data in (images, held_out)):
-        classes = max((images, held_out), key=lambda data: (_has_names(data), data.num_classes)).classes
+    if not all(_has_class_names(data) for data in (images, held_out)):
+        classes = max((images, held_out), key=lambda data: (_has_class_names(data), data.num_classes)).classes
         images, held_out = replace(images, classes=classes), replace(held_out, classes=classes)
     check_fits(images, held_out)
     return images, replace(held_out, normalization=held_out.normalization or images.normalization)
 
 
-def _read(data: Any, name: str) -> Images:
+def _read_image_set(data: Any, name: str) -> Images:
     try:
         return as_images(data)
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
 
 
-def _has_names(data: Images) -> bool:
+def _has_class_names(data: Images) -> bool:
     return not all(name.isdigit() for name in data.classes)
 
 
@@ -187,7 +187,7 @@ def fit_augmentation(
     """
     if task.tuning is None or task.train is None or not task.rounds or task.tuning.from_scratch:
         return task, None  # nothing is fine-tuned from the original's weights
-    augmentations = _augmentations(task.tuning.fitted(task.train.image_shape))
+    augmentations = _augmentations_of(task.tuning.fitted(task.train.image_shape))
     recorded = None if history is None else history.get_fact(facts.AUGMENTATION)
     errors = dict(recorded["errors"]) if recorded is not None else {}
     images = recorded["images"] if recorded is not None else min(AUGMENTATION_IMAGES, len(task.train))
@@ -201,7 +201,7 @@ def fit_augmentation(
         for field in (name.partition("=")[0] for name in harmful)
         if task.keeps_best and getattr(task.tuning, field) is None
     }
-    note = _note(harmful, left_out, errors, images)
+    note = _note_on_augmentation(harmful, left_out, errors, images)
     if recorded is None and not missing:
         return task, None
     # The note of the record is that of the run's own options, whatever a candidate is fine-tuned by later.
@@ -210,7 +210,8 @@ def fit_augmentation(
     return replace(task, tuning=replace(task.tuning, **left_out)), Augmentation(figures, note)
 
 
-def _augmentations(tuning: TrainConfig) -> dict[str, Augment]:
+def _augmentations_of(tuning: TrainConfig) -> dict[str, Augment]:
+    """Each augmentation of a training alone, by its name."""
     values: dict[str, Any] = {name: getattr(tuning, name) for name in ("crop", "flip", "cutout")}
     return {
         name if value is True else f"{name}={value}": Augment(**{name: value})
@@ -247,7 +248,10 @@ def _is_worse(plain: float, changed: float, images: int) -> bool:
     return changed - plain > max(MORE_ERROR, SURE * math.sqrt(variance))
 
 
-def _note(harmful: list[str], left_out: dict[str, Any], errors: dict[str, float], images: int) -> str:
+def _note_on_augmentation(
+    harmful: list[str], left_out: dict[str, Any], errors: dict[str, float], images: int
+) -> str:
+    """What the original's errors on augmented images mean for fine-tuning, in words."""
     if not harmful:
         return ""
     shown = ", ".join(f"{percent(errors[name])} with {name}" for name in harmful)

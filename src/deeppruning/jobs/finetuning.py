@@ -80,13 +80,13 @@ class Finetuning:
         for id_ in genomes:
             self._forget_damaged(id_)
         if all(self._is_settled(id_) for id_ in genomes):
-            return {id_: self._read(id_) for id_ in genomes}
+            return {id_: self._read_finished(id_) for id_ in genomes}
         with backend.open(run_round, self.context, kind=kind_of_round) as session:
             return self.train(session.map, genomes, roles)
 
     def done(self, ids: Iterable[int]) -> dict[int, Finished]:
         """Those of these candidates that are completely trained."""
-        return {id_: self._read(id_) for id_ in ids if self._final(id_).exists()}
+        return {id_: self._read_finished(id_) for id_ in ids if self._final_file(id_).exists()}
 
     def train(
         self,
@@ -107,7 +107,7 @@ class Finetuning:
         broken: dict[int, RunError] = {}
         while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:
             # Made as workers become free: the next one reuses the teacher's outputs of the first.
-            items = ((id_, self._next(genomes[id_], id_, starts.get(id_))) for id_ in waiting)
+            items = ((id_, self._next_round(genomes[id_], id_, starts.get(id_))) for id_ in waiting)
             for outcome in submit(items):
                 id_ = outcome.key
                 if outcome.value is None:
@@ -115,16 +115,17 @@ class Finetuning:
                 elif outcome.value.diverged:
                     self._start_again(id_, outcome.value.diverged, roles[id_])
                 else:
-                    self._keep(id_, outcome.value, roles[id_])
-        return {id_: broken.get(id_) or self._read(id_) for id_ in order}
+                    self._keep_round(id_, outcome.value, roles[id_])
+        return {id_: broken.get(id_) or self._read_finished(id_) for id_ in order}
 
-    def _next(self, genome: Genome, id_: int, start: bytes | None) -> Round:
+    def _next_round(self, genome: Genome, id_: int, start: bytes | None) -> Round:
+        """The next round of a candidate, with the state that the last one left."""
         done = self._rounds_done(id_)
-        state = read_state(self._state(id_, done)) if done > 0 else None
-        rounds = self._rounds(id_)
+        state = read_state(self._state_file(id_, done)) if done > 0 else None
+        rounds = self._rounds_of(id_)
         number = min(done + 1, rounds)
         if done == 0 and number:
-            start = tensor_bytes(self._read_file(self._start(id_))[0], {})
+            start = tensor_bytes(self._read_file(self._start_file(id_))[0], {})
         return Round(
             genome,
             number=number,
@@ -133,13 +134,13 @@ class Finetuning:
             seed=self.seed,  # the same batches for all of them
             start=start,
             lr_factor=LR_FACTORS[len(self._divergences(id_))],
-            plan=self._plan(id_),
-            answers=self._answered(number),
+            plan=self._training_plan(id_),
+            answers=self._teacher_outputs(id_, number),
         )
 
-    def _answered(self, number: int) -> bytes | None:
+    def _teacher_outputs(self, id_: int, number: int) -> bytes | None:
         """The teacher's outputs of this round; if the file is damaged, they are computed again."""
-        path = self._answers(number)
+        path = self._teacher_file(id_, number)
         try:
             return read_state(path) if path.exists() else None
         except RunError:
@@ -148,13 +149,13 @@ class Finetuning:
 
     def forget_answers(self) -> None:
         """Remove the teacher's outputs, once no further network needs them."""
-        for path in self._folder.glob(f"{_TEACHER}*"):
+        for path in self._finetune_folder.glob(f"{_TEACHER}*"):
             path.unlink(missing_ok=True)
 
     def _start_again(self, id_: int, reason: str, roles: tuple[str, ...]) -> None:
         """Record why an attempt diverged, which ends it; a kill before that repeats its last round."""
-        solution, reasons = self._solution(id_), [*self._divergences(id_), reason]
-        stale = self._state(id_, self._rounds_done(id_))
+        solution, reasons = self._training_name(id_), [*self._divergences(id_), reason]
+        stale = self._state_file(id_, self._rounds_done(id_))
         self.run.history.forget_epochs(solution)
         self.run.history.set_fact(diverged_fact(solution), reasons)
         stale.unlink(missing_ok=True)
@@ -163,59 +164,61 @@ class Finetuning:
 
     def _divergences(self, id_: int) -> list[str]:
         """The reason of each attempt that has diverged."""
-        return self.run.history.get_fact(diverged_fact(self._solution(id_))) or []
+        return self.run.history.get_fact(diverged_fact(self._training_name(id_))) or []
 
     def _is_lost(self, id_: int) -> bool:
+        """Whether a candidate diverged at every learning rate."""
         diverged = len(self._divergences(id_))
         # Nothing is trained without rounds, so a lower rate changes nothing.
-        can_slow = self._rounds(id_) > 0 and self._task(id_).slower(LR_FACTORS[1]) is not None
+        can_slow = self._rounds_of(id_) > 0 and self._planned_task(id_).slower(LR_FACTORS[1]) is not None
         return diverged >= (len(LR_FACTORS) if can_slow else 1)
 
     def _is_settled(self, id_: int) -> bool:
-        return self._final(id_).exists() or self._is_lost(id_)
+        """Whether a candidate is finished or lost."""
+        return self._final_file(id_).exists() or self._is_lost(id_)
 
-    def _rounds(self, id_: int) -> int:
-        return 0 if id_ == ORIGINAL_ID else self._task(id_).rounds
+    def _rounds_of(self, id_: int) -> int:
+        return 0 if id_ == ORIGINAL_ID else self._planned_task(id_).rounds
 
-    def _plan(self, id_: int) -> dict[str, Any]:
+    def _training_plan(self, id_: int) -> dict[str, Any]:
         """What round 0 measured for the training of this candidate."""
-        return self.run.history.get_fact(plan_fact(self._solution(id_))) or {}
+        return self.run.history.get_fact(plan_fact(self._training_name(id_))) or {}
 
-    def _task(self, id_: int) -> Task:
-        return self.context.task.planned(self._plan(id_))
+    def _planned_task(self, id_: int) -> Task:
+        return self.context.task.planned(self._training_plan(id_))
 
-    def _solution(self, id_: int) -> str:
+    def _training_name(self, id_: int) -> str:
         """What the run's history calls this training."""
-        return f"{_name(id_)}{self.variant and '/'}{self.variant}"
+        return f"{_file_stem(id_)}{self.variant and '/'}{self.variant}"
 
-    def _keep(self, id_: int, done: RoundDone, roles: tuple[str, ...]) -> None:
+    def _keep_round(self, id_: int, done: RoundDone, roles: tuple[str, ...]) -> None:
         """Epoch first, state second: a kill in between repeats the round and records the same epoch."""
         if done.plan:
-            self.run.history.set_fact(plan_fact(self._solution(id_)), dict(done.plan))
+            self.run.history.set_fact(plan_fact(self._training_name(id_)), dict(done.plan))
             self.observer(FinetunePlanned(id_, roles, **done.plan))
-        rounds = self._rounds(id_)
+        rounds = self._rounds_of(id_)
         number = min(self._rounds_done(id_) + 1, rounds)
-        if done.answers is not None and not self._answers(number).exists():
-            write_state(self._answers(number), done.answers)
+        if done.answers is not None and not self._teacher_file(id_, number).exists():
+            write_state(self._teacher_file(id_, number), done.answers)
         if done.report is not None:
             figures = asdict(done.report)
             del figures["images_per_second"]  # not in the history
-            self.run.history.record_epoch(EpochRow(self._solution(id_), **figures))
+            self.run.history.record_epoch(EpochRow(self._training_name(id_), **figures))
             self.observer(EpochDone(id_, roles, rounds, done.report))
         if number == rounds and done.weights is not None:
-            write_atomically(self._final(id_), self._better(id_, done.weights))
-            self._start(id_).unlink(missing_ok=True)
+            write_atomically(self._final_file(id_), self._better_of_both(id_, done.weights))
+            self._start_file(id_).unlink(missing_ok=True)
         elif number == 0 and done.weights is not None:
-            write_atomically(self._start(id_), done.weights)
+            write_atomically(self._start_file(id_), done.weights)
         else:
-            write_state(self._state(id_, number), done.state or b"")
-        self._state(id_, number - 1).unlink(missing_ok=True)
+            write_state(self._state_file(id_, number), done.state or b"")
+        self._state_file(id_, number - 1).unlink(missing_ok=True)
 
-    def _better(self, id_: int, tuned: bytes) -> bytes:
+    def _better_of_both(self, id_: int, tuned: bytes) -> bytes:
         """The trained network, or the one before training if that has a lower error on held-out data."""
-        if not self._start(id_).exists():
+        if not self._start_file(id_).exists():
             return tuned
-        weights, begun = self._read_file(self._start(id_))
+        weights, begun = self._read_file(self._start_file(id_))
         facts = json.loads(tuned[8 : 8 + int.from_bytes(tuned[:8], "little")])["__metadata__"]
         before, after = json.loads(begun[VALIDATED]), json.loads(facts[VALIDATED])
         if before is None or after is None:
@@ -227,9 +230,9 @@ class Finetuning:
 
     def _forget_damaged(self, id_: int) -> None:
         """Remove a damaged network: its training is repeated, to the same weights."""
-        path = self._kept(id_)
+        path = self._kept_file(id_)
         try:
-            self._read(id_)
+            self._read_finished(id_)
         except RunError as error:
             with suppress(OSError):
                 path.unlink()
@@ -237,10 +240,11 @@ class Finetuning:
                 raise
             warnings.warn(f"{error}: it is trained again", stacklevel=2)
 
-    def _read(self, id_: int) -> Finished:
+    def _read_finished(self, id_: int) -> Finished:
+        """The finished network of a candidate, or why there is none."""
         reasons = self._divergences(id_)
-        path = self._kept(id_)
-        lost = path != self._final(id_)
+        path = self._kept_file(id_)
+        lost = path != self._final_file(id_)
         if not path.exists():
             return Diverged("; then ".join(reasons))
         weights, facts = self._read_file(path)
@@ -267,35 +271,37 @@ class Finetuning:
 
     def _rounds_done(self, id_: int) -> int:
         """The last round that is done; -1 before round 0."""
-        stem = f"{self._attempt(id_)}.round-"
-        numbers = [path.name.removeprefix(stem) for path in self._folder.glob(f"{stem}*")]
-        begun = 0 if self._start(id_).exists() else -1
+        stem = f"{self._attempt_stem(id_)}.round-"
+        numbers = [path.name.removeprefix(stem) for path in self._finetune_folder.glob(f"{stem}*")]
+        begun = 0 if self._start_file(id_).exists() else -1
         return max((int(number) for number in numbers if number.isdigit()), default=begun)
 
-    def _state(self, id_: int, number: int) -> Path:
-        return self._folder / f"{self._attempt(id_)}.round-{number}"
+    def _state_file(self, id_: int, number: int) -> Path:
+        return self._finetune_folder / f"{self._attempt_stem(id_)}.round-{number}"
 
-    def _answers(self, number: int) -> Path:
-        return self._folder / f"{_TEACHER}{number}"
+    def _teacher_file(self, id_: int, number: int) -> Path:
+        """The teacher's outputs, in each number format: no result depends on which network came first."""
+        precision = self._training_plan(id_).get("precision", "auto")
+        return self._finetune_folder / f"{_TEACHER}{number}{'' if precision == 'auto' else f'.{precision}'}"
 
-    def _attempt(self, id_: int) -> str:
+    def _attempt_stem(self, id_: int) -> str:
         """The stem of the current attempt's files: the state of one that diverged is never continued."""
         diverged = len(self._divergences(id_))
-        return f"{_name(id_)}.retry-{diverged}" if diverged else _name(id_)
+        return f"{_file_stem(id_)}.retry-{diverged}" if diverged else _file_stem(id_)
 
-    def _start(self, id_: int) -> Path:
+    def _start_file(self, id_: int) -> Path:
         """The network that each attempt starts from."""
-        return self._folder / f"{_name(id_)}.start"
+        return self._finetune_folder / f"{_file_stem(id_)}.start"
 
-    def _kept(self, id_: int) -> Path:
+    def _kept_file(self, id_: int) -> Path:
         """The finished network, or the one before training if no attempt succeeded."""
-        return self._final(id_) if self._final(id_).exists() else self._start(id_)
+        return self._final_file(id_) if self._final_file(id_).exists() else self._start_file(id_)
 
-    def _final(self, id_: int) -> Path:
-        return self._folder / f"{_name(id_)}.safetensors"
+    def _final_file(self, id_: int) -> Path:
+        return self._finetune_folder / f"{_file_stem(id_)}.safetensors"
 
     @property
-    def _folder(self) -> Path:
+    def _finetune_folder(self) -> Path:
         return folder_within(self.run.path, self.run.path / FINETUNE / self.variant)
 
 
@@ -322,5 +328,5 @@ def read_state(path: Path) -> bytes:
     return state
 
 
-def _name(id_: int) -> str:
+def _file_stem(id_: int) -> str:
     return ORIGINAL if id_ == ORIGINAL_ID else candidate_name(id_)

@@ -24,7 +24,7 @@ def finish(job: Job, run: RunFolder, role: str, candidate: Candidate, tuned: Tun
     """Save a fine-tuned candidate in the run folder, with its figures in the history."""
     model = job.context.graph.prune(candidate.genome)
     model.load_state_dict(tuned.weights)
-    figures, description = _figures(job, candidate), {"candidate": str(candidate.id)}
+    figures, description = _figures_of_solution(job, candidate), {"candidate": str(candidate.id)}
     figures["test_error"] = tuned.test_error
     if tuned.lr_factor != 1.0:
         figures["lr_factor"] = tuned.lr_factor
@@ -52,12 +52,12 @@ def finish(job: Job, run: RunFolder, role: str, candidate: Candidate, tuned: Tun
 
 def keep_failed(job: Job, run: RunFolder, role: str, candidate: Candidate, reason: str) -> None:
     """Record a pick that could not be fine-tuned: its figures in the search, and why."""
-    figures = _figures(job, candidate)
+    figures = _figures_of_solution(job, candidate)
     figures["failure"] = (reason.strip().splitlines() or [""])[-1]
     run.history.set_fact(facts.solution_fact(role), figures)
 
 
-def _figures(job: Job, candidate: Candidate) -> facts.SolutionFigures:
+def _figures_of_solution(job: Job, candidate: Candidate) -> facts.SolutionFigures:
     """What the history keeps of a network: its error in the search, its costs and layer widths."""
     graph = job.context.graph
     flops = graph.flops(candidate.genome)

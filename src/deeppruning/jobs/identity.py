@@ -35,7 +35,7 @@ CONTINUE = "give the same to continue, or start a new run"
 def keep_options(run: RunFolder) -> None:
     """Record the options of a new run; refuse to continue a run whose options were edited."""
     check_options(run)
-    run.history.set_fact(facts.OPTIONS, _deciding(run.config))
+    run.history.set_fact(facts.OPTIONS, _deciding_options(run.config))
 
 
 def check_options(run: RunFolder) -> None:
@@ -46,13 +46,13 @@ def check_options(run: RunFolder) -> None:
 
 def changed_options(run: RunFolder) -> str:
     """Which options that decide the result were edited in config.toml since the run began; empty: none."""
-    now = _deciding(run.config)
+    now = _deciding_options(run.config)
     then = run.history.get_fact(facts.OPTIONS, now)  # none are recorded before the run begins
     changed = differences(then, now)
     return changed and f"{run.path}: options in config.toml have changed since the run began: {changed}"
 
 
-def _deciding(config: Mapping[str, Any]) -> dict[str, Any]:
+def _deciding_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options that decide a result by "table.name", in JSON's types."""
     options = {
         # A file of the user's own may be moved; its name stays.
@@ -107,8 +107,8 @@ def check_inputs(context: Context, run: RunFolder, threads: int) -> None:
     same_value = then is None or now is None or math.isclose(then, now, rel_tol=near)
     if recorded["name"] != given["name"] or not same_value:
         raise RunError(
-            f"{run.path} was started with the objective {_objective(recorded)}, "
-            f"this is {_objective(given)}; {CONTINUE}"
+            f"{run.path} was started with the objective {_objective_in_words(recorded)}, "
+            f"this is {_objective_in_words(given)}; {CONTINUE}"
         )
 
 
@@ -147,11 +147,12 @@ def describe_objective(context: Context, threads: int) -> facts.ObjectiveFigures
     if not isinstance(objective, Function):
         return {"name": objective.name, "of_the_original": None}
     with torch_threads(threads):
-        first, second = (_value(objective, context) for _ in range(2))
+        first, second = (_objective_of_original(objective, context) for _ in range(2))
     return {"name": objective.name, "of_the_original": first if first == second else None}
 
 
-def _value(objective: Function, context: Context) -> float | None:
+def _objective_of_original(objective: Function, context: Context) -> float | None:
+    """A user's objective for the original network; None if that cannot be computed here."""
     try:
         with torch.random.fork_rng(devices=[]):
             value = float(objective.function(original_network(context)))
@@ -160,6 +161,6 @@ def _value(objective: Function, context: Context) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _objective(described: facts.ObjectiveFigures) -> str:
+def _objective_in_words(described: facts.ObjectiveFigures) -> str:
     value = described["of_the_original"]
     return str(described["name"]) + ("" if value is None else f" ({value:g} for the original network)")

@@ -75,14 +75,16 @@ def imitate(
     aside: Any = torch.arange(count) % every == every - 1
     judge = _Judge(original.to(device), part_of(call, aside), torch.device(device))
     used = part_of(call, ~aside)
-    config = _sized(config.settled(), used)
+    config = _with_fitting_batches(config.settled(), used)
     lesson = Imitation(used[1] or used[0], original, config, judge.device, config.temperature)
     refitted = deepcopy(thin).to(device).eval()
     before = judge(refitted)
-    plan = _planned(refitted, lesson, config, judge.device, checkpoint)
+    plan = _plan_of_imitation(refitted, lesson, config, judge.device, checkpoint)
     for factor in SLOWER if plan.epochs else ():
         tuned = deepcopy(refitted)
-        options = replace(config, epochs=plan.epochs, minutes=None, lr=plan.lr * factor)
+        options = replace(
+            config, epochs=plan.epochs, minutes=None, lr=plan.lr * factor, precision=plan.precision
+        )
         part = replace(lesson, config=options)
         path = None if checkpoint is None else checkpoint.with_suffix(f".{factor:g}.safetensors")
         try:
@@ -102,7 +104,7 @@ def check_enough(inputs: int) -> None:
         raise InputError(f"tuning needs at least {FEWEST} inputs to learn from, got {inputs}")
 
 
-def _sized(config: FinetuneConfig, used: Call) -> FinetuneConfig:
+def _with_fitting_batches(config: FinetuneConfig, used: Call) -> FinetuneConfig:
     """The same with batches that fit into memory, and several of them."""
     count = batch_size(used)
     numbers = sum(leaf.numel() for leaf in tensors_in(used)) // count
@@ -110,7 +112,7 @@ def _sized(config: FinetuneConfig, used: Call) -> FinetuneConfig:
     return replace(config, batch_size=min(config.batch_size, fitting))
 
 
-def _planned(
+def _plan_of_imitation(
     model: nn.Module,
     lesson: Imitation,
     config: FinetuneConfig,

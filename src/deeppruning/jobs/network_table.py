@@ -43,17 +43,17 @@ class NetworkTable:
 
     def text(self) -> str:
         """For a terminal."""
-        return aligned(list(zip(*self._columns(), strict=True)))
+        return aligned(list(zip(*self._columns_with_values(), strict=True)))
 
     def markdown(self) -> str:
         """For a page of Markdown."""
-        heads, *lines = zip(*self._columns(), strict=True)
+        heads, *lines = zip(*self._columns_with_values(), strict=True)
         rule = ["---", *("---:" for _ in heads[1:])]
         return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *lines))
 
     def html(self) -> str:
         """For a notebook."""
-        heads, *lines = zip(*self._columns(), strict=True)
+        heads, *lines = zip(*self._columns_with_values(), strict=True)
         head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
         body = [
             (first, "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)) for first, *cells in lines
@@ -61,27 +61,27 @@ class NetworkTable:
         rows = "".join(f"<tr><th>{html.escape(first)}</th>{cells}</tr>" for first, cells in body)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
-    def _columns(self) -> list[list[str]]:
+    def _columns_with_values(self) -> list[list[str]]:
         rows = self.rows
         columns: list[list[str]] = [
             ["network", *(row.network for row in rows)],
-            [self.error, *("failed" if row.failure else self._error(row) for row in rows)],
+            [self.error, *("failed" if row.failure else self._error_cell(row) for row in rows)],
             ["FLOPs", *(amount(row.flops, like=rows[0].flops) for row in rows)],
             [
                 "FLOPs saved",
                 *("-" if row.candidate is None else percent(row.flops_pruned, 1) for row in rows),
             ],
             ["parameters", *(f"{row.params:,}" for row in rows)],
-            ["latency", *self._times([row.latency_seconds for row in rows])],
-            ["as loaded", *self._times([row.loaded_seconds for row in rows])],
+            ["latency", *self._latency_cells([row.latency_seconds for row in rows])],
+            ["as loaded", *self._latency_cells([row.loaded_seconds for row in rows])],
         ]
         return [column for column in columns if all(column[1:])]
 
-    def _error(self, row: NetworkRow) -> str:
+    def _error_cell(self, row: NetworkRow) -> str:
         error = row.test_error
         return percent(error) if self.share or error is None else f"{error:.4g}"
 
-    def _times(self, seconds: Sequence[float | None]) -> list[str]:
+    def _latency_cells(self, seconds: Sequence[float | None]) -> list[str]:
         """Milliseconds, and the part of the original's that they are."""
         whole, cells = seconds[0], []
         for row, latency in zip(self.rows, seconds, strict=True):

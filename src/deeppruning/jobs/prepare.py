@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
+from deeppruning.amounts import listed
 from deeppruning.backends import Backend
 from deeppruning.backends.local import local_backend
 from deeppruning.backends.registry import Wanted
@@ -30,10 +31,13 @@ from deeppruning.searching.task import MOST_REFITTED, Classification, Task, cand
 from deeppruning.searching.unlabelled import Unlabelled
 from deeppruning.system.device import available_threads, default_workers, most_workers, workers_here
 from deeppruning.targets.aiming import Settled, refuse_unreachable, settle, with_objective
-from deeppruning.training.finite import learnt, listed, not_finite
+from deeppruning.training.finite import learnt, not_finite
 from deeppruning.training.tensors import hash_tensors
 
-LINEAR_HINT = "; to prune hidden units of its linear layers give prune_linear (--prune-linear)"
+LINEAR_HINT = (
+    "; to prune hidden units of its linear layers give prune_linear (--prune-linear), "
+    "to prune heads of its attention prune_heads (--prune-heads)"
+)
 NO_LIMITS = Limits()
 Config = TypeVar("Config", SearchConfig, FinetuneConfig)
 
@@ -125,7 +129,7 @@ def prepare(
     options, tuning = checked(SearchConfig, search), checked(FinetuneConfig, finetune).settled()
     if history is None and objective is None:
         options = with_objective(options, target)
-    _check_model(model)
+    _check_model_given(model)
     _check_task(task, target, {"train": train, "test": test, "finetune": finetune})
     backend = compute.make_backend(options.threads)
     device, sample_note = backend.device(compute.device), ""
@@ -137,7 +141,7 @@ def prepare(
         task = replace(task, device=device)
     if options.generations is None:
         options = replace(options, generations=_usual_generations(task))
-    example_input = _example(model, task) if example_input is None else example_input
+    example_input = _example_of_task(model, task) if example_input is None else example_input
     observer(Stage("graph"))
     graph = prunable_graph(model, example_input, options)
     if history is None:
@@ -151,7 +155,7 @@ def prepare(
             observer(Stage("widths"))
         settled = settle(graph, options, chosen, target, example_input, device, history)
     _check_sample(task, sample_note)
-    context = _context(settled, task, example_input, device)
+    context = _context_for_workers(settled, task, example_input, device)
     augmentation = None
     if measure and isinstance(task, Classification):
         task, augmentation = fit_augmentation(task, original_network(context), history)
@@ -163,7 +167,7 @@ def prepare(
         finetune=tuning,
         compute=compute,
         backend=backend,
-        description=_describe(model, task),
+        description=_solution_metadata(model, task),
         observer=observer,
         target=target,
         multiples=settled.multiples,
@@ -172,7 +176,7 @@ def prepare(
     )
 
 
-def _context(settled: Settled, task: Task, example_input: Any, device: str) -> Context:
+def _context_for_workers(settled: Settled, task: Task, example_input: Any, device: str) -> Context:
     """What workers are sent: of images only the sample."""
     return Context(
         graph=settled.graph,
@@ -186,7 +190,7 @@ def _context(settled: Settled, task: Task, example_input: Any, device: str) -> C
     )
 
 
-def _example(model: nn.Module, task: Task) -> Any:
+def _example_of_task(model: nn.Module, task: Task) -> Any:
     """One input of the network, if the task has images."""
     if not isinstance(task, Classification):
         raise InputError("a task of your own needs example_input: one input the network can be run on")
@@ -213,7 +217,8 @@ def checked(kind: type[Config], options: Config | None) -> Config:
     return kind() if options is None else options
 
 
-def _check_model(model: nn.Module) -> None:
+def _check_model_given(model: nn.Module) -> None:
+    """Refuse anything that is no network."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     broken = not_finite(learnt(model))
@@ -251,7 +256,7 @@ def _check_sample(task: Task, sample_note: str) -> None:
         )
 
 
-def _describe(model: nn.Module, task: Task) -> dict[str, str]:
+def _solution_metadata(model: nn.Module, task: Task) -> dict[str, str]:
     """The metadata of the solutions."""
     described = {"base": hash_tensors(model.state_dict())}
     architecture = architecture_of(model)
@@ -285,6 +290,7 @@ def prunable_graph(model: nn.Module, example_input: Any, search: SearchConfig) -
         min_channels=search.min_channels,
         round_to=search.multiples,
         prune_linear=search.prune_linear,
+        prune_heads=search.prune_heads,
         depth=search.depth,
     )
     if graph.num_genes == 0:

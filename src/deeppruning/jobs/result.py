@@ -43,17 +43,17 @@ class Networks:
     @property
     def knee(self) -> Solution:
         """The best compromise between error and cost."""
-        return self._pick(KNEE)
+        return self._solution_of_role(KNEE)
 
     @property
     def heavy(self) -> Solution:
         """The most accurate one in the search."""
-        return self._pick(HEAVY)
+        return self._solution_of_role(HEAVY)
 
     @property
     def light(self) -> Solution:
         """The cheapest one."""
-        return self._pick(LIGHT)
+        return self._solution_of_role(LIGHT)
 
     @property
     def solutions(self) -> tuple[Solution, ...]:
@@ -88,18 +88,18 @@ class Networks:
         limits = Limits.of({name: amount for name, amount in amounts.items() if amount is not None})
         if not limits:
             raise InputError("say what the network may cost: best(flops=0.4), best(params=100_000) or both")
-        candidates = self._within_error(limits) if limits.bounds_error else self.candidates
+        candidates = self._candidates_within_error(limits) if limits.bounds_error else self.candidates
         if limits.objective is None:
-            candidate = self._cheapest(candidates)
+            candidate = self._cheapest_proven(candidates)
         else:
             choice = choose(candidates, limits, self.meter)
             if not choice.met:
-                raise RunError(self._unmet(limits, choice))
+                raise RunError(self._why_unmet(limits, choice))
             candidate = choice.candidate
         solutions = [solution for solution in self.solutions if solution.id == candidate.id]
         return solutions[0] if solutions else Solution.of_candidate(candidate, self.meter.context)
 
-    def _within_error(self, limits: Limits) -> list[Candidate]:
+    def _candidates_within_error(self, limits: Limits) -> list[Candidate]:
         before = self.original.train_error
         if before is None and limits.worse is not None:
             raise InputError("the original's error is not known; limit the error itself: error=0.08")
@@ -115,7 +115,7 @@ class Networks:
             )
         return within
 
-    def _cheapest(self, candidates: Sequence[Candidate]) -> Candidate:
+    def _cheapest_proven(self, candidates: Sequence[Candidate]) -> Candidate:
         def cost(candidate: Candidate) -> tuple[float, float, int]:
             return candidate.evaluated.objectives[1], candidate.evaluated.judged, candidate.id
 
@@ -124,7 +124,7 @@ class Networks:
                 return candidate
         raise RunError(self.meter.proofs.why_none())
 
-    def _unmet(self, limits: Limits, choice: Choice) -> str:
+    def _why_unmet(self, limits: Limits, choice: Choice) -> str:
         reached = describe(limits, choice.figures, self.meter.whole)
         refused = self.meter.proofs.refused
         return (
@@ -133,7 +133,7 @@ class Networks:
             + (f". {len(refused)} were refused, the first: {next(iter(refused.values()))}" if refused else "")
         )
 
-    def _table(self) -> NetworkTable:
+    def _table_of_networks(self) -> NetworkTable:
         """The networks side by side; with their errors in the search where there was no test."""
         networks: list[Original | Solution] = [self.original, *self.solutions]
         tested = any(network.test_error is not None for network in networks)
@@ -147,7 +147,7 @@ class Networks:
         share = all(0.0 <= error <= 1.0 for error in errors if error is not None)
         return NetworkTable(rows, TEST_ERROR if tested else SEARCH_ERROR, share)
 
-    def _pick(self, role: str) -> Solution:
+    def _solution_of_role(self, role: str) -> Solution:
         return self.picks[role]
 
 
@@ -167,12 +167,12 @@ class Result(Networks):
     plot: Callable[[Path], str] | None = None  # draws the candidates of a run as SVG, for a notebook
 
     def __repr__(self) -> str:
-        return "\n".join([self._table().text(), *self._remarks()])
+        return "\n".join([self._table_of_networks().text(), *self._remarks_below_table()])
 
     def _repr_html_(self) -> str:
-        remarks = "".join(f"<p>{html.escape(line)}</p>" for line in self._remarks())
+        remarks = "".join(f"<p>{html.escape(line)}</p>" for line in self._remarks_below_table())
         picture = "" if self.plot is None else self.plot(self.run_dir)
-        return f"<div>{self._table().html()}{remarks}{picture}</div>"
+        return f"<div>{self._table_of_networks().html()}{remarks}{picture}</div>"
 
     @property
     def target(self) -> Solution:
@@ -195,11 +195,11 @@ class Result(Networks):
         """The one to take, for the reason in `advice`; None where none can be recommended."""
         return None if self.advised is None else self.picks.get(self.advised)
 
-    def _remarks(self) -> list[str]:
+    def _remarks_below_table(self) -> list[str]:
         failed = [f"{role} failed: {why}" for role, why in self.failed.items() if target_number(role) is None]
         return [*failed, *self.target_notes, *filter(None, [self.advice]), f"run folder: {self.run_dir}"]
 
-    def _pick(self, role: str) -> Solution:
+    def _solution_of_role(self, role: str) -> Solution:
         if role in self.failed:
             raise RunError(
                 f"{self.run_dir} has no {role} network, its fine-tuning failed: {self.failed[role]}; "
@@ -236,10 +236,10 @@ class Front(Networks):
         )
 
     def __repr__(self) -> str:
-        return self._table().text()
+        return self._table_of_networks().text()
 
     def _repr_html_(self) -> str:
-        return self._table().html()
+        return self._table_of_networks().html()
 
     def at(self, *, flops: float | str | None = None, params: float | str | None = None) -> Solution:
         """The best candidate within limits: 0.4 or "40%" of the original's, 100_000 or "100k"."""

@@ -54,12 +54,13 @@ class RoundDone:
 def run_round(context: Context, item: Round) -> RoundDone:
     """Train a candidate for one round: cut from the original weights, then set to its state."""
     try:
-        return _run_round(context, item)
+        return _run_round_unguarded(context, item)
     except Diverged as diverged:
         return RoundDone(diverged=str(diverged))
 
 
-def _run_round(context: Context, item: Round) -> RoundDone:
+def _run_round_unguarded(context: Context, item: Round) -> RoundDone:
+    """The round itself; what it raises is turned into an outcome by `run_round`."""
     start = time.perf_counter()
     task: Task | None = context.task.planned(item.plan)
     if task is not None and item.lr_factor != 1.0:
@@ -73,7 +74,7 @@ def _run_round(context: Context, item: Round) -> RoundDone:
         else:
             thin.load_state_dict(load(item.start))
     if not item.number and not item.last:
-        return _before_training(task, thin, item.seed, start)
+        return _round_before_training(task, thin, item.seed, start)
     with scratch_folder() as folder:
         checkpoint = folder / "checkpoint"
         answers_file = answers_beside(checkpoint)
@@ -95,10 +96,10 @@ def _run_round(context: Context, item: Round) -> RoundDone:
     if tested is not None and not math.isfinite(tested):
         raise Diverged(f"the test error is {tested}")
     validated = task.validation_error(thin) if item.number and task.keeps_best else None
-    return RoundDone(report, state, _with_errors(thin, tested, validated), answers=answers)
+    return RoundDone(report, state, _weights_with_errors(thin, tested, validated), answers=answers)
 
 
-def _before_training(task: Task, thin: nn.Module, seed: int, start: float) -> RoundDone:
+def _round_before_training(task: Task, thin: nn.Module, seed: int, start: float) -> RoundDone:
     """The network before training, with its errors as epoch 0; without any it may still learn."""
     tested = validated = None
     task.begin(thin, seed=seed)
@@ -110,11 +111,11 @@ def _before_training(task: Task, thin: nn.Module, seed: int, start: float) -> Ro
     seconds = time.perf_counter() - start
     measured = tested is not None or validated is not None
     report = EpochReport(0, None, None, tested, 0.0, 0.0, seconds) if measured else None
-    weights = _with_errors(thin, tested, validated)
+    weights = _weights_with_errors(thin, tested, validated)
     return RoundDone(report, weights=weights, plan=task.plan(thin, seed=seed))
 
 
-def _with_errors(thin: nn.Module, tested: float | None, validated: float | None) -> bytes:
+def _weights_with_errors(thin: nn.Module, tested: float | None, validated: float | None) -> bytes:
     facts = {TESTED: json.dumps(tested), VALIDATED: json.dumps(validated)}
     return tensor_bytes(thin.state_dict(), facts)
 

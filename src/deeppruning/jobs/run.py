@@ -39,7 +39,7 @@ def run(job: Job, folder: RunFolder) -> Result:
     keep_options(folder)
     check_inputs(job.context, folder, job.search.threads)
     check_same_task(job.task, folder)
-    _announce(job, folder)
+    _announce_search(job, folder)
     _keep_augmentation(job, folder.history)
     targeting = Targeting(job, folder, job.target)
     proofs = targeting.meter.proofs
@@ -49,9 +49,9 @@ def run(job: Job, folder: RunFolder) -> Result:
     awaited = bool(job.target) and TARGET not in targets
     choice = targeting.by_cost() if awaited else None
     chosen = {TARGET: choice.candidate} if choice is not None and choice.met else {}
-    tuned = _finetune(job, folder, {**dict(picks.items()), **chosen})
+    tuned = _finetune_picks(job, folder, {**dict(picks.items()), **chosen})
     folder.history.set_fact(facts.TEST_IMAGES, job.task.test_images)
-    original = _keep_original(job, folder, tuned[ORIGINAL_ID])
+    original = _record_original_test(job, folder, tuned[ORIGINAL_ID])
     solutions: dict[str, Solution] = {}
     failed: dict[str, str] = {}
     for role, pick in picks.items():
@@ -101,7 +101,7 @@ def pick_one(
     role = _role_of(limits, facts.targets_in(folder.history.facts()), instead=instead)
     _keep_augmentation(job, folder.history)
     try:
-        return _picked(Targeting(job, folder, limits, variant, role), folder)
+        return _solution_within_limits(Targeting(job, folder, limits, variant, role), folder)
     except Unmet as unmet:
         raise Unmet(facts.target_line(role, str(limits), str(unmet))) from None
 
@@ -115,7 +115,8 @@ def _role_of(limits: Limits, targets: Mapping[str, facts.TargetFigures], *, inst
     return next(role for role in map(target_name, count(1)) if role not in saved)
 
 
-def _picked(targeting: Targeting, folder: RunFolder) -> Solution:
+def _solution_within_limits(targeting: Targeting, folder: RunFolder) -> Solution:
+    """The candidate within the limits, fine-tuned and saved."""
     choice = targeting.by_cost()
     if choice is not None:
         trained = targeting.finetune([choice.candidate]) if choice.met else {}
@@ -131,7 +132,7 @@ def finetune_one(job: Job, folder: RunFolder, id_: int, *, variant: str = "") ->
     """Fine-tune any candidate of a run and save it as candidate-ID; what is saved already is not redone."""
     check_options(folder)
     check_example(job.context, folder)
-    candidate = _evaluated(folder, id_)
+    candidate = _evaluated_candidate(folder, id_)
     proofs = Proofs.of_run(job.context, folder.history, job.observer)
     if not proofs.hold(candidate):
         raise RunError(f"candidate {id_} is refused: {proofs.refused[id_]}; choose another")
@@ -146,7 +147,7 @@ def finetune_one(job: Job, folder: RunFolder, id_: int, *, variant: str = "") ->
     return finish(job, folder, role, candidate, outcome)
 
 
-def _evaluated(folder: RunFolder, id_: int) -> Candidate:
+def _evaluated_candidate(folder: RunFolder, id_: int) -> Candidate:
     """The candidate of this number; one without an error is refused."""
     candidates = {candidate.id: candidate for candidate in folder.history.candidates()}
     if id_ not in candidates:
@@ -173,7 +174,7 @@ def _keep_augmentation(job: Job, history: History) -> None:
         job.observer(Remark("augmentation", job.augmentation.note))
 
 
-def _announce(job: Job, folder: RunFolder) -> None:
+def _announce_search(job: Job, folder: RunFolder) -> None:
     """Report what is about to happen, with the original's error on the sample as a check."""
     graph, history = job.context.graph, folder.history
     if job.context.plan is not None and history.get_fact(facts.LATENCY_PLAN) is None:
@@ -218,7 +219,7 @@ def _record_original(job: Job, history: History) -> facts.OriginalFigures:
     if job.multiples is not None:
         history.set_fact(facts.MULTIPLES, dict(job.multiples))
     history.set_fact(facts.LAYERS, graph.layer_genes())
-    history.set_fact(facts.BRANCHES, _branches(graph))
+    history.set_fact(facts.BRANCHES, _branches_by_layer(graph))
     if graph.notes:
         history.set_fact(facts.GRAPH_NOTES, graph.notes)
     # Last, for where it is recorded the others are not written again.
@@ -240,7 +241,7 @@ def _untrained_error(job: Job) -> float | None:
     raise InputError(f"the network cannot be pruned: it fails on the sample it is evaluated on: {reason}")
 
 
-def _branches(graph: ChannelGraph) -> dict[str, list[list[int]]]:
+def _branches_by_layer(graph: ChannelGraph) -> dict[str, list[list[int]]]:
     """For each layer, the sets of genes without any of which its branch, and so the layer, is removed."""
     layers = graph.layer_genes()
     branches: dict[str, list[list[int]]] = {}
@@ -251,7 +252,7 @@ def _branches(graph: ChannelGraph) -> dict[str, list[list[int]]]:
     return branches
 
 
-def _finetune(job: Job, folder: RunFolder, picks: Mapping[str, Candidate]) -> dict[int, Finished]:
+def _finetune_picks(job: Job, folder: RunFolder, picks: Mapping[str, Candidate]) -> dict[int, Finished]:
     """Each picked candidate once, whatever roles it holds, and the original for comparison."""
     genomes = {pick.id: pick.genome for pick in picks.values()}
     genomes[ORIGINAL_ID] = job.context.graph.full_genome()
@@ -264,7 +265,8 @@ def _finetune(job: Job, folder: RunFolder, picks: Mapping[str, Candidate]) -> di
     return outcomes
 
 
-def _keep_original(job: Job, folder: RunFolder, tuned: Finished) -> Original:
+def _record_original_test(job: Job, folder: RunFolder, tuned: Finished) -> Original:
+    """Add the original's test error, or why there is none, to its figures."""
     figures: facts.OriginalFigures = {
         "test_error": None,
         **(folder.history.get_fact(facts.ORIGINAL_FIGURES) or {}),

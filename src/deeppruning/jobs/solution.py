@@ -141,10 +141,26 @@ def save(
     if path.suffix != ".safetensors":
         raise InputError(f"a network is saved as safetensors: name it {path.stem}.safetensors")
     genome = np.asarray(genome, np.bool_)
-    thin = _unwrapped(model, _shapes(graph.prune(genome)))
+    thin = _network_inside(model, _parameter_shapes(graph.prune(genome)))
     check_learnt(thin, f"the {role} network")
+    metadata = describe(thin, graph, genome, role=role, error=error, test_error=test_error)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_tensors(path, thin.state_dict(), {**metadata, **(description or {})})
+    return path
+
+
+def describe(
+    thin: nn.Module,
+    graph: ChannelGraph,
+    genome: Genome,
+    *,
+    role: str,
+    error: float | None = None,
+    test_error: float | None = None,
+) -> dict[str, str]:
+    """The metadata of a thin network: all that a reader of its weights needs."""
     architecture = architecture_of(thin)
-    metadata = {
+    return {
         "format": FORMAT,
         "cut": graph.recipe(genome).to_json(),
         "flops": str(graph.flops(genome)),
@@ -153,11 +169,7 @@ def save(
         "test_error": json.dumps(test_error),
         "role": role,
         **({} if architecture is None else {"architecture": json.dumps(architecture, sort_keys=True)}),
-        **(description or {}),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_tensors(path, thin.state_dict(), metadata)
-    return path
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
@@ -172,10 +184,10 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     if (path / HUB_WEIGHTS).is_file():
         path /= HUB_WEIGHTS
     metadata, weights = read_solution(path)
-    thin = _cut(path, model if model is not None else rebuild(path, metadata), metadata["cut"])
-    expected, saved = _shapes(thin), {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    thin = _cut_as_recorded(path, model if model is not None else rebuild(path, metadata), metadata["cut"])
+    expected, saved = _parameter_shapes(thin), {name: tuple(tensor.shape) for name, tensor in weights.items()}
     if expected != saved:
-        name = _first_difference(expected, saved)
+        name = _first_other_shape(expected, saved)
         raise WeightsError(
             f"{path} does not belong to this network: {name} is {saved.get(name, 'absent')} in the file and "
             f"{expected.get(name, 'absent')} in the network; give the class it was pruned from"
@@ -259,13 +271,13 @@ def original_network(context: Context) -> nn.Module:
     return context.graph.prune(context.graph.full_genome())
 
 
-def _cut(path: Path, model: nn.Module, text: str) -> nn.Module:
+def _cut_as_recorded(path: Path, model: nn.Module, text: str) -> nn.Module:
     """A copy of the network with the cut applied; a cut of another network is refused."""
     try:
         recipe = Recipe.from_json(text)
     except WeightsError as error:
         raise WeightsError(f"{path}: {error}") from error
-    _check_fits(path, model, recipe)
+    _check_cut_fits(path, model, recipe)
     try:
         return cut(model, recipe)
     except (*DAMAGE, RuntimeError) as error:
@@ -275,7 +287,7 @@ def _cut(path: Path, model: nn.Module, text: str) -> nn.Module:
         ) from error
 
 
-def _check_fits(path: Path, model: nn.Module, recipe: Recipe) -> None:
+def _check_cut_fits(path: Path, model: nn.Module, recipe: Recipe) -> None:
     """Refuse a cut of parameters or modules that this network does not have."""
     tensors = (*model.named_parameters(), *model.named_buffers())
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors}
@@ -288,28 +300,28 @@ def _check_fits(path: Path, model: nn.Module, recipe: Recipe) -> None:
                     f"{recipe.widths[axis]}, here it is {shape or 'absent'}; give the class it came from"
                 )
     modules = {name for name, _ in model.named_modules()}
-    missing = [name for name in (*recipe.detached, *recipe.norms) if name not in modules]
+    missing = [name for name in (*recipe.detached, *recipe.norms, *recipe.sizes) if name not in modules]
     if missing:
         raise WeightsError(f"{path} does not belong to this network: it has no module {missing[0]}")
 
 
-def _unwrapped(model: nn.Module, expected: dict[str, tuple[int, ...]]) -> nn.Module:
+def _network_inside(model: nn.Module, expected: dict[str, tuple[int, ...]]) -> nn.Module:
     """The network that was cut: the model itself, or the module of these shapes inside it."""
     for module in model.modules():
-        if _shapes(module) == expected:
+        if _parameter_shapes(module) == expected:
             return module
-    shapes = _shapes(model)
-    name = _first_difference(expected, shapes)
+    shapes = _parameter_shapes(model)
+    name = _first_other_shape(expected, shapes)
     raise InputError(
         f"the network is not the one that this genome cuts: {name} is {shapes.get(name, 'absent')} in it and "
         f"{expected.get(name, 'absent')} in the cut; give the genome that it was cut by"
     )
 
 
-def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+def _parameter_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
-def _first_difference(shapes: Mapping[str, Any], others: Mapping[str, Any]) -> str:
+def _first_other_shape(shapes: Mapping[str, Any], others: Mapping[str, Any]) -> str:
     """The first name, in alphabetical order, that has not the same shape in both."""
     return min(name for name in shapes.keys() | others.keys() if shapes.get(name) != others.get(name))

@@ -68,10 +68,10 @@ class Targeting:
         Raises Unmet where there is none.
         """
         if not choice.met:
-            raise self._unmet(choice.candidate, choice.figures)
+            raise self._unmet_by(choice.candidate, choice.figures)
         finalists = [choice, *self._others_within(choice, tuned)]
         outcomes = [tuned.get(finalist.candidate.id) for finalist in finalists]
-        errors = [self._error(finalist.candidate, tuned) for finalist in finalists]
+        errors = [self._held_out_error(finalist.candidate, tuned) for finalist in finalists]
         # The first is the one that was chosen: it stays if others have the same error, or none is measured.
         place = min(range(len(finalists)), key=lambda at: (not isinstance(outcomes[at], Tuned), errors[at]))
         best, outcome = finalists[place], outcomes[place]
@@ -85,7 +85,7 @@ class Targeting:
             met = errors[place] <= self.most_error
         if best is not choice:
             why = f"; on held-out data its error is lower than that of candidate {choice.candidate.id}"
-        return self._save(best.candidate, outcome, figures, met=met, why=why)
+        return self._save_target(best.candidate, outcome, figures, met=met, why=why)
 
     def _others_within(self, choice: Choice, tuned: Mapping[int, Finished]) -> list[Choice]:
         """Other fine-tuned networks, such as the picks, that keep the limits of cost."""
@@ -113,7 +113,7 @@ class Targeting:
         front += [each for each in candidates if each.id in tuned and each not in front]
         front.sort(key=lambda candidate: (-candidate.evaluated.objectives[1], candidate.id))
         trained = {each.id: tuned[each.id] for each in front if each.id in tuned}
-        errors = {each.id: self._error(each, trained) for each in front if each.id in trained}
+        errors = {each.id: self._held_out_error(each, trained) for each in front if each.id in trained}
         while True:
             within = [errors.get(candidate.id, math.inf) <= self.most_error for candidate in front]
             good = max((at for at, keeps in enumerate(within) if keeps), default=-1)
@@ -128,15 +128,15 @@ class Targeting:
                 continue
             left -= 1
             trained |= self.finetune([middle])
-            errors[middle.id] = self._error(middle, trained)
+            errors[middle.id] = self._held_out_error(middle, trained)
         tried = [candidate for candidate in front if candidate.id in errors]
         if not tried:
             raise RunError(proofs.why_none())
         chosen = front[good] if good >= 0 else min(tried, key=lambda candidate: errors[candidate.id])
         figures, outcome = {"error": errors[chosen.id]}, trained[chosen.id]
         if good < 0 or not isinstance(outcome, Tuned):
-            raise self._unmet(chosen, figures)
-        return self._save(chosen, outcome, figures, met=True)
+            raise self._unmet_by(chosen, figures)
+        return self._save_target(chosen, outcome, figures, met=True)
 
     def finetune(self, candidates: Iterable[Candidate]) -> dict[int, Finished]:
         """Fine-tune candidates by the job's options; what is on disk is not done again."""
@@ -156,7 +156,7 @@ class Targeting:
             raise InputError(f"there is no held-out data on which {self.limits} could be checked")
         return self.limits.most_error(error)
 
-    def _error(self, candidate: Candidate, tuned: Mapping[int, Finished]) -> float:
+    def _held_out_error(self, candidate: Candidate, tuned: Mapping[int, Finished]) -> float:
         """The error on held-out data; infinite where it cannot be measured."""
         outcome = tuned.get(candidate.id)
         if not isinstance(outcome, Tuned):
@@ -171,24 +171,28 @@ class Targeting:
         ids = {figures["id"] for figures in facts.solutions_in(self.run.history.facts()).values()}
         return finetuning_of(self.job, self.run, self.variant).done(ids)
 
-    def _save(
+    def _save_target(
         self, candidate: Candidate, tuned: Tuned, figures: Mapping[str, float], *, met: bool, why: str = ""
     ) -> Solution:
+        """Save the network of the target and note how it meets the limits."""
         solution = finish(self.job, self.run, self.role, candidate, tuned)
         which = "met by" if met else "not met by the best within the cost,"
-        self._note(candidate.id, f"{which} candidate {candidate.id}: {self._describe(figures)}{why}", met=met)
+        self._note_target(
+            candidate.id, f"{which} candidate {candidate.id}: {self._describe_figures(figures)}{why}", met=met
+        )
         return solution
 
-    def _unmet(self, nearest: Candidate, figures: Mapping[str, float]) -> Unmet:
-        return Unmet(f"not met; the nearest is candidate {nearest.id}: {self._describe(figures)}")
+    def _unmet_by(self, nearest: Candidate, figures: Mapping[str, float]) -> Unmet:
+        return Unmet(f"not met; the nearest is candidate {nearest.id}: {self._describe_figures(figures)}")
 
-    def _describe(self, figures: Mapping[str, float]) -> str:
+    def _describe_figures(self, figures: Mapping[str, float]) -> str:
         text = describe(self.limits, figures, self.meter.whole)
         if "error" not in figures:
             return text
         return f"{text}, that is {percent(self.most_error)}, on held-out data"
 
-    def _note(self, id_: int | None, note: str, *, met: bool) -> None:
+    def _note_target(self, id_: int | None, note: str, *, met: bool) -> None:
+        """Record and report the outcome of the target."""
         figures: facts.TargetFigures = {"asked": str(self.limits), "id": id_, "met": met, "note": note}
         self.run.history.set_fact(facts.target_fact(self.role), figures)
         self.job.observer(TargetSettled(self.role, str(self.limits), met, note))
@@ -198,7 +202,7 @@ class Targeting:
         try:
             return self.by_error(tuned) if choice is None else self.settle(choice, tuned)
         except Unmet as unmet:
-            self._note(None, str(unmet), met=False)
+            self._note_target(None, str(unmet), met=False)
             return str(unmet)
 
 
@@ -209,11 +213,14 @@ class Unmet(RunError):
 def read_targets(job: Job, run: RunFolder) -> dict[str, Solution | str]:
     """The targets that a run has saved, or why there is none; targets not yet settled are left out."""
     targets = facts.targets_in(run.history.facts())
-    read = {role: _read_target(job, run, role, target) for role, target in targets.items()}
+    read = {role: _read_saved_target(job, run, role, target) for role, target in targets.items()}
     return {role: solution for role, solution in read.items() if solution is not None}
 
 
-def _read_target(job: Job, run: RunFolder, role: str, target: facts.TargetFigures) -> Solution | str | None:
+def _read_saved_target(
+    job: Job, run: RunFolder, role: str, target: facts.TargetFigures
+) -> Solution | str | None:
+    """A saved target, its note, or None if it has to be made again."""
     if target["id"] is None:
         return target["note"]
     figures, path = run.history.get_fact(facts.solution_fact(role)), run.solution(role)

@@ -71,9 +71,9 @@ def find_layers(graph: ChannelGraph, network: nn.Module, example_input: Any) -> 
         assert isinstance(weight, Tensor)
         cuts = {dimension for dimension, genes in cut.get(f"{name}.weight", {}).items() if (genes >= 0).any()}
         free = (0 in cuts, 1 in cuts)
-        shape = _shape(module, seen, batch, whole=not free[1])
-        inside = math.prod(seen.shape) // (seen.shape[_channel(module, seen)] * batch)
-        outside = math.prod(answer.shape) // (answer.shape[_channel(module, answer)] * batch)
+        shape = _shape_of_layer(module, seen, batch, whole=not free[1])
+        inside = math.prod(seen.shape) // (seen.shape[_channel_dimension(module, seen)] * batch)
+        outside = math.prod(answer.shape) // (answer.shape[_channel_dimension(module, answer)] * batch)
         layers.append(Layer(name, shape, (weight.shape[0], weight.shape[1]), free, inside, outside))
 
     hooks = [
@@ -92,7 +92,7 @@ def find_layers(graph: ChannelGraph, network: nn.Module, example_input: Any) -> 
     return layers
 
 
-def _shape(module: nn.Module, seen: Tensor, batch: int, *, whole: bool) -> LayerShape:
+def _shape_of_layer(module: nn.Module, seen: Tensor, batch: int, *, whole: bool) -> LayerShape:
     if not isinstance(module, _ConvNd):
         return LayerShape((math.prod(seen.shape[:-1]) // batch,))
     grouped = module.groups > 1
@@ -101,7 +101,7 @@ def _shape(module: nn.Module, seen: Tensor, batch: int, *, whole: bool) -> Layer
         size=tuple(seen.shape[2:]) if seen.dim() == module.weight.dim() else tuple(seen.shape[1:]),
         kernel=module.kernel_size,
         stride=module.stride,
-        padding=_padding(module),
+        padding=_padding_numbers(module),
         dilation=module.dilation,
         groups=0 if grouped and whole else module.groups,
         per_group=per_group if grouped else 1,
@@ -109,7 +109,7 @@ def _shape(module: nn.Module, seen: Tensor, batch: int, *, whole: bool) -> Layer
     )
 
 
-def _padding(module: _ConvNd) -> Sizes:
+def _padding_numbers(module: _ConvNd) -> Sizes:
     if isinstance(module.padding, tuple):
         return module.padding
     if module.padding == "valid":
@@ -120,7 +120,7 @@ def _padding(module: _ConvNd) -> Sizes:
     )
 
 
-def _channel(module: nn.Module, tensor: Tensor) -> int:
+def _channel_dimension(module: nn.Module, tensor: Tensor) -> int:
     """The dimension of channels; a convolution's input may lack the batch."""
     if isinstance(module, nn.Linear):
         return tensor.dim() - 1

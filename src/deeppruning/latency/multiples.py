@@ -37,26 +37,26 @@ FLAT = 0.02  # a relative rise from one multiple to the next that is too small t
 Times = Mapping[int, float]
 
 
-def _convolution(size: int, kernel: int) -> LayerShape:
+def _convolution_to_time(size: int, kernel: int) -> LayerShape:
     return LayerShape((size, size), (kernel, kernel), (1, 1), (kernel // 2, kernel // 2), (1, 1))
 
 
-SHAPES = (_convolution(16, 3), _convolution(8, 3), _convolution(16, 1))
+SHAPES = (_convolution_to_time(16, 3), _convolution_to_time(8, 3), _convolution_to_time(16, 1))
 
 
 def find_multiples(threads: int = 1, device: str = "cpu") -> dict[str, int]:
     """Each installed runtime -> the multiple beyond which the time per filter hardly improves."""
     names = [name for name in RUNTIMES if name == "torch" or (device == "cpu" and has_onnx())]
     runtimes = [runtime_for(Conditions(name, BATCH, threads, device)) for name in names]
-    return {runtime.version: largest_block(_times(runtime)) for runtime in runtimes}
+    return {runtime.version: largest_block(_times_by_width(runtime)) for runtime in runtimes}
 
 
 def largest_block(times: Sequence[Times]) -> int:
     """The largest block size that shows in the seconds by width of some layers, or 1."""
-    return max((multiple for multiple in STEPS if _share(times, multiple) > BLOCKED), default=1)
+    return max((multiple for multiple in STEPS if _share_of_steps(times, multiple) > BLOCKED), default=1)
 
 
-def _share(times: Sequence[Times], multiple: int) -> float:
+def _share_of_steps(times: Sequence[Times], multiple: int) -> float:
     """The share of the rise from one multiple to the next that is paid half way, over all layers."""
     steps = [
         (seconds[low], seconds[middle], seconds[high])
@@ -68,7 +68,7 @@ def _share(times: Sequence[Times], multiple: int) -> float:
     return half / whole if whole > FLAT * len(steps) else 0.0
 
 
-def _times(runtime: Runtime) -> list[Times]:
+def _times_by_width(runtime: Runtime) -> list[Times]:
     """Seconds of each shape by width, from the cache of this machine or measured in turns."""
     cache = LayerTimes.of(runtime)
     times: list[Times] = []

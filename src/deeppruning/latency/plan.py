@@ -29,7 +29,7 @@ WHOLE = 16  # thin networks that are measured whole
 ALIGNED = 4  # multiples of it fill vector units and allow faster memory layouts
 _SHARES = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1.0)
 _ODD_SHARES = (1 / 4, 1 / 2, 1.0)
-_LAYERS_ONLY = (0.0, 1.0, 0.0, 0.0, 0.0)  # factors of the features, see `LatencyPlan._features`
+_LAYERS_ONLY = (0.0, 1.0, 0.0, 0.0, 0.0)  # factors of the features, see `LatencyPlan._latency_features`
 
 
 class Surface(NamedTuple):
@@ -47,14 +47,14 @@ class Surface(NamedTuple):
     def __call__(self, first: Widths, second: Widths) -> Widths:
         """Interpolated linearly between the points, and extrapolated beyond them."""
         grid = np.array(self.values)
-        below, above, part = _between(np.array(self.firsts), first)
-        left, right, share = _between(np.array(self.seconds), second)
+        below, above, part = _neighbouring_levels(np.array(self.firsts), first)
+        left, right, share = _neighbouring_levels(np.array(self.seconds), second)
         at_below = (1 - share) * grid[below, left] + share * grid[below, right]
         at_above = (1 - share) * grid[above, left] + share * grid[above, right]
         return np.asarray(np.maximum((1 - part) * at_below + part * at_above, 0.0))
 
 
-def _between(levels: NDArray[np.int64], widths: Widths) -> tuple[Any, Any, Widths]:
+def _neighbouring_levels(levels: NDArray[np.int64], widths: Widths) -> tuple[Any, Any, Widths]:
     """The levels on both sides of each width, and its relative position between them."""
     if len(levels) == 1:
         nothing = np.zeros(np.shape(widths), dtype=np.int64)
@@ -105,9 +105,9 @@ class LatencyPlan:
 
     def __call__(self, graph: ChannelGraph, population: Population) -> NDArray[np.float64]:
         """Seconds of each genome."""
-        return np.asarray(self._features(graph, population) @ np.array(self.factors))
+        return np.asarray(self._latency_features(graph, population) @ np.array(self.factors))
 
-    def _features(self, graph: ChannelGraph, population: Population) -> NDArray[np.float64]:
+    def _latency_features(self, graph: ChannelGraph, population: Population) -> NDArray[np.float64]:
         """(genomes, 5): one, seconds of the layers, number of layers, values written and values read."""
         extents = graph.extents([layer.name for layer in self.layers], population)
         there = extents[..., 0] > 0
@@ -171,11 +171,11 @@ def plan_latency(graph: ChannelGraph, example_input: Any, conditions: Conditions
             "predicted; choose another objective, or a function that measures it"
         )
     with torch_threads(conditions.threads):
-        plan = _layers_only(layers, runtime)
+        plan = _plan_of_layers(layers, runtime)
         genomes = sampled_genomes(graph)
         forwards = [runtime.network(graph.prune(genome).eval(), example_input) for genome in genomes]
         seconds = np.array(in_turns(forwards, on_cpu=runtime.on_cpu))
-    return replace(plan, factors=explain(plan._features(graph, genomes), seconds))
+    return replace(plan, factors=explain(plan._latency_features(graph, genomes), seconds))
 
 
 def measure_networks(
@@ -198,7 +198,7 @@ def measure_both_forms(networks: Sequence[nn.Module], example_input: Any) -> lis
     return list(zip(times[: len(networks)], times[len(networks) :], strict=True))
 
 
-def _layers_only(layers: Sequence[Layer], runtime: Runtime) -> LatencyPlan:
+def _plan_of_layers(layers: Sequence[Layer], runtime: Runtime) -> LatencyPlan:
     """The plan that predicts the sum of the layer times."""
     times, nothing = LayerTimes.of(runtime), runtime.nothing()
     overhead = 0.0 if nothing is None else quickest(nothing, on_cpu=runtime.on_cpu)
@@ -214,7 +214,9 @@ def _layers_only(layers: Sequence[Layer], runtime: Runtime) -> LatencyPlan:
             even = shape.rounded((first, second))
             return max(0.0, times.get(shape, even, lambda: measured(shape, even)) - overhead)
 
-        aligned, others = (_surface(extents, free, levels, time) for levels in (aligned_levels, odd_levels))
+        aligned, others = (
+            _measured_surface(extents, free, levels, time) for levels in (aligned_levels, odd_levels)
+        )
         surfaces.append((aligned, others))
     times.save()
     planned = [
@@ -230,7 +232,7 @@ def _layers_only(layers: Sequence[Layer], runtime: Runtime) -> LatencyPlan:
     return LatencyPlan(runtime.conditions, tuple(planned), tuple(surfaces), _LAYERS_ONLY)
 
 
-def _surface(
+def _measured_surface(
     extents: tuple[int, int],
     free: tuple[bool, bool],
     levels: Callable[[int], list[int]],

@@ -94,20 +94,23 @@ class TorchRuntime(Runtime):
 
     @property
     def version(self) -> str:
+        """The version of torch."""
         return f"torch {torch.__version__}"
 
     @property
     def on_cpu(self) -> bool:
+        """Whether the device is a CPU."""
         return device_or_cpu(self.conditions.device).type == "cpu"
 
     def layer(self, shape: LayerShape, extents: tuple[int, int]) -> Forward:
+        """A call of one layer in PyTorch."""
         device = device_or_cpu(self.conditions.device)
         weight = torch.randn(*extents, *shape.kernel, device=device)
         inside, outside, groups = shape.channels(extents)
         bias = torch.zeros(outside, device=device)
         if not shape.kernel:
             rows = torch.randn(self.conditions.batch * shape.size[0], inside, device=device)
-            return _synchronised(lambda: functional.linear(rows, weight, bias), device)
+            return _synchronised_call(lambda: functional.linear(rows, weight, bias), device)
         maps = torch.randn(self.conditions.batch, inside, *shape.size, device=device)
         kinds = _TRANSPOSED if shape.transposed else _CONVOLUTIONS
         options = {
@@ -117,17 +120,18 @@ class TorchRuntime(Runtime):
             "groups": groups,
         }
         convolve: Any = kinds[len(shape.kernel) - 1]
-        return _synchronised(lambda: convolve(maps, weight, bias, **options), device)
+        return _synchronised_call(lambda: convolve(maps, weight, bias, **options), device)
 
     def network(self, network: nn.Module, example_input: Any) -> Forward:
+        """A call of the deployed network in PyTorch."""
         return self.as_loaded(deployed(network.cpu().eval(), example_input), example_input)
 
     def as_loaded(self, network: nn.Module, example_input: Any) -> Forward:
         """A call of a whole network as it is, with its batch norms, on a batch of the example input."""
         device = device_or_cpu(self.conditions.device)
         network = network.to(device).eval()
-        args, kwargs = as_call(_repeated(example_input, self.conditions.batch, device))
-        return _synchronised(lambda: network(*args, **kwargs), device)
+        args, kwargs = as_call(_repeated_to_batch(example_input, self.conditions.batch, device))
+        return _synchronised_call(lambda: network(*args, **kwargs), device)
 
 
 class OnnxRuntime(Runtime):
@@ -135,9 +139,11 @@ class OnnxRuntime(Runtime):
 
     @property
     def version(self) -> str:
+        """The version of onnxruntime."""
         return f"onnxruntime {require('onnxruntime').__version__}"
 
     def layer(self, shape: LayerShape, extents: tuple[int, int]) -> Forward:
+        """A call of an ONNX file with this one layer."""
         make = require("onnx").helper
         inside, outside, groups = shape.channels(extents)
         weight = np.random.default_rng(0).standard_normal((*extents, *shape.kernel), dtype=np.float32)
@@ -157,13 +163,14 @@ class OnnxRuntime(Runtime):
             size = [self.conditions.batch * shape.size[0], inside]
             node = make.make_node("Gemm", [INPUT, "weight", "bias"], ["answer"], transB=1)
         bias = np.zeros(outside, dtype=np.float32)
-        return self._node(node, torch.randn(*size), {"weight": weight, "bias": bias})
+        return self._call_of_node(node, torch.randn(*size), {"weight": weight, "bias": bias})
 
     def nothing(self) -> Forward:
+        """A call of a file that copies its input."""
         identity = require("onnx").helper.make_node("Identity", [INPUT], ["answer"])
-        return self._node(identity, torch.zeros(1), {})
+        return self._call_of_node(identity, torch.zeros(1), {})
 
-    def _node(self, node: Any, images: Tensor, weights: Mapping[str, NDArray[np.float32]]) -> Forward:
+    def _call_of_node(self, node: Any, images: Tensor, weights: Mapping[str, NDArray[np.float32]]) -> Forward:
         """A call of one operation."""
         onnx = require("onnx")
         make, kind = onnx.helper, onnx.TensorProto.FLOAT
@@ -175,9 +182,10 @@ class OnnxRuntime(Runtime):
             [onnx.numpy_helper.from_array(values, name) for name, values in weights.items()],
         )
         model = make.make_model(graph, opset_imports=[make.make_opsetid("", OPSET)], ir_version=9)
-        return self._session(model.SerializeToString(), images)
+        return self._session_call(model.SerializeToString(), images)
 
     def network(self, network: nn.Module, example_input: Any) -> Forward:
+        """A call of the network as an ONNX file; the error says why where there is none."""
         if isinstance(network, OnnxNetwork):
             with suppress(GraphError):  # else as any other network
                 return self._own_file(network, example_input)
@@ -199,11 +207,13 @@ class OnnxRuntime(Runtime):
             content = file.read_bytes()
         with suppress(Exception):  # onnxruntime has errors of its own; exports are checked elsewhere
             content = simplified(content)
-        return self._session(content, _repeated(example, self.conditions.batch, torch.device("cpu")))
+        return self._session_call(
+            content, _repeated_to_batch(example, self.conditions.batch, torch.device("cpu"))
+        )
 
     def _own_file(self, network: OnnxNetwork, example_input: Any) -> Forward:
         """A call of a network that came from an ONNX file, as it is written back."""
-        args, kwargs = as_call(_repeated(example_input, self.conditions.batch, torch.device("cpu")))
+        args, kwargs = as_call(_repeated_to_batch(example_input, self.conditions.batch, torch.device("cpu")))
         form = deployed(network.cpu().eval(), example_input)
         session = open_session(to_onnx(form), threads=self.conditions.threads)  # type: ignore[arg-type]
         kinds = {each.name: each.type for each in session.get_inputs()}
@@ -214,7 +224,7 @@ class OnnxRuntime(Runtime):
         }
         return lambda: session.run(None, values)
 
-    def _session(self, content: bytes, images: Tensor) -> Forward:
+    def _session_call(self, content: bytes, images: Tensor) -> Forward:
         session, values = open_session(content, threads=self.conditions.threads), images.numpy()
         return lambda: session.run(None, {INPUT: values})[0]
 
@@ -224,7 +234,7 @@ def runtime_for(conditions: Conditions) -> Runtime:
     return OnnxRuntime(conditions) if conditions.runtime == "onnxruntime" else TorchRuntime(conditions)
 
 
-def _synchronised(forward: Forward, device: torch.device) -> Forward:
+def _synchronised_call(forward: Forward, device: torch.device) -> Forward:
     """A call without gradients that waits for the device."""
 
     def call() -> object:
@@ -237,7 +247,7 @@ def _synchronised(forward: Forward, device: torch.device) -> Forward:
     return call
 
 
-def _repeated(example_input: Any, batch: int, device: torch.device) -> Any:
+def _repeated_to_batch(example_input: Any, batch: int, device: torch.device) -> Any:
     def repeat(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf

@@ -1,4 +1,4 @@
-"""Time calls, and cache the times of layers on this machine in the user's cache folder."""
+"""Seconds of calls, timed in turns; and the times of layers cached on this machine, in the user's folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def quickest(forward: Forward, *, on_cpu: bool = True) -> float:
     times: list[float] = []
     fewest, most = LAYER_RUNS
     while len(times) < fewest or (len(times) < most and time.perf_counter() - begin < LAYER_SECONDS):
-        times.append(_seconds(forward, on_cpu))
+        times.append(_seconds_of_call(forward, on_cpu))
     return min(times)
 
 
@@ -89,11 +89,11 @@ def time_in_turns(
         # Each comes first in turn: what ran before leaves its traces in the caches.
         shift = turn % len(places)
         for place in places[shift:] + places[:shift]:
-            times[place] += [_seconds(forwards[place], on_cpu) for _ in range(runs)]
+            times[place] += [_seconds_of_call(forwards[place], on_cpu) for _ in range(runs)]
     raise AssertionError("count() never ends")
 
 
-def _seconds(forward: Forward, on_cpu: bool) -> float:
+def _seconds_of_call(forward: Forward, on_cpu: bool) -> float:
     """The seconds of one call; on a CPU at most the processor time that it took.
 
     On an idle machine they are the same with one thread, and with several the processor time is longer. On a
@@ -122,7 +122,7 @@ class LayerTimes:
         about |= {name: os.environ[name] for name in _RESTRICTING if name in os.environ}
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
         path = cache_folder() / "latency" / f"{digest}.json"
-        return cls(path, about, _read(path))
+        return cls(path, about, _read_cached_times(path))
 
     def get(self, shape: LayerShape, extents: tuple[int, int], measure: Callable[[], float]) -> float:
         """The time of a layer, measured if it is not cached."""
@@ -132,19 +132,19 @@ class LayerTimes:
 
     def at(self, shape: LayerShape, extents: tuple[int, int]) -> float:
         """The time of a layer that is cached."""
-        return self.seconds[_key(shape)][_key(extents)]
+        return self.seconds[_cache_key(shape)][_cache_key(extents)]
 
     def knows(self, shape: LayerShape, extents: tuple[int, int]) -> bool:
         """Whether the time of this layer is cached."""
-        return _key(extents) in self.seconds.get(_key(shape), {})
+        return _cache_key(extents) in self.seconds.get(_cache_key(shape), {})
 
     def put(self, shape: LayerShape, extents: tuple[int, int], seconds: float) -> None:
         """Cache the time of a layer."""
-        self.seconds.setdefault(_key(shape), {})[_key(extents)] = float(f"{seconds:.4g}")
+        self.seconds.setdefault(_cache_key(shape), {})[_cache_key(extents)] = float(f"{seconds:.4g}")
 
     def save(self) -> None:
         """Write the cache, with what other processes added meanwhile; a failure to write is ignored."""
-        merged = _read(self.path)
+        merged = _read_cached_times(self.path)
         for shape, times in self.seconds.items():
             merged[shape] = {**merged.get(shape, {}), **times}
         with suppress(OSError, RunError):
@@ -152,24 +152,24 @@ class LayerTimes:
             write_atomically(self.path, json.dumps({"about": self.about, "seconds": merged}).encode())
 
 
-def _read(path: Path) -> dict[str, dict[str, float]]:
+def _read_cached_times(path: Path) -> dict[str, dict[str, float]]:
     try:
         if path.stat().st_size > LARGEST_FILE:
             return {}
         table = json.loads(path.read_bytes())["seconds"]
         return {
-            str(shape): {str(key): _positive(value) for key, value in times.items()}
+            str(shape): {str(key): _positive_seconds(value) for key, value in times.items()}
             for shape, times in table.items()
         }
     except (OSError, *DAMAGE):
         return {}
 
 
-def _key(part: LayerShape | tuple[int, int]) -> str:
+def _cache_key(part: LayerShape | tuple[int, int]) -> str:
     return json.dumps(asdict(part)) if isinstance(part, LayerShape) else "x".join(map(str, part))
 
 
-def _positive(value: Any) -> float:
+def _positive_seconds(value: Any) -> float:
     seconds = float(value)
     if not math.isfinite(seconds) or seconds <= 0:
         raise ValueError(f"{value} is not a time")

@@ -28,6 +28,7 @@ class DenseLayer(nn.Module):
         self.conv2 = nn.Conv2d(BOTTLENECK, GROWTH, 3, padding=1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """The input with the new channels of a DenseNet layer behind it."""
         out = self.conv1(self.relu1(self.bn1(x)))
         out = self.conv2(self.relu2(self.bn2(out)))
         return torch.cat([x, out], 1)
@@ -41,6 +42,7 @@ class DenseBlock(nn.Module):
         self.layer = nn.Sequential(*(DenseLayer(inputs + index * GROWTH) for index in range(depth)))
 
     def forward(self, x: Tensor) -> Tensor:
+        """The input of a DenseNet block with the channels of all its layers."""
         out: Tensor = self.layer(x)
         return out
 
@@ -56,6 +58,7 @@ class Transition(nn.Module):
         self.pool = nn.AvgPool2d(2)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Fewer channels and half the size, between two DenseNet blocks."""
         out: Tensor = self.pool(self.conv1(self.relu(self.bn1(x))))
         return out
 
@@ -87,6 +90,7 @@ class DenseNet(nn.Module):
         draw_weights(self)
 
     def forward(self, x: Tensor) -> Tensor:
+        """The class scores of a DenseNet."""
         x = self.trans1(self.block1(self.conv1(x)))
         x = self.trans2(self.block2(x))
         x = self.relu(self.bn1(self.block3(x)))

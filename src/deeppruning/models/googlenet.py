@@ -22,7 +22,8 @@ STAGES: tuple[tuple[Widths, ...], ...] = (
 )
 
 
-def _conv(inputs: int, outputs: int, kernel: int) -> ConvNorm:
+def _inception_conv(inputs: int, outputs: int, kernel: int) -> ConvNorm:
+    """A convolution of an inception block, with batch norm and ReLU."""
     return ConvNorm(inputs, outputs, kernel, activation=nn.ReLU(inplace=True))
 
 
@@ -32,12 +33,17 @@ class Inception(nn.Module):
     def __init__(self, inputs: int, widths: Widths) -> None:
         super().__init__()
         direct, (reduce_three, three), (reduce_five, five), pooled = widths
-        self.branch1 = _conv(inputs, direct, 1)
-        self.branch2 = nn.Sequential(_conv(inputs, reduce_three, 1), _conv(reduce_three, three, 3))
-        self.branch3 = nn.Sequential(_conv(inputs, reduce_five, 1), _conv(reduce_five, five, 5))
-        self.branch4 = nn.Sequential(nn.MaxPool2d(3, 1, padding=1), _conv(inputs, pooled, 1))
+        self.branch1 = _inception_conv(inputs, direct, 1)
+        self.branch2 = nn.Sequential(
+            _inception_conv(inputs, reduce_three, 1), _inception_conv(reduce_three, three, 3)
+        )
+        self.branch3 = nn.Sequential(
+            _inception_conv(inputs, reduce_five, 1), _inception_conv(reduce_five, five, 5)
+        )
+        self.branch4 = nn.Sequential(nn.MaxPool2d(3, 1, padding=1), _inception_conv(inputs, pooled, 1))
 
     def forward(self, x: Tensor) -> Tensor:
+        """The four inception branches, concatenated."""
         return torch.cat([self.branch1(x), self.branch2(x), self.branch3(x), self.branch4(x)], 1)
 
 
@@ -48,9 +54,9 @@ class GoogLeNet(FeatureClassifier):
         side = FeatureMap(image_size)
         narrow, inputs = STEM
         layers: list[nn.Module] = [
-            _conv(in_channels, narrow, 3),
-            _conv(narrow, narrow, 1),
-            _conv(narrow, inputs, 3),
+            _inception_conv(in_channels, narrow, 3),
+            _inception_conv(narrow, narrow, 1),
+            _inception_conv(narrow, inputs, 3),
         ]
         for index, stage in enumerate(STAGES):
             if index > 0:

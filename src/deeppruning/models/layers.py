@@ -55,6 +55,7 @@ class GlobalMean(nn.Module):
     """Global average pooling: (N, C, H, W) to (N, C)."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """The mean of each channel's map."""
         return x.mean((2, 3))
 
 
@@ -69,6 +70,7 @@ class FeatureClassifier(nn.Module):
         draw_weights(self)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Class scores: features, pooling, classifier."""
         logits: Tensor = self.classifier(self.pool(self.features(x)))
         return logits
 

@@ -46,8 +46,8 @@ def build_from_library(spec: str, task: Mapping[str, int], options: Mapping[str,
     return model
 
 
-def _timm(name: str, task: dict[str, int], options: dict[str, Any]) -> nn.Module:
-    timm = _import("timm")
+def _timm_model(name: str, task: dict[str, int], options: dict[str, Any]) -> nn.Module:
+    timm = _import_library("timm")
     if name not in timm.list_models():
         raise unknown("model of timm", name, timm.list_models())
     sizes = {"num_classes": task["num_classes"], "in_chans": task["in_channels"]}
@@ -57,8 +57,8 @@ def _timm(name: str, task: dict[str, int], options: dict[str, Any]) -> nn.Module
     return model
 
 
-def _torchvision(name: str, task: dict[str, int], options: dict[str, Any]) -> nn.Module:
-    models = _import("torchvision.models")
+def _torchvision_model(name: str, task: dict[str, int], options: dict[str, Any]) -> nn.Module:
+    models = _import_library("torchvision.models")
     listed = models.list_models(module=models)  # classifiers
     if name not in listed:
         raise unknown("model of torchvision", name, listed)
@@ -76,7 +76,7 @@ def _torchvision(name: str, task: dict[str, int], options: dict[str, Any]) -> nn
     return model
 
 
-def _import(module: str) -> Any:
+def _import_library(module: str) -> Any:
     package = module.partition(".")[0]
     try:
         return importlib.import_module(module)
@@ -94,6 +94,6 @@ def _import(module: str) -> Any:
 
 
 _LIBRARIES: dict[str, Callable[[str, dict[str, int], dict[str, Any]], nn.Module]] = {
-    "timm": _timm,
-    "torchvision": _torchvision,
+    "timm": _timm_model,
+    "torchvision": _torchvision_model,
 }

@@ -43,6 +43,7 @@ class SqueezeExcite(nn.Module):
         self.gate = nn.Sigmoid()
 
     def forward(self, x: Tensor) -> Tensor:
+        """Each channel scaled by its squeeze-and-excite gate."""
         scale: Tensor = self.gate(self.expand(self.activation(self.reduce(self.pool(x)))))
         return x * scale
 
@@ -78,6 +79,7 @@ class InvertedResidual(nn.Module):
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
+        """A MobileNet block, added to its input where the shapes allow it."""
         out: Tensor = self.conv(x)
         return x + out if self.residual else out
 

@@ -49,7 +49,7 @@ def list_models() -> list[str]:
 
 def about_model(name: str) -> str:
     """A one-line description of a network: the first line of its builder's docstring."""
-    return (inspect.getdoc(_builder(name)) or "").split("\n")[0]
+    return (inspect.getdoc(_builder_named(name)) or "").split("\n")[0]
 
 
 def create_model(
@@ -65,7 +65,7 @@ def create_model(
         if is_library_name(name):
             model = build_from_library(name, task, options)
         else:
-            model = _call_builder(name, _builder(name), task, options)
+            model = _call_builder(name, _builder_named(name), task, options)
     except (TypeError, AttributeError) as error:
         raise InputError(f"{name} cannot be built with the options {options}: {error}") from error
     model.__dict__["architecture"] = {"name": name, **task, **options}  # plain data, not a submodule
@@ -147,7 +147,7 @@ def _call_builder(
     return builder(**{**needed, **options})
 
 
-def _builder(name: str) -> Callable[..., nn.Module]:
+def _builder_named(name: str) -> Callable[..., nn.Module]:
     if name not in _BUILDERS:
         raise unknown("model", name, _BUILDERS)
     return _BUILDERS[name]
@@ -178,7 +178,7 @@ def describe_model(
         logits: Tensor = model(torch.zeros(1, in_channels, image_size, image_size))
     return ModelSummary(
         name=name,
-        depth=_longest_path(logits),
+        depth=_depth_of_output(logits),
         params=sum(parameter.numel() for parameter in model.parameters()),
         # The counter counts a multiply-add as two operations.
         flops=counter.get_total_flops() // 2,
@@ -186,7 +186,8 @@ def describe_model(
     )
 
 
-def _longest_path(output: Tensor) -> int:
+def _depth_of_output(output: Tensor) -> int:
+    """The largest number of layers with weights on a way to this output."""
     assert output.grad_fn is not None
     feeders: dict[Node, list[Node]] = {}
     waiting: list[Node] = [output.grad_fn]

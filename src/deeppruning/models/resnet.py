@@ -27,10 +27,12 @@ class PadShortcut(nn.Module):
         self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
+        """The input with every other position left out and zero channels on both sides."""
         extra = self.out_channels - self.in_channels
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, extra // 2, extra - extra // 2))
 
     def extra_repr(self) -> str:
+        """Channels and stride of the padded shortcut."""
         return f"{self.in_channels}, {self.out_channels}, stride={self.stride}"
 
 
@@ -54,6 +56,7 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
+        """A ResNet block, added to its shortcut."""
         out = self.relu1(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
         result: Tensor = self.relu2(out + self.shortcut(x))
@@ -70,21 +73,23 @@ class ResNet(nn.Module):
         self.conv1 = nn.Conv2d(in_channels, WIDTHS[0], 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(WIDTHS[0])
         self.relu = nn.ReLU(inplace=True)
-        self.layer1 = _stage(blocks, WIDTHS[0], WIDTHS[0], 1, shortcut)
-        self.layer2 = _stage(blocks, WIDTHS[0], WIDTHS[1], 2, shortcut)
-        self.layer3 = _stage(blocks, WIDTHS[1], WIDTHS[2], 2, shortcut)
+        self.layer1 = _resnet_stage(blocks, WIDTHS[0], WIDTHS[0], 1, shortcut)
+        self.layer2 = _resnet_stage(blocks, WIDTHS[0], WIDTHS[1], 2, shortcut)
+        self.layer3 = _resnet_stage(blocks, WIDTHS[1], WIDTHS[2], 2, shortcut)
         self.pool = GlobalMean()
         self.linear = nn.Linear(WIDTHS[2], num_classes)
         draw_weights(self)
 
     def forward(self, x: Tensor) -> Tensor:
+        """The class scores of a ResNet."""
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
         logits: Tensor = self.linear(self.pool(x))
         return logits
 
 
-def _stage(blocks: int, inputs: int, outputs: int, stride: int, shortcut: str) -> nn.Sequential:
+def _resnet_stage(blocks: int, inputs: int, outputs: int, stride: int, shortcut: str) -> nn.Sequential:
+    """A stage of ResNet blocks; the first one has the stride."""
     first = BasicBlock(inputs, outputs, stride, shortcut)
     return nn.Sequential(first, *(BasicBlock(outputs, outputs, 1, shortcut) for _ in range(blocks - 1)))
 

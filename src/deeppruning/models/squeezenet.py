@@ -25,6 +25,7 @@ class Fire(nn.Module):
         self.expand3x3 = ConvNorm(squeeze, expand, 3, activation=nn.ReLU(inplace=True))
 
     def forward(self, x: Tensor) -> Tensor:
+        """A SqueezeNet fire module: squeezed, then expanded two ways."""
         x = self.squeeze(x)
         return torch.cat([self.expand1x1(x), self.expand3x3(x)], 1)
 
@@ -50,6 +51,7 @@ class SqueezeNet(nn.Module):
         draw_weights(self)
 
     def forward(self, x: Tensor) -> Tensor:
+        """The class scores of a SqueezeNet."""
         logits: Tensor = self.classifier(self.features(x))
         return logits
 

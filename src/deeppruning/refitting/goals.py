@@ -46,17 +46,17 @@ def find_goal(
     """
     if norm is not None and (not isinstance(norm, _BatchNorm) or norm.running_mean is None):
         return Goal(answers)
-    slope, shift, undone = _affine(norm, answers)
+    slope, shift, undone = _norm_as_affine(norm, answers)
     corrected = missing is not None
     targets = answers + missing * undone if missing is not None else answers
     if gate is None or (beside is not None and not corrected):
         return Goal(targets, corrected=corrected)
     read = answers * slope + shift  # by the gate
     read = read if beside is None else read + beside
-    return Goal(targets, _intervals(targets, read, undone, gate), corrected)
+    return Goal(targets, _goal_intervals(targets, read, undone, gate), corrected)
 
 
-def _intervals(targets: Tensor, read: Tensor, undone: Tensor, gate: Gate) -> tuple[Tensor, Tensor]:
+def _goal_intervals(targets: Tensor, read: Tensor, undone: Tensor, gate: Gate) -> tuple[Tensor, Tensor]:
     """The least and greatest answers with which the gate answers as in the original."""
     least, greatest = targets, targets
     # Beyond a limit, the answer may move away from it without end; a norm may turn the direction round.
@@ -70,7 +70,7 @@ def _intervals(targets: Tensor, read: Tensor, undone: Tensor, gate: Gate) -> tup
     return least, greatest
 
 
-def _affine(norm: _BatchNorm | None, answers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _norm_as_affine(norm: _BatchNorm | None, answers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A norm's factor and offset, and the factor that turns a change behind it into one before it.
 
     The last is zero for channels that the norm scales to nearly zero.

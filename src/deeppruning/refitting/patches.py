@@ -39,10 +39,10 @@ class Places:
 
 def answers_at(output: Tensor, places: Places, *, channels_last: bool) -> Tensor:
     """(batch, places, channels): a layer's output there."""
-    return _rows(output, places) if channels_last else _rows(output.flatten(2).mT, places)
+    return _rows_at_places(output, places) if channels_last else _rows_at_places(output.flatten(2).mT, places)
 
 
-def _rows(values: Tensor, places: Places) -> Tensor:
+def _rows_at_places(values: Tensor, places: Places) -> Tensor:
     """(batch, places, channels) of a tensor with the channels in its last dimension."""
     flat = values[:, None] if values.dim() == 2 else values.flatten(1, -2)
     index = places.numbers.to(values.device)[..., None].expand(-1, -1, flat.shape[-1])
@@ -52,7 +52,7 @@ def _rows(values: Tensor, places: Places) -> Tensor:
 def patches_at(layer: nn.Module, x: Tensor, places: Places) -> Tensor:
     """(batch, places, inputs, kernel elements): what a layer reads there; one element for a linear layer."""
     if not isinstance(layer, _ConvNd):
-        return _rows(x, places)[..., None]
+        return _rows_at_places(x, places)[..., None]
     rank = len(layer.kernel_size)
     before = [layer._reversed_padding_repeated_twice[2 * (rank - 1 - dimension)] for dimension in range(rank)]
     batch, count = places.numbers.shape
@@ -66,7 +66,7 @@ def patches_at(layer: nn.Module, x: Tensor, places: Places) -> Tensor:
         shape[2 + dimension] = -1
         where = corner.reshape(batch, count, *[1] * rank) + reach.reshape(shape)
         inside &= (where >= 0) & (where < extent)
-        index = index * extent + _within(where, extent, layer.padding_mode)
+        index = index * extent + _inside_padding(where, extent, layer.padding_mode)
     wanted = index.reshape(batch, 1, -1).to(x.device).expand(-1, x.shape[1], -1)
     read = x.flatten(2).gather(2, wanted)
     if layer.padding_mode == "zeros" and any(layer._reversed_padding_repeated_twice):
@@ -74,7 +74,7 @@ def patches_at(layer: nn.Module, x: Tensor, places: Places) -> Tensor:
     return read.reshape(batch, x.shape[1], count, -1).transpose(1, 2)
 
 
-def _within(where: Tensor, extent: int, padding_mode: str) -> Tensor:
+def _inside_padding(where: Tensor, extent: int, padding_mode: str) -> Tensor:
     """Coordinates in the padding, moved to where the padding takes its values from."""
     if padding_mode == "circular":
         return where % extent

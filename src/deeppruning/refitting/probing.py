@@ -32,6 +32,7 @@ class Probe:
 
 
 def probe(model: nn.Module, call: Call) -> Probe:
+    """Run the original on two inputs: its readers, its widest output and the inputs that a refit needs."""
     widest, needed = 1, FEWEST
 
     def look(module: nn.Module, inputs: Any, output: Any) -> None:
@@ -45,7 +46,7 @@ def probe(model: nn.Module, call: Call) -> Probe:
             unknowns = unknowns if unknowns <= FULL_SOLVE else module.weight.shape[1]
             needed = max(needed, -(-unknowns // max(1, min(places, MOST_PLACES))))
 
-    before = _state(model)
+    before = _module_state(model)
     handles = [module.register_forward_hook(look) for module in model.modules()]
     try:
         readers = ReaderRun(model).find(model, *part_of(call, slice(2)))
@@ -54,7 +55,7 @@ def probe(model: nn.Module, call: Call) -> Probe:
     finally:
         for handle in handles:
             handle.remove()
-    return Probe(readers, widest, needed, keeps_state=_state(model) != before)
+    return Probe(readers, widest, needed, keeps_state=_module_state(model) != before)
 
 
 def bytes_per_input(model: nn.Module, call: Call) -> int:
@@ -77,7 +78,7 @@ def bytes_per_input(model: nn.Module, call: Call) -> int:
     return ALIVE * widest
 
 
-def _state(model: nn.Module) -> dict[tuple[int, str], Any]:
+def _module_state(model: nn.Module) -> dict[tuple[int, str], Any]:
     """What modules hold beside parameters; buffers with the number of changes in place."""
     held: dict[tuple[int, str], Any] = {}
     for number, module in enumerate(model.modules()):

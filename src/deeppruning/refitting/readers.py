@@ -99,28 +99,29 @@ class ReaderRun(FlowRun):
     def find(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Readers:
         """Run the network on these inputs and return the readers of its layers."""
         for tensor in tensors_in(self.run(model, args, kwargs)):
-            self.uses[self._view(tensor)[0]] += 1  # to return a tensor is a use as well
+            self.uses[self._view_of(tensor)[0]] += 1  # to return a tensor is a use as well
         calls = {name: len(listed) for name, listed in self.calls.items()}
         norms = {
             chain.layer: chain.norm
             for chain in self.chains
-            if self._read_once(chain.layer_content) and calls[chain.norm] == 1 == calls[chain.layer]
+            if self._is_read_once(chain.layer_content) and calls[chain.norm] == 1 == calls[chain.layer]
         }
         sums = {}
         for answer, anchor in self.sums:
             once = all(calls[name] == 1 for name in (answer.layer, answer.norm or "", anchor.module) if name)
             once = once and (not anchor.through or calls[anchor.through] == 1)
-            alone = self._read_once(answer.content) and self._read_once(answer.layer_content)
+            alone = self._is_read_once(answer.content) and self._is_read_once(answer.layer_content)
             if once and alone and answer.norm == norms.get(answer.layer, ""):
                 sums[answer.layer] = anchor
-        return Readers(calls, norms, sums, self._gates(calls, norms, sums))
+        return Readers(calls, norms, sums, self._gates_of_layers(calls, norms, sums))
 
-    def _gates(
+    def _gates_of_layers(
         self, calls: Mapping[str, int], norms: Mapping[str, str], sums: Mapping[str, Anchor]
     ) -> dict[str, Gate]:
+        """The ReLU that alone reads each layer's answer, or the sum it is in."""
         gates = {}
         for view, gate in self.gated.items():
-            if not self._read_once(view[0]):
+            if not self._is_read_once(view[0]):
                 continue
             answer = self.answers.get(view)
             if answer is not None and calls[answer.layer] == 1 and answer.norm == norms.get(answer.layer, ""):
@@ -131,38 +132,41 @@ class ReaderRun(FlowRun):
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Count what an operation reads, and note sums of two tensors of one shape."""
         for tensor in tensors_in((args, kwargs)):
-            self.uses[self._view(tensor)[0]] += 1
-        gate = _gate(func, args, kwargs)
+            self.uses[self._view_of(tensor)[0]] += 1
+        gate = _gate_of_operation(func, args, kwargs)
         if gate is not None:
-            self.gated[self._view(args[0])] = gate
+            self.gated[self._view_of(args[0])] = gate
         layers: list[str] = []
         if operation_name(func) == "add" and len(args) == 2 and not kwargs:
             left, right = args
             if isinstance(right, Tensor) and left.shape == right.shape:
-                layers = [*self._sum(left, right), *self._sum(right, left)]
+                layers = [*self._summed_layer(left, right), *self._summed_layer(right, left)]
         result = super().operation(func, args, kwargs)
         if layers:
-            self.totals[self._view(result)] = layers
+            self.totals[self._view_of(result)] = layers
         return result
 
     def enter(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         """A submodule starts: its input can be had here."""
         super().enter(module, inputs)
         if id(module) in self.names and inputs and isinstance(inputs[0], Tensor):
-            self._see(inputs[0], Anchor(self.stack[-1][0], into=True))
+            self._see_anchor(inputs[0], Anchor(self.stack[-1][0], into=True))
 
     def leave(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         """A submodule ends: its output can be had here, and may be a layer's answer."""
         name, start = self.stack[-1][0], self.starts[-1]
         if id(module) in self.names and isinstance(output, Tensor):
-            self._see(output, Anchor(name, into=False))
+            self._see_anchor(output, Anchor(name, into=False))
             if inputs and isinstance(inputs[0], Tensor):
-                self._note(name, module, start, inputs, self._view(inputs[0]), self._view(output))
+                self._note_module(
+                    name, module, start, inputs, self._view_of(inputs[0]), self._view_of(output)
+                )
         return super().leave(module, inputs, output)
 
-    def _note(
+    def _note_module(
         self, name: str, module: nn.Module, start: int, inputs: tuple[Any, ...], read: View, made: View
     ) -> None:
+        """Note the answer of a layer, or of the batch norm that reads one."""
         if name in self.plain and len(inputs) == 1 and made != read:
             self.made[made] = (name, read)
         if isinstance(module, LAYERS):
@@ -174,16 +178,16 @@ class ReaderRun(FlowRun):
             self.chains.append(self.answers[made])
             self.uses[made[0]] = 0
 
-    def _sum(self, mine: Tensor, other: Tensor) -> list[str]:
+    def _summed_layer(self, mine: Tensor, other: Tensor) -> list[str]:
         """The layer that `mine` is the answer of, if `other` is available before it starts."""
-        answer = self.answers.get(self._view(mine))
-        anchor = self._anchor(self._view(other), answer.start) if answer is not None else None
+        answer = self.answers.get(self._view_of(mine))
+        anchor = self._anchor_before(self._view_of(other), answer.start) if answer is not None else None
         if answer is not None and anchor is not None and mine is not other:
             self.sums.append((answer, anchor))
             return [answer.layer]
         return []
 
-    def _anchor(self, view: View, start: int) -> Anchor | None:
+    def _anchor_before(self, view: View, start: int) -> Anchor | None:
         """Where the other side of a sum is available before a layer starts."""
         anchor, seen = self.anchors.get(view, (None, 0))
         if anchor is None or seen <= start:
@@ -194,19 +198,19 @@ class ReaderRun(FlowRun):
             return None
         return replace(anchor, through=module)
 
-    def _see(self, tensor: Tensor, anchor: Anchor) -> None:
-        self.anchors.setdefault(self._view(tensor), (anchor, len(self.reads)))
+    def _see_anchor(self, tensor: Tensor, anchor: Anchor) -> None:
+        self.anchors.setdefault(self._view_of(tensor), (anchor, len(self.reads)))
 
-    def _view(self, tensor: Tensor) -> View:
+    def _view_of(self, tensor: Tensor) -> View:
         memory = self.memory(tensor)
         layout = (tensor.stride(), tensor.storage_offset()) if tensor.layout == torch.strided else ()
         return (id(memory), frozenset(memory.writers)), tuple(tensor.shape), layout
 
-    def _read_once(self, content: Content | None) -> bool:
+    def _is_read_once(self, content: Content | None) -> bool:
         return content is None or self.uses[content] == 1
 
 
-def _gate(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Gate | None:
+def _gate_of_operation(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Gate | None:
     """The limits of a ReLU, ReLU6 or clamp; None for other operations and for limits that are tensors."""
     name, given = operation_name(func), by_name(func, args, kwargs)
     if name == "relu":

@@ -56,17 +56,20 @@ class Recorder:
             handles += anchor.hold(modules, partial(self._held.__setitem__, name))
         for name, module in modules.items():
             if isinstance(module, (*LAYERS, _BatchNorm)):
-                handles.append(module.register_forward_hook(partial(self._end, name)))
+                handles.append(module.register_forward_hook(partial(self._module_ends, name)))
         return handles
 
     def layers(self) -> dict[str, LayerRecord]:
         """The records of all layers that can be refitted."""
-        return {name: _joined(pieces) for name, pieces in self._pieces.items() if name not in self.left}
+        return {
+            name: _joined_records(pieces) for name, pieces in self._pieces.items() if name not in self.left
+        }
 
-    def _end(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def _module_ends(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        """Record a layer or batch norm that has just run."""
         if not inputs or not isinstance(inputs[0], Tensor) or not isinstance(output, Tensor):
             return
-        self._add_mean(name, module, output)
+        self._add_output_mean(name, module, output)
         if isinstance(module, _BatchNorm):
             if self._layers.get(name, "") not in self._pieces:  # otherwise it is adapted with that layer
                 self.norms.setdefault(name, Moments()).add(inputs[0])
@@ -74,7 +77,7 @@ class Recorder:
         other = self._held.pop(name, None)
         if name in self.left:
             return
-        record = self._look(name, module, inputs[0], output)
+        record = self._record_if_solvable(name, module, inputs[0], output)
         if record is None:
             return
         if other is not None:
@@ -82,13 +85,14 @@ class Recorder:
             record.partner = Partner(self.readers.sums[name], answers)
         self._pieces.setdefault(name, []).append(record)
 
-    def _add_mean(self, name: str, module: nn.Module, output: Tensor) -> None:
+    def _add_output_mean(self, name: str, module: nn.Module, output: Tensor) -> None:
         channels = output.dim() - 1 if isinstance(module, nn.Linear) else 1
         others = [dimension for dimension in range(output.dim()) if dimension != channels]
         mean = output.mean(others, dtype=torch.promote_types(output.dtype, torch.float32))
         self.means[name] = self.means.get(name, 0) + len(output) / self.count * mean
 
-    def _look(self, name: str, module: nn.Module, x: Tensor, y: Tensor) -> LayerRecord | None:
+    def _record_if_solvable(self, name: str, module: nn.Module, x: Tensor, y: Tensor) -> LayerRecord | None:
+        """The record of a layer, or None with the reason why it is left as it is."""
         rank = len(module.kernel_size) if isinstance(module, _ConvNd) else 0
         weight = module.weight
         assert isinstance(weight, Tensor)
@@ -101,10 +105,11 @@ class Recorder:
         elif weight.shape[1] > MOST_UNKNOWNS:
             self.left[name] = f"it reads {weight.shape[1]} channels, more than the {MOST_UNKNOWNS} solved for"
         else:
-            return self._sample(name, module, x, y)
+            return self._record_places(name, module, x, y)
         return None
 
-    def _sample(self, name: str, module: nn.Module, x: Tensor, y: Tensor) -> LayerRecord | None:
+    def _record_places(self, name: str, module: nn.Module, x: Tensor, y: Tensor) -> LayerRecord | None:
+        """What a layer reads and answers at places that are drawn."""
         weight = module.weight
         assert isinstance(weight, Tensor)
         unknowns = weight[0].numel()
@@ -125,7 +130,7 @@ class Recorder:
         return None
 
 
-def _joined(pieces: Sequence[LayerRecord]) -> LayerRecord:
+def _joined_records(pieces: Sequence[LayerRecord]) -> LayerRecord:
     """One record of all parts."""
     first = pieces[0]
     if len(pieces) == 1:

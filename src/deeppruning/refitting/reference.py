@@ -79,7 +79,7 @@ class Reference:
             rows = [slice(first, last) for first, last in pairwise(bounds)]
             reference = cls(model, [part_of(call, some) for some in rows], rows, shown.needed)
             generator = torch.Generator().manual_seed(seed)
-            reference._record(Recorder(model, count, shown.readers, generator, thorough=thorough))
+            reference._record_run(Recorder(model, count, shown.readers, generator, thorough=thorough))
         return reference
 
     @property
@@ -101,14 +101,15 @@ class Reference:
 
     def gap_of(self, outputs: Any, part: int) -> float:
         """The same for known outputs of one part of the inputs."""
-        pairs = zip(_sampled(outputs), self.outputs[part], strict=True)
+        pairs = zip(_sampled_outputs(outputs), self.outputs[part], strict=True)
         return sum(float((values.double() - due.double()).square().sum()) for values, due in pairs)
 
-    def _record(self, recorder: Recorder) -> None:
+    def _record_run(self, recorder: Recorder) -> None:
+        """Run the original on all parts of the inputs and keep what the recorder saw."""
         handles, readers = recorder.watch(), recorder.readers
         try:
             for args, kwargs in self.parts:
-                self.outputs.append(_sampled(self.model(*args, **kwargs)))
+                self.outputs.append(_sampled_outputs(self.model(*args, **kwargs)))
         finally:
             for handle in handles:
                 handle.remove()
@@ -117,11 +118,11 @@ class Reference:
         self.means = recorder.means
         self.called = frozenset(readers.calls)
         self.full_solve = recorder.full_solve
-        self._leave(readers.calls)
+        self._leave_unsolvable(readers.calls)
         for name, record in self.layers.items():
             record.norm, record.gate = readers.norms.get(name), readers.gates.get(name)
 
-    def _leave(self, calls: Mapping[str, int]) -> None:
+    def _leave_unsolvable(self, calls: Mapping[str, int]) -> None:
         """Take out what one solution cannot serve."""
         shared = Counter(
             id(p) for module in self.model.modules() for p in module._parameters.values() if p is not None
@@ -146,7 +147,7 @@ class Reference:
                 self.layers.pop(name, None)
 
 
-def _sampled(outputs: Any) -> list[Tensor]:
+def _sampled_outputs(outputs: Any) -> list[Tensor]:
     """An even sample of each output: whole segmentation maps would fill the memory."""
     flat = [tensor.flatten() for tensor in tensors_in(outputs) if tensor.is_floating_point()]
     return [tensor[:: -(-len(tensor) // MOST_NUMBERS) or 1].clone() for tensor in flat]

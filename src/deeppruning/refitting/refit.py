@@ -72,20 +72,20 @@ def refit_in_place(
     """
     check_ridge(ridge)
     run = Sweep(reference, graph.recipe(genome), thin.eval().to(reference.device), ridge)
-    before = [tensor.detach().clone() for tensor in _tensors(thin)] if compare else []
+    before = [tensor.detach().clone() for tensor in _parameters_and_buffers(thin)] if compare else []
     gap = reference.gap(thin) if compare else float("inf")
     reached = run.go()
     left = {**{k: v for k, v in reference.left.items() if k in run.layers}, **run.left}
     if compare and math.isfinite(gap) and not reached <= gap * (1 + ROUNDING):
         with torch.no_grad():
-            for tensor, value in zip(_tensors(thin), before, strict=True):
+            for tensor, value in zip(_parameters_and_buffers(thin), before, strict=True):
                 tensor.copy_(value)
         solved = run.layers & reference.layers.keys()
         return {**dict.fromkeys(sorted(solved), "the plain cut is closer to the original"), **left}
     return left
 
 
-def _tensors(model: nn.Module) -> list[Tensor]:
+def _parameters_and_buffers(model: nn.Module) -> list[Tensor]:
     return [*model.parameters(), *model.buffers()]
 
 

@@ -120,7 +120,7 @@ class Fit:
 
     def _change(self, x: Tensor, ridge: float) -> Callable[[Tensor], Tensor] | None:
         """From what the outputs miss to the change of weights, with one unknown per input."""
-        gram, _ = self._centred()
+        gram, _ = self._centred_sums()
         scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(SMALLEST)
         kind = x.dtype if ridge >= FIRM else torch.float64
         factor, failed = _factor(gram.to(kind), ((ridge + TOUCH) * scale).to(kind))
@@ -152,7 +152,7 @@ class Fit:
 
     def _by_inputs(self, first: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
         """One unknown per input: (X'X + ridge) change = X'(Y - X first)."""
-        gram, cross = self._centred()
+        gram, cross = self._centred_sums()
         scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(SMALLEST)
         factor, failed = _factor(gram, (ridge + TOUCH) * scale)
         change = torch.cholesky_solve(cross - gram @ first, factor)
@@ -201,8 +201,8 @@ class Fit:
 
     def _error(self, held_out: Fit, first: Tensor, some: slice) -> Callable[[float], float]:
         """The squared error on other rows by ridge, up to a constant, with one unknown per input."""
-        gram, cross = self._centred()
-        other, wanted = held_out._centred()
+        gram, cross = self._centred_sums()
+        other, wanted = held_out._centred_sums()
         missed, wanted = (cross[..., some] - gram @ first).float(), wanted[..., some] - other @ first
         scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(SMALLEST)
         single = gram.float()
@@ -234,7 +234,7 @@ class Fit:
             x, _ = self._deviations(centred=True)
             explained = (x @ weights.to(x)).double().square().sum(-2).cpu()
         else:
-            gram, _ = self._centred(always=True)
+            gram, _ = self._centred_sums(always=True)
             weights = weights.double().cpu()
             explained = (weights * (gram @ weights)).sum(-2)
         total = (self._square_y - self._sum_y.square() / max(self.rows, 1)).squeeze(-2)
@@ -248,7 +248,7 @@ class Fit:
             return x, y
         return x - (self._sum_x / self.rows).to(x), y - (self._sum_y / self.rows).to(y)
 
-    def _centred(self, *, always: bool = False) -> tuple[Tensor, Tensor]:
+    def _centred_sums(self, *, always: bool = False) -> tuple[Tensor, Tensor]:
         gram = self._sum_up()
         if not (self.intercept or always) or not self.rows:
             return gram, self._cross

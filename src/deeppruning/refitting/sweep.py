@@ -49,42 +49,47 @@ class Sweep:
         """Run the thin network once, which changes its weights; returns the distance of its outputs."""
         handles: list[RemovableHandle] = []
         with torch.no_grad():
-            handles += self._watch()
+            handles += self._watch_for_first_cut()
             for name, record in self.reference.layers.items():
                 if record.partner is not None:
-                    handles += self._hold(name, record)
+                    handles += self._hold_partner(name, record)
             for name, module in self.modules.items():
                 if isinstance(module, Answer):
-                    handles += self._answer(name, module)
+                    handles += self._adapt_answer(name, module)
                 elif isinstance(module, Hollow):
                     continue
                 elif name in self.reference.layers:
                     handles.append(
-                        module.register_forward_pre_hook(lambda m, i, name=name: self._layer(name, m, i[0]))
+                        module.register_forward_pre_hook(
+                            lambda m, i, name=name: self._solve_layer(name, m, i[0])
+                        )
                     )
                 elif name in self.reference.norms and isinstance(module, _BatchNorm):
                     handles.append(
-                        module.register_forward_pre_hook(lambda m, i, name=name: self._norm(name, m, i[0]))
+                        module.register_forward_pre_hook(
+                            lambda m, i, name=name: self._adapt_norm(name, m, i[0])
+                        )
                     )
         try:
-            return float(sum(self.turns.run(self._part)))
+            return float(sum(self.turns.run(self._run_part)))
         finally:
             for handle in handles:
                 handle.remove()
 
-    def _part(self, part: int) -> float:
+    def _run_part(self, part: int) -> float:
+        """Run the thin network on one part of the inputs: how far its outputs are from the original's."""
         args, kwargs = self.reference.parts[part]
         with torch.no_grad():  # holds for one thread only
             return self.reference.gap_of(self.thin(*args, **kwargs), part)
 
     @property
-    def _rows(self) -> slice:
+    def _rows_of_part(self) -> slice:
         """The inputs of the part that is running."""
         return self.reference.rows[self.turns.current]
 
-    def _watch(self) -> list[RemovableHandle]:
+    def _watch_for_first_cut(self) -> list[RemovableHandle]:
         """Notice when the first module runs that differs from the original's."""
-        cut = [name for name, module in self.modules.items() if self._is_cut(name, module)]
+        cut = [name for name, module in self.modules.items() if self._is_module_cut(name, module)]
         if any(name not in self.reference.called for name in cut):
             self.begun.update(range(self.turns.count))  # its weights are read elsewhere, at an unknown time
 
@@ -93,11 +98,11 @@ class Sweep:
 
         return [self.modules[name].register_forward_pre_hook(met) for name in cut]
 
-    def _is_cut(self, name: str, module: nn.Module) -> bool:
+    def _is_module_cut(self, name: str, module: nn.Module) -> bool:
         original = self.originals.get(name)
-        return type(module) is not type(original) or _shapes(module) != _shapes(original)
+        return type(module) is not type(original) or _own_shapes(module) != _own_shapes(original)
 
-    def _hold(self, name: str, record: LayerRecord) -> list[RemovableHandle]:
+    def _hold_partner(self, name: str, record: LayerRecord) -> list[RemovableHandle]:
         """Keep what the layer's answer will be added to until the layer is solved."""
         assert record.partner is not None
         if isinstance(self.modules.get(record.norm or name), Hollow):
@@ -116,21 +121,23 @@ class Sweep:
                 return torch.as_tensor(self.recipe.kept[strip])
         return torch.arange(width)
 
-    def _missing(self, name: str, record: LayerRecord, filters: Tensor, *, linear: bool) -> Tensor | None:
+    def _missing_in_sum(
+        self, name: str, record: LayerRecord, filters: Tensor, *, linear: bool
+    ) -> Tensor | None:
         """(inputs, places, filters): what the other side of the sum has lost; None where that is unknown."""
         held, partner = self.held.pop((self.turns.current, name), None), record.partner
         if held is None or partner is None:
             return None
-        places = Places(record.places.numbers[self._rows], record.places.extents)
+        places = Places(record.places.numbers[self._rows_of_part], record.places.extents)
         batch, extents = places.numbers.shape[0], places.extents
         shape = (batch, *extents, len(filters)) if linear else (batch, len(filters), *extents)
         try:
             here = answers_at(held.broadcast_to(shape), places, channels_last=linear)
         except RuntimeError:  # it has other channels in the thin network
             return None
-        return partner.answers[self._rows].index_select(-1, filters) - here
+        return partner.answers[self._rows_of_part].index_select(-1, filters) - here
 
-    def _answer(self, name: str, module: Answer) -> list[RemovableHandle]:
+    def _adapt_answer(self, name: str, module: Answer) -> list[RemovableHandle]:
         """A removed branch answers with its mean in the original, plus what the sum lacks."""
         mean = self.reference.means.get(name)
         if mean is None:
@@ -142,11 +149,12 @@ class Sweep:
         layer = next((each for each, record in layers.items() if name == (record.norm or each)), None)
         if layer is None:
             return []
-        return [module.register_forward_pre_hook(lambda m, i: self._make_up(layer, module, kept))]
+        return [module.register_forward_pre_hook(lambda m, i: self._make_up_answer(layer, module, kept))]
 
-    def _make_up(self, layer: str, module: Answer, kept: Tensor) -> None:
+    def _make_up_answer(self, layer: str, module: Answer, kept: Tensor) -> None:
+        """Add what an answer lacks to the sums of its new constant."""
         linear = isinstance(self.reference.model.get_submodule(layer), nn.Linear)
-        missing = self._missing(layer, self.reference.layers[layer], kept, linear=linear)
+        missing = self._missing_in_sum(layer, self.reference.layers[layer], kept, linear=linear)
         if missing is None:
             return
         lacking: Moments = self.open.setdefault(layer, Moments())
@@ -156,7 +164,7 @@ class Sweep:
     def _write_answer(self, layer: str, module: Answer) -> None:
         module.bias.add_(self.open.pop(layer).result()[0].to(module.bias))
 
-    def _norm(self, name: str, norm: _BatchNorm, x: Tensor) -> None:
+    def _adapt_norm(self, name: str, norm: _BatchNorm, x: Tensor) -> None:
         """Change the statistics as much as those of the inputs changed: an uncut network stays as it is."""
         if self.turns.current not in self.begun or norm.running_mean is None or norm.running_var is None:
             return
@@ -164,9 +172,10 @@ class Sweep:
             return
         moments: Moments = self.open.setdefault(name, Moments())
         moments.add(x)
-        self.turns.meet(name, lambda: self._move_norm(name, norm))
+        self.turns.meet(name, lambda: self._move_norm_statistics(name, norm))
 
-    def _move_norm(self, name: str, norm: _BatchNorm) -> None:
+    def _move_norm_statistics(self, name: str, norm: _BatchNorm) -> None:
+        """Shift the statistics of a batch norm by what its input has changed."""
         assert norm.running_mean is not None
         assert norm.running_var is not None
         mean, variance = self.reference.norms[name]
@@ -177,26 +186,27 @@ class Sweep:
         ratio = torch.where(variance > 1e-12, variance_now / variance.clamp_min(1e-12), 1.0)
         norm.running_var *= ratio.to(norm.running_var)
 
-    def _layer(self, name: str, layer: Any, x: Tensor) -> None:
+    def _solve_layer(self, name: str, layer: Any, x: Tensor) -> None:
+        """Add what a layer reads and should give to its least squares, then solve it."""
         if self.turns.current not in self.begun:
             self.held.pop((self.turns.current, name), None)
             return
         record = self.reference.layers[name]
         filters = self._kept_positions(f"{name}.weight", 0, record.answers.shape[-1]).to(x.device)
-        targets = record.answers[self._rows].index_select(-1, filters)
+        targets = record.answers[self._rows_of_part].index_select(-1, filters)
         if record.reads is not None and layer.weight[0].numel() > self.reference.full_solve:
             self.held.pop((self.turns.current, name), None)
-            self._mix(name, layer, record, x, targets, filters)
+            self._solve_by_mixing(name, layer, record, x, targets, filters)
             return
         norm = self.modules.get(record.norm) if record.norm else None
-        missing = self._missing(name, record, filters, linear=isinstance(layer, nn.Linear))
+        missing = self._missing_in_sum(name, record, filters, linear=isinstance(layer, nn.Linear))
         beside = None
         if record.partner is not None:
-            beside = record.partner.answers[self._rows].index_select(-1, filters)
+            beside = record.partner.answers[self._rows_of_part].index_select(-1, filters)
         goal = find_goal(targets, norm, record.gate, missing=missing, beside=beside)
-        self._solve(name, layer, record, x, goal, norm)
+        self._solve_in_full(name, layer, record, x, goal, norm)
 
-    def _solve(
+    def _solve_in_full(
         self, name: str, layer: Any, record: LayerRecord, x: Tensor, goal: Goal, norm: nn.Module | None
     ) -> None:
         """The full solve: every weight of a filter is an unknown; group by group."""
@@ -212,7 +222,7 @@ class Sweep:
         offset = layer.bias is not None or norm is not None
         make = partial(Fit, inputs=unknowns, outputs=outputs, intercept=offset, leading=(groups,))
         halves: tuple[Fit, Fit] = self.open.setdefault(name, (make(), make()))
-        for chunk, part in record.patches(layer, x, self._rows):
+        for chunk, part in record.patches(layer, x, self._rows_of_part):
             for half, some in zip(halves, (slice(0, None, 2), slice(1, None, 2)), strict=True):
                 # (inputs, places, channels, kernel) -> (groups, rows, unknowns)
                 grouped = part[some].reshape(-1, groups, unknowns).transpose(0, 1)
@@ -222,19 +232,20 @@ class Sweep:
                 )
                 half.add(grouped, targets, (within[0], within[1]) if within else None)
         self.turns.meet(
-            name, lambda: self._write_solution(name, layer, record, norm, corrected=goal.corrected)
+            name, lambda: self._write_solved_weights(name, layer, record, norm, corrected=goal.corrected)
         )
 
-    def _write_solution(
+    def _write_solved_weights(
         self, name: str, layer: Any, record: LayerRecord, norm: nn.Module | None, *, corrected: bool
     ) -> None:
+        """Solve a layer, and the batch norm behind it, and write the weights."""
         weight: Tensor = layer.weight
         fit, held_out = self.open.pop(name)
         groups = getattr(layer, "groups", 1)
         start = weight.reshape(groups, weight.shape[0] // groups, -1).mT
         ridge = fit.best_ridge(held_out, start) if self.ridge is None else self.ridge
         fit.join(held_out)
-        _check(name, fit)
+        _check_fit_finite(name, fit)
         solved, offsets = fit.solve(start, ridge)
         if not bool(solved.isfinite().all()) or not bool(offsets.isfinite().all()):
             self.left[name] = f"its solution does not fit into {weight.dtype}"
@@ -253,7 +264,7 @@ class Sweep:
                 # shrinks what nobody reads.
                 norm.running_var *= fit.spread(solved).reshape(-1).to(norm.running_var)
 
-    def _mix(
+    def _solve_by_mixing(
         self, name: str, layer: Any, record: LayerRecord, x: Tensor, targets: Tensor, filters: Tensor
     ) -> None:
         """For too many unknowns: express the original's input channels by those that stay, folded in."""
@@ -268,12 +279,12 @@ class Sweep:
         fit: Fit | None = self.open.get(name)
         if fit is None:
             fit = self.open[name] = Fit(inputs=thin, outputs=full, intercept=False)
-        reads = record.reads[self._rows]
-        for chunk, part in record.patches(layer, x, self._rows):
+        reads = record.reads[self._rows_of_part]
+        for chunk, part in record.patches(layer, x, self._rows_of_part):
             fit.add(part[..., part.shape[-1] // 2].flatten(0, 1), reads[chunk].flatten(0, 1))
 
         def mix() -> None:
-            _check(name, fit)
+            _check_fit_finite(name, fit)
             start = torch.zeros(thin, full).to(weight)
             start[torch.arange(thin), self._kept_positions(f"{name}.weight", 1, full).to(start.device)] = 1.0
             mixture, _ = fit.solve(start, MIXING_RIDGE if self.ridge is None else self.ridge)
@@ -290,21 +301,25 @@ class Sweep:
 
         self.turns.meet(name, mix)
         mixed = self.open[name][0]
-        gain = self._error(layer, weight, record, x, targets) - self._error(layer, mixed, record, x, targets)
+        gain = self._error_of_layer(layer, weight, record, x, targets) - self._error_of_layer(
+            layer, mixed, record, x, targets
+        )
         self.open[name][1] += gain
         self.turns.meet(f"{name}, mixed", choose)
 
-    def _error(self, layer: Any, weight: Tensor, record: LayerRecord, x: Tensor, targets: Tensor) -> float:
+    def _error_of_layer(
+        self, layer: Any, weight: Tensor, record: LayerRecord, x: Tensor, targets: Tensor
+    ) -> float:
         """The squared distance of a layer with these weights from its targets, for the running part."""
         total = 0.0
-        for chunk, part in record.patches(layer, x, self._rows):
+        for chunk, part in record.patches(layer, x, self._rows_of_part):
             gap = targets[chunk] - part.flatten(2) @ weight.flatten(1).T
             gap = gap if layer.bias is None else gap - layer.bias
             total += float(gap.square().sum())
         return total
 
 
-def _shapes(module: nn.Module | None) -> list[tuple[str, torch.Size]]:
+def _own_shapes(module: nn.Module | None) -> list[tuple[str, torch.Size]]:
     """Of what the module holds itself."""
     if module is None:
         return []
@@ -312,7 +327,7 @@ def _shapes(module: nn.Module | None) -> list[tuple[str, torch.Size]]:
     return [(name, tensor.shape) for name, tensor in own]
 
 
-def _check(name: str, fit: Fit) -> None:
+def _check_fit_finite(name: str, fit: Fit) -> None:
     if not fit.finite:
         raise InputError(
             f"{name} reads values that are not finite, or too large to be squared, after the cut; "

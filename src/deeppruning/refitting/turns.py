@@ -52,11 +52,11 @@ class Turns:
                 if self._failure is None:
                     self.current = part
                     results[part] = work(part)
-                    self._end(part)
+                    self._end_part(part)
             except _Abandoned:
                 pass
             except BaseException as error:
-                self._fail(error)
+                self._fail_all_parts(error)
 
         threads = [threading.Thread(target=follow, args=(part,), daemon=True) for part in range(self.count)]
         for thread in threads:
@@ -66,7 +66,7 @@ class Turns:
             for thread in threads:
                 thread.join()
         except BaseException as interruption:
-            self._fail(interruption)
+            self._fail_all_parts(interruption)
             raise
         if self._failure is not None:
             raise self._failure
@@ -75,7 +75,7 @@ class Turns:
     def meet(self, place: str, settle: Callable[[], None]) -> None:
         """Wait until every part has reached this place; the last one calls `settle` and goes on first."""
         if self._place not in (None, place):
-            raise self._apart(place)
+            raise self._parts_apart(place)
         self._place = place
         part = self.current
         self._arrived.add(part)
@@ -85,30 +85,31 @@ class Turns:
             self._place = None
             self._backwards = not self._backwards  # the last part goes on: what it reads is in the cache
             return
-        self._wake_next()
+        self._wake_next_part()
         self._go[part].acquire()
         if self._failure is not None:
             raise _Abandoned
         self.current = part
 
-    def _end(self, part: int) -> None:
+    def _end_part(self, part: int) -> None:
+        """A part has run to its end: the next one goes on."""
         if self._arrived:
-            raise self._apart("the end")
+            raise self._parts_apart("the end")
         self._left.discard(part)
         if self._left:
-            self._wake_next()
+            self._wake_next_part()
 
-    def _wake_next(self) -> None:
+    def _wake_next_part(self) -> None:
         waiting = self._left - self._arrived
         self._go[max(waiting) if self._backwards else min(waiting)].release()
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail_all_parts(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
         for gate in self._go:
             gate.release()
 
-    def _apart(self, place: str) -> InputError:
+    def _parts_apart(self, place: str) -> InputError:
         return InputError(
             f"the network takes different ways for different inputs ({self._place} and {place}): "
             "refit needs inputs that all run the same layers; give fewer of them"

@@ -25,12 +25,12 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
         started = (run.path / HISTORY).is_file()
         snapshot = run.history.snapshot() if started else NOTHING
     with readable_errors(run.path / HISTORY):  # rows that contradict each other
-        return _collect(run, Path(run_dir).resolve().name, snapshot)
+        return _collect_report_data(run, Path(run_dir).resolve().name, snapshot)
 
 
-def _collect(run: RunFolder, name: str, snapshot: Mapping[str, Any]) -> dict[str, Any]:
+def _collect_report_data(run: RunFolder, name: str, snapshot: Mapping[str, Any]) -> dict[str, Any]:
     recorded = snapshot["facts"]
-    data = collect_sections(Source(run, recorded, snapshot), _about(run, name, recorded))
+    data = collect_sections(Source(run, recorded, snapshot), _about_run(run, name, recorded))
     waiting = len(snapshot["candidates"]) - len(data["candidates"])
     data |= standing(run.path, data, waiting=waiting, facts=recorded)
     scan, tuning = recorded.get(facts.SCAN.key), recorded.get(facts.TUNING.key, ())
@@ -46,7 +46,7 @@ def _collect(run: RunFolder, name: str, snapshot: Mapping[str, Any]) -> dict[str
     return data
 
 
-def _about(run: RunFolder, name: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
+def _about_run(run: RunFolder, name: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of a run before its candidates and networks are looked at."""
     config, search = run.config, run.config.get("search", {})
     model, data = (config.get(table, {}) for table in ("model", "data"))
@@ -69,11 +69,11 @@ def _about(run: RunFolder, name: str, recorded: Mapping[str, Any]) -> dict[str, 
         "targets": facts.targets_in(recorded) or _awaited_target(config),
         "refused": [facts.refusal_line(id_, why) for id_, why in facts.refused_in(recorded).items()],
         "notes": recorded.get(facts.GRAPH_NOTES.key, []),
-        "versions": _versions(recorded),
+        "versions": _versions_of_run(recorded),
     }
 
 
-def _versions(recorded: Mapping[str, Any]) -> dict[str, Any]:
+def _versions_of_run(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """The versions that a run was computed with, and the fast multiples of filters that it found."""
     later = [versions_line(versions) for versions in recorded.get(facts.CONTINUED.key, [])]
     multiples = recorded.get(facts.MULTIPLES.key, {})

@@ -1,4 +1,4 @@
-"""What was measured of a network: its latency, and how certain its test error is.
+"""What was measured of a network: latency and speed-up, and the confidence interval of its test error.
 
 Latencies are those of `deeppruning bench` or, without it, those measured at the end of the run.
 
@@ -92,13 +92,13 @@ def latency_ms(recorded: Mapping[str, Any], role: str, *, loaded: bool = False) 
     >>> latency_ms({facts.LATENCY.key: {"thin": 0.0025}}, "thin")
     2.5
     """
-    timing = _first_timing(recorded, role, loaded=loaded)
+    timing = _timing_of_network(recorded, role, loaded=loaded)
     return None if timing is None else float(timing["median"])
 
 
 def speed(recorded: Mapping[str, Any], role: str, *, loaded: bool = False) -> Speed | None:
     """The speed that goes with `latency_ms`; after too few rounds it may be anything."""
-    timing, original = (_first_timing(recorded, name, loaded=loaded) for name in (role, ORIGINAL))
+    timing, original = (_timing_of_network(recorded, name, loaded=loaded) for name in (role, ORIGINAL))
     if timing is None or original is None or not timing["median"]:
         return None
     ratio = original["median"] / timing["median"]
@@ -109,7 +109,7 @@ def speed(recorded: Mapping[str, Any], role: str, *, loaded: bool = False) -> Sp
     return Speed(ratio, *limits) if len(limits) == 2 else Speed(ratio, 0.0, math.inf)
 
 
-def _first_timing(recorded: Mapping[str, Any], role: str, *, loaded: bool) -> dict[str, Any] | None:
+def _timing_of_network(recorded: Mapping[str, Any], role: str, *, loaded: bool) -> dict[str, Any] | None:
     network = (measured(recorded) or {"networks": {}})["networks"].get(role)
     timings: Mapping[str, Any] = (network.get("latency_ms") if isinstance(network, dict) else None) or {}
     for form, timing in timings.items():

@@ -1,4 +1,4 @@
-"""Render the data of a run as one page that needs nothing else: no network, no library."""
+"""The page of a run from its templates: self-contained, its data embedded, its content policy hashed."""
 
 import base64
 import hashlib
@@ -36,8 +36,8 @@ def render(data: Mapping[str, Any], *, live: bool = False) -> str:
     policy is the second line of defence: only the script with the named hash runs, and nothing is fetched
     from anywhere (for a live page: from anywhere else).
     """
-    style, script = _style_and_script()
-    page = _template("page.html")
+    style, script = _page_style_and_script()
+    page = _read_template("page.html")
     parts = {
         "policy": policy(live=live),
         "title": html.escape(f"{data['title']}: {data['status']}"),
@@ -54,25 +54,25 @@ def render(data: Mapping[str, Any], *, live: bool = False) -> str:
 
 def policy(*, live: bool) -> str:
     """The content security policy: a page may run its own script, and nothing else."""
-    style, script = _style_and_script()
+    style, script = _page_style_and_script()
     return (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
-        f"connect-src '{'self' if live else 'none'}'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src '{_csp_hash(script)}'; style-src '{_csp_hash(style)}'; "
+        f"img-src data:; connect-src '{'self' if live else 'none'}'; base-uri 'none'; form-action 'none'"
     )
 
 
-def _style_and_script() -> tuple[str, str]:
-    script = "\n".join([*map(_template, FIRST), *_of_sections("js"), *map(_template, LAST)])
-    return _template("page.css"), f'"use strict";\n(() => {{\n{script}\n}})();\n'
+def _page_style_and_script() -> tuple[str, str]:
+    script = "\n".join([*map(_read_template, FIRST), *_of_sections("js"), *map(_read_template, LAST)])
+    return _read_template("page.css"), f'"use strict";\n(() => {{\n{script}\n}})();\n'
 
 
 def _of_sections(kind: str) -> list[str]:
     """The markup or the scripts of those sections that have their own, in the order of the page."""
     names = [f"{section}.{kind}" for section in SECTIONS]
-    return [_template(name) for name in names if _TEMPLATES.joinpath(name).is_file()]
+    return [_read_template(name) for name in names if _TEMPLATES.joinpath(name).is_file()]
 
 
-def _template(name: str) -> str:
+def _read_template(name: str) -> str:
     return _TEMPLATES.joinpath(name).read_text(encoding="utf-8")
 
 
@@ -88,5 +88,5 @@ def embed(data: Mapping[str, Any]) -> str:
     return text
 
 
-def _hash(text: str) -> str:
+def _csp_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -108,7 +108,8 @@ def candidates_markup(run_dir: Path) -> str:
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def _plot_style() -> Iterator[None]:
+    """matplotlib with our style and no other, inside the `with` block."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -117,7 +118,7 @@ def _style() -> Iterator[None]:
         yield
 
 
-@_style()
+@_plot_style()
 def svg(figure: "Figure") -> str:
     """A plot as an SVG element."""
     content = io.StringIO()
@@ -126,7 +127,7 @@ def svg(figure: "Figure") -> str:
     return text[text.index("<svg") :]
 
 
-@_style()
+@_plot_style()
 def png(figure: "Figure") -> bytes:
     """A plot as PNG, with twice the dots of a plain screen."""
     content = io.BytesIO()
@@ -143,7 +144,7 @@ def save_plot(figure: "Figure", folder: Path, name: str) -> list[Path]:
     return paths
 
 
-@_style()
+@_plot_style()
 def population(data: Mapping[str, Any]) -> "Figure | None":
     """Every candidate, error against cost, coloured by generation, the picks marked."""
     from matplotlib.colors import LinearSegmentedColormap
@@ -226,7 +227,7 @@ def _percent_tick(value: float, _: object = None) -> str:
     return f"{100 * value:.3g} %"
 
 
-@_style()
+@_plot_style()
 def layers(data: Mapping[str, Any]) -> "Figure | None":
     """Filters kept in each layer that can be cut, one panel for each pick, the original behind."""
     from matplotlib.figure import Figure
@@ -251,7 +252,7 @@ def layers(data: Mapping[str, Any]) -> "Figure | None":
     return figure
 
 
-@_style()
+@_plot_style()
 def finetuning(data: Mapping[str, Any]) -> "Figure | None":
     """Test error (solid) and training error (dashed) of each curve, epoch by epoch."""
     from matplotlib.figure import Figure
@@ -277,7 +278,7 @@ def finetuning(data: Mapping[str, Any]) -> "Figure | None":
                 marker = "o" if len(points) == 1 else None
                 axes.plot(*zip(*points, strict=True), ls=dash, lw=width, color=color, marker=marker, ms=4)
         name = ", ".join(curve["roles"]) or curve["name"]
-        handles.append(Line2D([], [], color=color, linewidth=2, label=_printable(name)))
+        handles.append(Line2D([], [], color=color, linewidth=2, label=_legend_name(name)))
     for name, (dash, width) in zip(("test error", "training error"), keys.values(), strict=True):
         handles.append(Line2D([], [], color=MUTED, linestyle=dash, linewidth=width, label=name))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -286,7 +287,7 @@ def finetuning(data: Mapping[str, Any]) -> "Figure | None":
     return figure
 
 
-@_style()
+@_plot_style()
 def rivals(data: Mapping[str, Any]) -> "Figure | None":
     """Mean test error after fine-tuning of each method of a comparison, against FLOPs."""
     from matplotlib.figure import Figure
@@ -298,18 +299,21 @@ def rivals(data: Mapping[str, Any]) -> "Figure | None":
     methods = comparison["methods"]
     figure = Figure((7.2, max(5.4, 1.5 + 0.17 * len(methods))), layout="constrained")
     axes = figure.subplots()
-    axes.set(xlabel="FLOPs, share of the original's", ylabel="Test error")
+    axes.set(xlabel="FLOPs, fraction of the original's", ylabel="Test error")
     original = axes.axhline(comparison["original_error"], color=INK, lw=1, ls=":", label=ORIGINAL)
-    looks = _looks(methods)
+    looks = _looks_of_methods(methods)
     lines = []
     for method in sorted(methods, key=lambda method: bool(method["ours"])):  # ours on top
         points = sorted((point["share"], point["after"]) for point in method["points"] if point)
         line = axes.plot(
-            *zip(*points, strict=True), **looks[method["name"]], marker="o", label=_printable(method["label"])
+            *zip(*points, strict=True),
+            **looks[method["name"]],
+            marker="o",
+            label=_legend_name(method["label"]),
         )[0]
         lines.append((points[0][1], line))
         if method["ours"]:
-            _band(axes, method)
+            _deviation_band(axes, method)
     low, high = axes.get_xlim()
     if high - low < 0.1:  # methods miss a target by a filter or two: a single one must not fill the axis
         axes.set_xlim((low + high) / 2 - 0.05, (low + high) / 2 + 0.05)
@@ -321,11 +325,11 @@ def rivals(data: Mapping[str, Any]) -> "Figure | None":
     kinds = {method["kind"] for method in methods if not method["ours"]}
     keys = [Line2D([], [], color=color, label=kind) for kind, color in KIND_COLORS.items() if kind in kinds]
     figure.legend(handles=keys, loc="outside lower left", ncols=3, fontsize=8)
-    axes.set_title(_seeds(*comparison["seeds"]), loc="right", fontsize=8, color=MUTED)
+    axes.set_title(_seeds_in_words(*comparison["seeds"]), loc="right", fontsize=8, color=MUTED)
     return figure
 
 
-def _band(axes: "Axes", method: Mapping[str, Any]) -> None:
+def _deviation_band(axes: "Axes", method: Mapping[str, Any]) -> None:
     """One standard deviation to either side."""
     points = [point for point in method["points"] if point and point["spread"] is not None]
     points.sort(key=lambda point: float(point["share"]))
@@ -334,7 +338,7 @@ def _band(axes: "Axes", method: Mapping[str, Any]) -> None:
     axes.fill_between(shares, low, high, color=OURS, alpha=0.15, linewidth=0)
 
 
-def _looks(methods: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _looks_of_methods(methods: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """How each method's line looks: the colour tells the kind, the dash the method."""
     looks: dict[str, dict[str, Any]] = {}
     by_kind: dict[str, int] = {}
@@ -350,14 +354,14 @@ def _looks(methods: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def _seeds(low: int, high: int) -> str:
+def _seeds_in_words(low: int, high: int) -> str:
     if high == 1:
         return "1 seed"
     seeds = f"{high}" if low == high else f"{low} to {high}"
     return f"mean of {seeds} seeds; band: ± one standard deviation"
 
 
-def _printable(name: str) -> str:
+def _legend_name(name: str) -> str:
     """A name for a legend: not too long, and without control characters, which no XML document may hold."""
     shown = "".join(character if character.isprintable() else "?" for character in name)
     return shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 3]}..."

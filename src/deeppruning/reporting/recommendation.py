@@ -116,7 +116,7 @@ class Shortlist:
         roles = list(dict.fromkeys((*in_order(figures), *figures)))
         failed = tuple(role for role in roles if figures[role].get("failure"))
         original = OfferedNetwork.read(ORIGINAL, recorded[facts.ORIGINAL_FIGURES.key], recorded)
-        options = _distinct(
+        options = _distinct_networks(
             OfferedNetwork.read(role, figures[role], recorded) for role in roles if role not in failed
         )
         networks = (original, *options)
@@ -126,7 +126,7 @@ class Shortlist:
             options,
             images=recorded.get(facts.TEST_IMAGES.key),
             is_share=all(0.0 <= error <= 1.0 for error in errors if error is not None),
-            targets=tuple(_met_targets(recorded, options)),
+            targets=tuple(_targets_met(recorded, options)),
             failed=failed,
         )
 
@@ -155,7 +155,7 @@ class Shortlist:
         return percent(error) if self.is_share else f"{error:.4g}"
 
 
-def _distinct(options: Iterator[OfferedNetwork]) -> tuple[OfferedNetwork, ...]:
+def _distinct_networks(options: Iterator[OfferedNetwork]) -> tuple[OfferedNetwork, ...]:
     """Each network once, named by its first role; fine-tuned again with other options, it is another."""
     networks: dict[tuple[int | None, float | None], OfferedNetwork] = {}
     for option in options:
@@ -165,7 +165,7 @@ def _distinct(options: Iterator[OfferedNetwork]) -> tuple[OfferedNetwork, ...]:
     return tuple(networks.values())
 
 
-def _met_targets(recorded: Mapping[str, Any], options: Sequence[OfferedNetwork]) -> Iterator[MetTarget]:
+def _targets_met(recorded: Mapping[str, Any], options: Sequence[OfferedNetwork]) -> Iterator[MetTarget]:
     for role, target in facts.targets_in(recorded).items():
         option = next((option for option in options if role in (option.role, *option.also)), None)
         if option is not None and target["met"]:
@@ -187,8 +187,8 @@ def recommend(recorded: Mapping[str, Any]) -> Recommendation | None:
     if doubt:
         text = f"{doubt} Until this is fixed, none of these networks is recommended."
         return Recommendation(None, text, none=True)
-    option, target = _choose(shortlist)
-    advice = _say(option, shortlist, target)
+    option, target = _choose_network(shortlist)
+    advice = _recommend_in_words(option, shortlist, target)
     if advice.role is None or _is_worth_it(option, shortlist):
         return advice
     closest = advice.text.removeprefix("Take ")
@@ -211,7 +211,7 @@ def _is_worth_it(option: OfferedNetwork, shortlist: Shortlist) -> bool:
     return loss <= MUCH_LOSS and (option.saved >= LITTLE or fast or not errs_more)
 
 
-def _choose(shortlist: Shortlist) -> tuple[OfferedNetwork, MetTarget | None]:
+def _choose_network(shortlist: Shortlist) -> tuple[OfferedNetwork, MetTarget | None]:
     """The network to take, and the target that it meets."""
     if not shortlist.targets:
         return _fastest_best(shortlist.options, shortlist), None
@@ -228,7 +228,7 @@ def _choose(shortlist: Shortlist) -> tuple[OfferedNetwork, MetTarget | None]:
 
 def _fastest_best(options: Sequence[OfferedNetwork], shortlist: Shortlist) -> OfferedNetwork:
     """The best of some options; if others have no higher error and are faster, the best of those."""
-    best = _best(options, shortlist)
+    best = _best_network(options, shortlist)
     if best.test_error is None:
         return best
     faster = [
@@ -241,7 +241,7 @@ def _fastest_best(options: Sequence[OfferedNetwork], shortlist: Shortlist) -> Of
     return _fastest_best(faster, shortlist) if faster else best
 
 
-def _best(options: Sequence[OfferedNetwork], shortlist: Shortlist) -> OfferedNetwork:
+def _best_network(options: Sequence[OfferedNetwork], shortlist: Shortlist) -> OfferedNetwork:
     """The best of some options by test error and FLOPs; without test errors, the knee."""
     tested = [option for option in options if option.test_error is not None]
     if not tested:
@@ -260,9 +260,12 @@ def _best(options: Sequence[OfferedNetwork], shortlist: Shortlist) -> OfferedNet
     return next(option for option in cheapest_first if shortlist.no_worse(option, most_accurate))
 
 
-def _say(option: OfferedNetwork, shortlist: Shortlist, target: MetTarget | None) -> Recommendation:
+def _recommend_in_words(
+    option: OfferedNetwork, shortlist: Shortlist, target: MetTarget | None
+) -> Recommendation:
+    """The recommendation as a sentence."""
     saved = f"saves {percent(option.saved, 1)} of the FLOPs"
-    speed_words = _speed_words(option, shortlist)
+    speed_words = _speed_in_words(option, shortlist)
     if option.test_error is None and target is None:
         error = shortlist.figure(option.search_error)
         return Recommendation(
@@ -278,13 +281,13 @@ def _say(option: OfferedNetwork, shortlist: Shortlist, target: MetTarget | None)
     also = f" (also the {' and the '.join(option.also)})" if option.also else ""
     failed = f"; the fine-tuning of {' and '.join(shortlist.failed)} failed" if shortlist.failed else ""
     text = (
-        f"Take {option.name}{also}: {why} {saved}{_error_words(option, shortlist)}{speed_words}"
-        f"{_alternative(option, shortlist, target)}{failed}."
+        f"Take {option.name}{also}: {why} {saved}{_error_in_words(option, shortlist)}{speed_words}"
+        f"{_cheaper_alternative(option, shortlist, target)}{failed}."
     )
     return Recommendation(option.role, text)
 
 
-def _error_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
+def _error_in_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
     before, after = shortlist.original.test_error, option.test_error
     if after is None:
         return ""
@@ -303,7 +306,7 @@ def _error_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
     return f" with {points} test error than the original {both}"
 
 
-def _speed_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
+def _speed_in_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
     speed = option.speed
     if speed is None:
         return ""
@@ -321,7 +324,7 @@ def _speed_words(option: OfferedNetwork, shortlist: Shortlist) -> str:
     return f" and runs {speed.ratio:.2g} times as fast ({share} of the time, as exported{also})"
 
 
-def _alternative(option: OfferedNetwork, shortlist: Shortlist, target: MetTarget | None) -> str:
+def _cheaper_alternative(option: OfferedNetwork, shortlist: Shortlist, target: MetTarget | None) -> str:
     """What the next cheaper network saves and loses; a more expensive one gains nothing."""
     error = option.test_error
     if error is None:

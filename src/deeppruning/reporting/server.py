@@ -37,12 +37,13 @@ EVERYWHERE = ("0.0.0.0", "::", "")
 
 def check_address(host: str, port: int) -> None:
     """Refuse an address that cannot be served at, before waiting for a run."""
-    with _address_errors(host, port):
+    with _errors_of_address(host, port):
         HTTPServer((host, port), BaseHTTPRequestHandler).server_close()
 
 
 @contextlib.contextmanager
-def _address_errors(host: str, port: int) -> Iterator[None]:
+def _errors_of_address(host: str, port: int) -> Iterator[None]:
+    """Turn what the system says about a host and port into an error with advice."""
     try:
         yield
     except (OSError, OverflowError) as error:
@@ -72,7 +73,7 @@ class ReportServer(HTTPServer):
     ) -> None:
         collect(run_dir)  # a folder that is no run is refused before anything is opened
         self.run_dir = Path(run_dir)
-        with _address_errors(host, port):
+        with _errors_of_address(host, port):
             super().__init__((host, port), _Handler)
         self.host = host
         self.patience = patience
@@ -83,7 +84,7 @@ class ReportServer(HTTPServer):
     def serve_forever(self, poll_interval: float = 0.5) -> None:
         """Serve until `shutdown` is called, which is checked once per interval (seconds)."""
         try:
-            asyncio.run(self._serve(poll_interval))
+            asyncio.run(self._serve_until_stopped(poll_interval))
         finally:
             self._stopped.set()
 
@@ -92,15 +93,15 @@ class ReportServer(HTTPServer):
         self._stopping.set()
         self._stopped.wait()
 
-    async def _serve(self, poll_interval: float) -> None:
+    async def _serve_until_stopped(self, poll_interval: float) -> None:
         server = await asyncio.start_server(
-            self._talk, sock=self.socket, limit=LONGEST_REQUEST, backlog=self.request_queue_size
+            self._talk_to_client, sock=self.socket, limit=LONGEST_REQUEST, backlog=self.request_queue_size
         )
         while not self._stopping.is_set():
             await asyncio.sleep(poll_interval)
         server.close()
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _talk_to_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one client; if there are too many, the oldest is dropped."""
         task = asyncio.current_task()
         self.connections[task] = None
@@ -108,7 +109,7 @@ class ReportServer(HTTPServer):
             assert oldest is not None
             oldest.cancel()
         try:
-            request = await asyncio.wait_for(_head(reader), self.patience)
+            request = await asyncio.wait_for(_request_head(reader), self.patience)
             handler = _Handler(cast(Any, request), writer.get_extra_info("peername"), self)
             writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all is taken
             writer.write(handler.answer)
@@ -126,7 +127,7 @@ class ReportServer(HTTPServer):
         """
         if path not in ("/", "/data.json"):
             return None
-        stamp = self._stamp()
+        stamp = self._stamp_of_run()
         if path not in self._bodies or self._bodies[path][0] != stamp:
             data = collect(self.run_dir)
             page = path == "/"
@@ -134,7 +135,7 @@ class ReportServer(HTTPServer):
             self._bodies[path] = stamp, ("text/html" if page else "application/json", text.encode())
         return self._bodies[path][1]
 
-    def _stamp(self) -> tuple[Any, ...]:
+    def _stamp_of_run(self) -> tuple[Any, ...]:
         """A value that changes with every file that is shown."""
         history = self.run_dir / HISTORY
         names = (CONFIG, HISTORY, f"{HISTORY}-journal", LOCK, f"{FOLDER}/{RESULTS}")
@@ -168,7 +169,7 @@ class ReportServer(HTTPServer):
         return host in {f"{name}:{port}" for name in (*LOOPBACK, self.host)}
 
 
-async def _head(reader: asyncio.StreamReader) -> bytes:
+async def _request_head(reader: asyncio.StreamReader) -> bytes:
     """The head of a request, as far as the client sends it; nothing after it is read."""
     request = b""
     while not (b"\r\n\r\n" in request or b"\n\n" in request or len(request) > LONGEST_REQUEST):
@@ -194,25 +195,28 @@ class _Handler(BaseHTTPRequestHandler):
         self.answer = self._written.getvalue()
 
     def do_GET(self) -> None:
+        """Answer with the page or its data; any other address is not found."""
         if not self.server.knows(self.headers.get("Host", "")):
-            return self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"not the host this page is served at")
+            return self._send_answer(
+                HTTPStatus.FORBIDDEN, "text/plain", b"not the host this page is served at"
+            )
         try:
             content = self.server.body(urlsplit(self.path).path)
         except DeepPruningError as error:
-            return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error).encode())
+            return self._send_answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error).encode())
         except ValueError:  # not a valid address
             content = None
         if content is None:
-            return self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"not found")
+            return self._send_answer(HTTPStatus.NOT_FOUND, "text/plain", b"not found")
         kind, body = content
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
         if self.headers.get("If-None-Match") == etag:
-            return self._answer(HTTPStatus.NOT_MODIFIED, kind, b"", etag)
-        return self._answer(HTTPStatus.OK, kind, body, etag)
+            return self._send_answer(HTTPStatus.NOT_MODIFIED, kind, b"", etag)
+        return self._send_answer(HTTPStatus.OK, kind, body, etag)
 
     do_HEAD = do_GET
 
-    def _answer(self, status: HTTPStatus, kind: str, body: bytes, etag: str | None = None) -> None:
+    def _send_answer(self, status: HTTPStatus, kind: str, body: bytes, etag: str | None = None) -> None:
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))

@@ -33,7 +33,7 @@ def standing(
         done = max(rows, default=0)  # epoch 0 is before training
         epochs = data["config"].get("finetune", {}).get("epochs")
         of = f" of {math.ceil(epochs)}" if epochs else ""
-        line = f"{before}: fine-tuning the picks, epoch {done}{of} done"
+        line = f"{before}: fine-tuning the selected networks, epoch {done}{of} done"
         return {"state": "finetuning", "alive": alive, "status": line}
     generation = max(row["generation"] for row in candidates)
     if picks and picks[-1]["generation"] == generation and waiting:
@@ -69,7 +69,9 @@ def verdict(data: Mapping[str, Any]) -> str:
     tried = f"{count} candidate{'s' if count != 1 else ''}"
     knee = next((entry for entry in data["solutions"] if entry["role"] == KNEE), None)
     if knee is None or knee["flops_pruned"] is None:
-        return f"{tried} evaluated so far; the first picks are made at the end of the first generation."
+        return (
+            f"{tried} evaluated so far; the first networks are selected at the end of the first generation."
+        )
     value = knee["train_error"]
     error = percent(value) if data["error_is_share"] else f"{value:.4g}"
     lost = ", but its fine-tuning failed" if knee.get("failure") else ""
@@ -91,27 +93,29 @@ def progress(
     if not data["alive"]:
         return None
     if data["state"] == "empty" and scan is not None:
-        return _stage("cuts of single layers", len(scan["losses"]), scan["of"], [], 1)
+        return _stage_progress("cuts of single layers", len(scan["losses"]), scan["of"], [], 1)
     if data["state"] == "searching" and data["evaluations"]:
         seconds = [row["seconds"] for row in data["candidates"] if row["seconds"]]
         done, of = len(data["candidates"]), data["evaluations"]
-        return _stage("candidates", done, of, seconds, _workers(data, of))
+        return _stage_progress("candidates", done, of, seconds, _workers_of_run(data, of))
     rounds = data["config"].get("finetune", {}).get("epochs")
     if data["state"] == "finetuning" and rounds:
         picks = {entry["id"] for entry in data["solutions"] if "id" in entry}
         networks = len(picks.union(tuning)) or 1
         trained = [row for row in epochs if row.epoch]  # without epoch 0, before training
         seconds = [row.seconds for row in trained if row.seconds]
-        return _stage("epochs", len(trained), networks * math.ceil(rounds), seconds, _workers(data, networks))
+        return _stage_progress(
+            "epochs", len(trained), networks * math.ceil(rounds), seconds, _workers_of_run(data, networks)
+        )
     return None
 
 
-def _stage(what: str, done: int, of: int, seconds: Sequence[float], workers: int) -> dict[str, Any]:
+def _stage_progress(what: str, done: int, of: int, seconds: Sequence[float], workers: int) -> dict[str, Any]:
     left = median(seconds) * max(0, of - done) / workers if seconds else None
     return {"what": what, "done": min(done, of), "of": of, "seconds_left": left}
 
 
-def _workers(data: Mapping[str, Any], most: int) -> int:
+def _workers_of_run(data: Mapping[str, Any], most: int) -> int:
     """How many processes share the work, as far as the run's options say."""
     workers = data["config"].get("run", {}).get("workers")
     return max(1, min(workers, most)) if type(workers) is int else 1

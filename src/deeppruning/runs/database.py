@@ -53,7 +53,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         )
     try:
         with readable_errors(path):
-            _prepare(connection, path, read_only)
+            _prepare_connection(connection, path, read_only)
     except BaseException:
         connection.close()
         raise
@@ -69,7 +69,8 @@ def refuse_format(path: Path, format_: int) -> None:
         )
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
+def _prepare_connection(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
+    """Set SQLite up safely and check the file; a new one gets its tables."""
     # The file's own schema must not call functions with side effects.
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
@@ -85,14 +86,14 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
         )
     if is_empty:
         with transaction(connection):
-            _create(connection)
+            _create_tables(connection)
             connection.execute(f"PRAGMA user_version = {FORMAT}")
     if read_only:
         connection.execute("PRAGMA query_only = ON")
     _check_values(connection, path)
 
 
-def _create(connection: sqlite3.Connection) -> None:
+def _create_tables(connection: sqlite3.Connection) -> None:
     for statement in SCHEMA:
         connection.execute(statement)
 
@@ -103,15 +104,15 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> bool:
     A trigger would run whenever the run writes, and could write anything.
     """
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    schema = _schema(connection)
+    schema = _schema_of(connection)
     if version == 0 and not schema:
         return True
     if version == 0:
         raise RunError(f"{path} is a database, but not the history of a run; choose another folder")
     refuse_format(path, version)
     with closing(sqlite3.connect(":memory:")) as model:
-        _create(model)
-        strange = sorted(f"{kind} {name}" for kind, name, _ in _schema(model) ^ schema)
+        _create_tables(model)
+        strange = sorted(f"{kind} {name}" for kind, name, _ in _schema_of(model) ^ schema)
     if strange:
         raise RunError(
             f"{path} does not have the tables of a run (see its {strange[0]}): another program made or "
@@ -120,7 +121,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
-def _schema(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
+def _schema_of(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
     rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
     return {(str(kind), str(name), " ".join(str(sql).split())) for kind, name, sql in rows}
 

@@ -121,33 +121,33 @@ class Fact(Generic[Kept]):
 
     def parse(self, text: str) -> Kept:
         """The value; a ValueError if it is no JSON or has another shape."""
-        value = json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_refuse_constant)
         for name in self.required:
             if not isinstance(value, dict) or name not in value:
                 raise ValueError(f"the fact {self.key!r} lacks {name!r}")
-        _check(f"the fact {self.key!r}", value, self.shape)
+        _check_fact(f"the fact {self.key!r}", value, self.shape)
         return value  # type: ignore[no-any-return]
 
 
-def _check(place: str, value: Any, shape: Any) -> None:
+def _check_fact(place: str, value: Any, shape: Any) -> None:
     """Raise unless a JSON value has the shape of a type."""
     arguments, origin = get_args(shape), get_origin(shape)
     if shape is Any:
         return
     if origin is UnionType or NoneType in arguments:  # all unions here are of one type and None
         if value is not None:
-            _check(place, value, next(part for part in arguments if part is not NoneType))
+            _check_fact(place, value, next(part for part in arguments if part is not NoneType))
     elif origin is Annotated:
-        _check(place, value, arguments[0])
+        _check_fact(place, value, arguments[0])
         if value < arguments[1]:
             raise ValueError(f"{place} must be at least {arguments[1]}, got {value}")
     elif is_typeddict(shape) or origin is dict:
-        _check_table(place, value, shape)
+        _check_fact_table(place, value, shape)
     elif origin in (list, tuple):
         if not isinstance(value, list) or (origin is tuple and len(value) != len(arguments)):
             raise ValueError(f"{place} must be a list of {len(arguments) if origin is tuple else 'values'}")
         for number, entry in enumerate(value):
-            _check(f"{place}, entry {number}", entry, arguments[number if origin is tuple else 0])
+            _check_fact(f"{place}, entry {number}", entry, arguments[number if origin is tuple else 0])
     elif shape is float and type(value) is int:
         float(value)  # an OverflowError if it is too large
     elif type(value) is not shape or (shape is float and not math.isfinite(value)):
@@ -156,7 +156,7 @@ def _check(place: str, value: Any, shape: Any) -> None:
         raise ValueError(f"{place} is too large")
 
 
-def _check_table(place: str, value: Any, shape: Any) -> None:
+def _check_fact_table(place: str, value: Any, shape: Any) -> None:
     if not isinstance(value, dict):
         raise ValueError(f"{place} must be a table, got {type(value).__name__}")
     if not is_typeddict(shape):
@@ -164,16 +164,16 @@ def _check_table(place: str, value: Any, shape: Any) -> None:
         for name, entry in value.items():
             if keys is int and not name.isdecimal():
                 raise ValueError(f"{place} has the key {name!r}, which is not a number")
-            _check(f"{place}, {name!r}", entry, entries)
+            _check_fact(f"{place}, {name!r}", entry, entries)
         return
     for name in sorted(shape.__required_keys__ - value.keys()):
         raise ValueError(f"{place} lacks {name!r}")
     for name, kind in get_type_hints(shape, include_extras=True).items():
         if name in value:
-            _check(f"{place}, {name!r}", value[name], kind)
+            _check_fact(f"{place}, {name!r}", value[name], kind)
 
 
-def _refuse(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON number")
 
 
@@ -249,6 +249,26 @@ def training_fact(training: str) -> Fact[dict[str, Any]]:
 def plan_fact(training: str) -> Fact[dict[str, Any]]:
     """What was measured before a training: its epochs and learning rate, such as for "candidate-17"."""
     return Fact(f"{_PLAN}{training}", dict[str, Any])
+
+
+def plan_line(plan: Mapping[str, Any]) -> str:
+    """Length, learning rate and number format of a training, and how they were found.
+
+    >>> plan_line({"epochs": 2.0, "lr": 0.01, "losses": {"0.01": 0.5, "0.1": 0.75}})
+    'learning rate 0.01 (loss after a trial: 0.01 -> 0.5, 0.1 -> 0.75)'
+    """
+    seconds, losses = plan.get("step_seconds"), plan.get("losses")
+    if not plan["epochs"]:
+        return f"the time is too short to train, a step takes {seconds or 0:.2g} s; it stays as refitted"
+    parts = [f"learning rate {plan['lr']:g}"]
+    if losses is not None:
+        tried = ", ".join(f"{rate} -> {loss:.3g}" for rate, loss in losses.items())
+        parts[0] += f" (loss after a trial: {tried})"
+    if seconds is not None:
+        parts.append(f"{plan['epochs']:.3g} epochs in the time, at {seconds:.2g} s a step")
+    if plan.get("precision") == "bfloat16":
+        parts.append("in bfloat16, which is faster here")
+    return ", ".join(parts)
 
 
 def solution_role(key: str) -> str | None:

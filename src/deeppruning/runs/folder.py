@@ -63,7 +63,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             remove_leftovers(path)
             plain = without_none(config)
             header = without_none({"format": FORMAT, "version": __version__, "signature": sign(plain)})
-            write_atomically(path / CONFIG, _to_toml(header, plain).encode())
+            write_atomically(path / CONFIG, _config_as_toml(header, plain).encode())
             return cls(path, *_read_config(path), lock)
         except BaseException:
             lock.release()
@@ -150,7 +150,7 @@ def refuse_occupied(path: Path) -> None:
             raise RunError(f"{path} is not empty (it holds {name}) and not a run; choose another folder")
 
 
-def _to_toml(header: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+def _config_as_toml(header: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     clash = sorted(header.keys() & config.keys())
     if clash:
         raise RunError(f"the option table {clash[0]!r} has a reserved name; choose another")

@@ -60,28 +60,28 @@ class History(AbstractContextManager["History"]):
             int(evaluation.flops),
             int(evaluation.params),
             float(evaluation.seconds),
-            self._alias(evaluation.worker),
+            self._worker_alias(evaluation.worker),
             evaluation.status.value,
             _TRACED.sub(r'File "\1"', evaluation.detail),
             evaluation.finished_at,
             None if evaluation.score is None else float(evaluation.score),
         )
-        self._write(
-            f"INSERT INTO evaluations (genome, {', '.join(_EVALUATION)}) VALUES ({_marks(row)}) "
+        self._write_rows(
+            f"INSERT INTO evaluations (genome, {', '.join(_EVALUATION)}) VALUES ({_question_marks(row)}) "
             "ON CONFLICT (genome) DO NOTHING",
             [row],
         )
 
-    def _alias(self, worker: str) -> str:
+    def _worker_alias(self, worker: str) -> str:
         """A worker by its number: a history may be shared, and names neither machines nor processes."""
         return self._aliases.setdefault(worker, f"worker {len(self._aliases) + 1}") if worker else ""
 
     def evaluation(self, genome: Genome) -> Evaluation | None:
         """The evaluation of this genome, if there is one."""
         sql = f"SELECT {_EVALUATION_COLUMNS} FROM evaluations WHERE genome = ?"
-        rows = self._read(sql, (pack_genome(genome),))
+        rows = self._read_rows(sql, (pack_genome(genome),))
         with readable_errors(self.path):
-            return _evaluation(genome, rows[0]) if rows else None
+            return _evaluation_of_row(genome, rows[0]) if rows else None
 
     def record_generation(
         self,
@@ -97,33 +97,37 @@ class History(AbstractContextManager["History"]):
         if origins and len(origins) != len(proposed):
             raise InputError(f"{len(proposed)} candidates need as many origins or none, got {len(origins)}")
         rows = [
-            _row(Candidate(int(id_), int(generation), genome, None, str(operator), tuple(map(int, parents))))
+            _candidate_row(
+                Candidate(int(id_), int(generation), genome, None, str(operator), tuple(map(int, parents)))
+            )
             for (id_, genome), (operator, parents) in zip(
                 proposed, origins or [("", ())] * len(proposed), strict=True
             )
         ]
-        recorded = {row[0]: row for row in self._read(f"SELECT {_CANDIDATE_COLUMNS} FROM candidates")}
+        recorded = {row[0]: row for row in self._read_rows(f"SELECT {_CANDIDATE_COLUMNS} FROM candidates")}
         for row in rows:
             if recorded.get(row[0], row) != row:
                 raise RunError(
                     f"{self.path}: candidate {row[0]} of generation {generation} is not the one recorded; "
                     "the run was made with other options, another network or another version: start a new one"
                 )
-        self._write("INSERT INTO candidates VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING", rows)
+        self._write_rows("INSERT INTO candidates VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING", rows)
 
     def record_picks(self, generation: int, picks: Mapping[str, int]) -> None:
         """Store which candidate has which role after a generation."""
         rows = [(int(generation), role, int(id_)) for role, id_ in picks.items()]
-        self._write("INSERT OR REPLACE INTO picks (generation, role, candidate_id) VALUES (?, ?, ?)", rows)
+        self._write_rows(
+            "INSERT OR REPLACE INTO picks (generation, role, candidate_id) VALUES (?, ?, ?)", rows
+        )
 
     def record_epoch(self, epoch: EpochRow) -> None:
         """Store one epoch of fine-tuning; an epoch that is run again replaces the earlier one."""
         row = astuple(epoch)
-        self._write(f"INSERT OR REPLACE INTO epochs ({_EPOCH}) VALUES ({_marks(row)})", [row])
+        self._write_rows(f"INSERT OR REPLACE INTO epochs ({_EPOCH}) VALUES ({_question_marks(row)})", [row])
 
     def forget_epochs(self, solution: str) -> None:
         """Delete the epochs of a fine-tuning that starts again; epoch 0, before training, stays."""
-        self._write("DELETE FROM epochs WHERE solution = ? AND epoch > 0", [(solution,)])
+        self._write_rows("DELETE FROM epochs WHERE solution = ? AND epoch > 0", [(solution,)])
 
     def set_fact(self, fact: Fact[Kept] | str, value: Kept) -> None:
         """Store a fact, replacing the earlier value; one that is not in `runs.facts` is given by name."""
@@ -132,7 +136,7 @@ class History(AbstractContextManager["History"]):
             text = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InputError(f"fact {key!r} must be a JSON value, got {value!r} ({error})") from error
-        self._write("INSERT OR REPLACE INTO facts (key, value) VALUES (?, ?)", [(key, text)])
+        self._write_rows("INSERT OR REPLACE INTO facts (key, value) VALUES (?, ?)", [(key, text)])
 
     @overload
     def get_fact(self, fact: str, default: Any = None) -> Any: ...
@@ -143,19 +147,19 @@ class History(AbstractContextManager["History"]):
     def get_fact(self, fact: Fact[Kept] | str, default: Any = None) -> Any:
         """The value of a fact, or the default if there is none."""
         fact = named(fact) if isinstance(fact, str) else fact
-        rows = self._read("SELECT value FROM facts WHERE key = ?", (fact.key,))
+        rows = self._read_rows("SELECT value FROM facts WHERE key = ?", (fact.key,))
         with readable_errors(self.path):
             return fact.parse(rows[0][0]) if rows else default
 
     def facts(self) -> dict[str, Any]:
         """All facts by name."""
-        rows = self._read("SELECT key, value FROM facts ORDER BY key")
+        rows = self._read_rows("SELECT key, value FROM facts ORDER BY key")
         with readable_errors(self.path):
             return {key: named(key).parse(value) for key, value in rows}
 
     def candidates(self) -> list[Candidate]:
         """Every candidate by id, with its evaluation if there is one."""
-        rows = self._read(
+        rows = self._read_rows(
             f"SELECT {_CANDIDATE_COLUMNS}, {_EVALUATION_COLUMNS} "
             "FROM candidates LEFT JOIN evaluations USING (genome) ORDER BY candidates.id"
         )
@@ -163,21 +167,21 @@ class History(AbstractContextManager["History"]):
         with readable_errors(self.path):
             for id_, generation, packed, num_genes, operator, parents, *rest in rows:
                 genome = unpack_genome(packed, num_genes)
-                evaluation = _evaluation(genome, rest) if rest[0] else None
-                ids = _parents(id_, parents)
+                evaluation = _evaluation_of_row(genome, rest) if rest[0] else None
+                ids = _parents_of_text(id_, parents)
                 candidates.append(Candidate(id_, generation, genome, evaluation, operator, ids))
         return candidates
 
     def evaluations(self) -> list[Evaluation]:
         """Every evaluation, in the order in which they were recorded."""
-        rows = self._read(f"SELECT genome, {_EVALUATION_COLUMNS} FROM evaluations ORDER BY rowid")
+        rows = self._read_rows(f"SELECT genome, {_EVALUATION_COLUMNS} FROM evaluations ORDER BY rowid")
         with readable_errors(self.path):
-            return [_evaluation(unpack_genome(packed, rest[0]), rest) for packed, *rest in rows]
+            return [_evaluation_of_row(unpack_genome(packed, rest[0]), rest) for packed, *rest in rows]
 
     def picks(self) -> dict[int, dict[str, int]]:
         """The candidate that has each role, by generation."""
         picks: dict[int, dict[str, int]] = {}
-        rows = self._read("SELECT generation, role, candidate_id FROM picks ORDER BY generation, role")
+        rows = self._read_rows("SELECT generation, role, candidate_id FROM picks ORDER BY generation, role")
         for generation, role, id_ in rows:
             picks.setdefault(generation, {})[role] = id_
         return picks
@@ -185,7 +189,7 @@ class History(AbstractContextManager["History"]):
     def epochs(self, solution: str | None = None) -> list[EpochRow]:
         """The epochs of one solution, or of all, in order."""
         sql = f"SELECT {_EPOCH} FROM epochs WHERE ?1 IS NULL OR solution = ?1 ORDER BY solution, epoch"
-        return [EpochRow(*row) for row in self._read(sql, (solution,))]
+        return [EpochRow(*row) for row in self._read_rows(sql, (solution,))]
 
     def snapshot(self) -> dict[str, Any]:
         """Candidates, picks, epochs and facts of one instant, by these names."""
@@ -202,30 +206,30 @@ class History(AbstractContextManager["History"]):
             finally:
                 self._connection.execute("ROLLBACK")
 
-    def _read(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _read_rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with readable_errors(self.path):
             return self._connection.execute(sql, values).fetchall()
 
-    def _write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+    def _write_rows(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         with readable_errors(self.path), transaction(self._connection):
             self._connection.executemany(sql, rows)
 
 
-def _marks(row: Sequence[Any]) -> str:
+def _question_marks(row: Sequence[Any]) -> str:
     return ", ".join("?" * len(row))
 
 
-def _row(candidate: Candidate) -> tuple[Any, ...]:
+def _candidate_row(candidate: Candidate) -> tuple[Any, ...]:
     parents = ",".join(map(str, candidate.parents))
     packed, num_genes = pack_genome(candidate.genome), len(candidate.genome)
     return candidate.id, candidate.generation, packed, num_genes, candidate.operator, parents
 
 
-def _parents(id_: int, text: str) -> tuple[int, ...]:
+def _parents_of_text(id_: int, text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"([0-9]{1,18}(,[0-9]{1,18})*)?", text):
         raise RunError(f"the parents of candidate {id_} must be numbers joined by commas, got {text[:80]!r}")
     return tuple(map(int, text.split(","))) if text else ()
 
 
-def _evaluation(genome: Genome, row: Sequence[Any]) -> Evaluation:
+def _evaluation_of_row(genome: Genome, row: Sequence[Any]) -> Evaluation:
     return Evaluation(genome=genome, **dict(zip(_EVALUATION[1:], row[1:], strict=True)))

@@ -30,16 +30,17 @@ class RunLock:
         self._handles: list[int] = []
         self._path = path
         try:
-            self._take()
+            self._take_lock()
         except BaseException:
-            self._close()
+            self._close_handles()
             raise
         with suppress(OSError):  # the lock holds even if a full disk has no room for the note
             os.ftruncate(self._handles[-1], 0)
             note = f"process {os.getpid()} on {socket.gethostname()} since {now()}\n"
             os.write(self._handles[-1], note.encode())
 
-    def _take(self) -> None:
+    def _take_lock(self) -> None:
+        """Lock the folder and its lock file, and write down who holds them."""
         path = self._path
         try:
             self._handles.append(os.open(path.parent, os.O_RDONLY))
@@ -82,9 +83,9 @@ class RunLock:
         if self._handles:
             with suppress(OSError):
                 os.ftruncate(self._handles[-1], 0)
-        self._close()
+        self._close_handles()
 
-    def _close(self) -> None:
+    def _close_handles(self) -> None:
         while self._handles:
             os.close(self._handles.pop())
 

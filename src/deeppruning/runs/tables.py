@@ -63,16 +63,16 @@ def check_tables(content: Mapping[str, Any], file: Path) -> Tables:
     for name, table in tables.items():
         if not isinstance(table, Mapping):
             raise RunError(f"{file}: {name} must be a table, got {type(table).__name__}; {ADVICE}")
-    for name, (described, kind) in _described().items():
+    for name, (described, kind) in _described_options().items():
         table, _, key = name.partition(".")
         if key in tables.get(table, ()):
-            _named(f"{file}", described.check, name, kind, tables[table][key])
+            _checked_with_place(f"{file}", described.check, name, kind, tables[table][key])
     for name, parse in _PARSERS.items():
-        _named(f"{file}, table {name}", parse, content.get(name))
+        _checked_with_place(f"{file}, table {name}", parse, content.get(name))
     return Tables(content, file)
 
 
-def _described() -> dict[str, tuple[Option, Any]]:
+def _described_options() -> dict[str, tuple[Option, Any]]:
     """The options of [data] and [run], and texts that are options nowhere, by "table.name"."""
     configs: dict[str, list[type[Options]]] = {
         "data": [DataSource],
@@ -86,7 +86,7 @@ def _described() -> dict[str, tuple[Option, Any]]:
     }
 
 
-def _named(where: str, check: Callable[..., object], *values: Any) -> None:
+def _checked_with_place(where: str, check: Callable[..., object], *values: Any) -> None:
     try:
         check(*values)
     except InputError as error:

@@ -64,7 +64,7 @@ def sign(config: Mapping[str, Any]) -> str | None:
     if not code_in(config):
         return None
     with contextlib.suppress(OSError, RuntimeError):  # the latter if there is no home folder
-        return _signature(_make_key(state_folder()), config)
+        return _signature_of_code(_make_key(state_folder()), config)
     return None
 
 
@@ -75,7 +75,7 @@ def is_signed(config: Mapping[str, Any], signature: Any) -> bool:
     except (OSError, RuntimeError):
         return False
     whole = len(key) == KEY_BYTES and isinstance(signature, str) and signature.isascii()
-    return whole and hmac.compare_digest(_signature(key, config), signature)
+    return whole and hmac.compare_digest(_signature_of_code(key, config), signature)
 
 
 def refuse_foreign_code(
@@ -94,7 +94,7 @@ def refuse_foreign_code(
     )
 
 
-def _signature(key: bytes, config: Mapping[str, Any]) -> str:
+def _signature_of_code(key: bytes, config: Mapping[str, Any]) -> str:
     """The signature of all that decides what is executed: names, the network's options, the import folder."""
     signed = {
         "names": code_in(config),

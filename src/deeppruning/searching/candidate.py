@@ -103,17 +103,17 @@ def evaluate_candidate(context: Context, genome: Genome) -> Evaluation:
     cost = objective.cost(context.graph, genome, thin, context.example_input, context.device)
     if not math.isfinite(cost):
         reason = f"the second objective is {cost}, not a finite number"
-        return _evaluation(context, genome, status=Status.FAILED, detail=reason)
+        return _evaluation_of(context, genome, status=Status.FAILED, detail=reason)
     try:
         refit_if_asked(context, genome, thin)
         judgement = context.task.judge(thin, candidate_seed(context.seed, genome))
     except Diverged as diverged:
-        return _evaluation(context, genome, status=Status.DIVERGED, detail=str(diverged))
+        return _evaluation_of(context, genome, status=Status.DIVERGED, detail=str(diverged))
     for name, figure in (("error", judgement.error), ("score", judgement.score)):
         if figure is not None and not math.isfinite(figure):
             reason = f"the {name} is {figure}, not a finite number"
-            return _evaluation(context, genome, status=Status.DIVERGED, detail=reason)
-    return _evaluation(context, genome, judgement, cost)
+            return _evaluation_of(context, genome, status=Status.DIVERGED, detail=reason)
+    return _evaluation_of(context, genome, judgement, cost)
 
 
 def settle(context: Context, genome: Genome, outcome: Outcome[Any, Evaluation]) -> Evaluation:
@@ -121,11 +121,11 @@ def settle(context: Context, genome: Genome, outcome: Outcome[Any, Evaluation]) 
     evaluation = outcome.value
     if evaluation is None:
         reason = outcome.failure or "its worker gave no reason"
-        evaluation = _evaluation(context, genome, status=Status.FAILED, detail=reason)
+        evaluation = _evaluation_of(context, genome, status=Status.FAILED, detail=reason)
     return replace(evaluation, seconds=outcome.seconds, worker=outcome.worker, finished_at=now())
 
 
-def _evaluation(
+def _evaluation_of(
     context: Context,
     genome: Genome,
     judgement: Judgement | None = None,
@@ -134,6 +134,7 @@ def _evaluation(
     status: Status = Status.OK,
     detail: str = "",
 ) -> Evaluation:
+    """The evaluation of a genome, with its costs by the graph."""
     return Evaluation(
         genome=genome,
         error=None if judgement is None else judgement.error,

@@ -87,7 +87,7 @@ class EpochDone:
 
 @dataclass(frozen=True)
 class FinetunePlanned:
-    """The length and the learning rate of a candidate's fine-tuning, measured before it starts."""
+    """Length, learning rate and number format of a candidate's fine-tuning, measured before it starts."""
 
     id: int
     roles: tuple[str, ...]
@@ -95,6 +95,7 @@ class FinetunePlanned:
     lr: float
     losses: Mapping[str, float] | None  # after the trial of each learning rate; None if none was tried
     step_seconds: float | None  # where a time was given
+    precision: str = "auto"
 
 
 @dataclass(frozen=True)

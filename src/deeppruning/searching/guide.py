@@ -50,7 +50,7 @@ class Guide:
     def from_table(cls, table: Mapping[str, Any]) -> Guide:
         """The guide that `to_table` wrote."""
         losses = [[math.inf if value is None else float(value) for value in row] for row in table["losses"]]
-        return cls(_read_scores(table), tuple(int(unit) for unit in table["units"]), losses)
+        return cls(_scores_in_table(table), tuple(int(unit) for unit in table["units"]), losses)
 
     def space(self, graph: ChannelGraph, *, objective: Objective, least: int = 1) -> Space:
         """The widths and orders of a network as the strategy varies them.
@@ -80,7 +80,7 @@ def load_or_make_guide(context: Context, history: History, look: Look, threads: 
     try:
         if table is not None and table["losses"] is not None:
             return Guide.from_table(table)
-        scores = None if table is None else _read_scores(table)
+        scores = None if table is None else _scores_in_table(table)
     except DAMAGE as error:
         raise RunError(
             f"{history.path} holds no whole guide of the search ({error}); start a new run"
@@ -95,7 +95,7 @@ def load_or_make_guide(context: Context, history: History, look: Look, threads: 
     return guide
 
 
-def _read_scores(table: Mapping[str, Any]) -> Scores:
+def _scores_in_table(table: Mapping[str, Any]) -> Scores:
     return {name: np.array(values, dtype=np.float64) for name, values in table["scores"].items()}
 
 
@@ -120,7 +120,7 @@ def find_orders(evidence: Evidence) -> Scores:
             values = np.asarray(CRITERIA[name].scores(evidence), dtype=np.float64)
         except InputError:  # it needs something that this task does not have
             continue
-        scores[name] = _rounded(values)
+        scores[name] = _rounded_scores(values)
     return scores
 
 
@@ -129,7 +129,7 @@ def scanned_guide(evidence: Evidence, scores: Scores, look: Look) -> Guide:
     losses = []
     if evidence.inputs is not None:
         rows = scan(evidence, next(iter(scores.values())), look)
-        losses = [_rounded(np.array(row)).tolist() for row in rows]
+        losses = [_rounded_scores(np.array(row)).tolist() for row in rows]
     return Guide(scores, order_units(evidence.graph, losses, scores["l1"]), losses)
 
 
@@ -146,5 +146,5 @@ def order_units(
     return tuple(units[place] for place in np.argsort(worth, kind="stable"))
 
 
-def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _rounded_scores(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array([float(f"{value:.{DIGITS}g}") for value in values])

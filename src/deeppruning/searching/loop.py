@@ -1,8 +1,9 @@
-"""The search loop: ask the strategy, evaluate new genomes, tell it; every result is recorded at once.
+"""The search loop: ask the strategy, evaluate new genomes, tell it, until its time is over; all is recorded.
 
 Resuming is the same loop: the strategy asks for the same genomes, and the history has their evaluations.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -16,9 +17,9 @@ from deeppruning.errors import RunError
 from deeppruning.evolution.generations import Generations
 from deeppruning.evolution.selection import Picks
 from deeppruning.genome import Genome, Population
+from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.runs.records import Candidate, Evaluation, Status
-from deeppruning.searching.budget import TimeBudget
 from deeppruning.searching.candidate import Context, evaluate_candidate, settle
 from deeppruning.searching.events import CandidateDone, GenerationDone, Observer, Remark
 from deeppruning.searching.moving import has_moved
@@ -173,3 +174,37 @@ def _refuse_hopeless(name: str, evaluations: Sequence[Evaluation], *, needed: bo
         f"no candidate of {name} could be evaluated ({listed}), so there is none to select; one of them with:"
         f"\n{last.detail[-FAILURE_SHOWN:]}"
     )
+
+
+class TimeBudget:
+    """Counts the time of a search over all sittings; one that was ended by it ends there again if resumed."""
+
+    def __init__(self, minutes: float | None, history: History) -> None:
+        self.minutes = minutes
+        self._history = history
+        self._before = history.get_fact(facts.SPENT) or 0.0
+        self._began = time.monotonic()
+        self._last = self._before
+
+    def is_over(self, generation: int) -> bool:
+        """Whether the search ends here: another generation as long as this one would end too late."""
+        if self.minutes is None:
+            return False
+        ended = self._history.get_fact(facts.ENDED)
+        if ended is not None:
+            return generation >= ended
+        spent = self._before + time.monotonic() - self._began
+        took, self._last = spent - self._last, spent
+        self._history.set_fact(facts.SPENT, spent)
+        if spent + took <= 60 * self.minutes:
+            return False
+        self._history.set_fact(facts.ENDED, generation)
+        return True
+
+    def line(self, generation: int, planned: int, improved: int, ranges: int) -> str:
+        """What people are told, with what more time might bring."""
+        return (
+            f"the budget of {self.minutes:g} minutes is spent: the search ends after {generation} of "
+            f"{planned} generations; the last one improved {improved} of {ranges} cost ranges, which more "
+            "time might improve further"
+        )

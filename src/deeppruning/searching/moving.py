@@ -33,7 +33,7 @@ def sketch(tensors: Mapping[str, Tensor]) -> Sketch:
     """For each tensor its norm, and one sum that depends on every value and its position."""
     longest = max((2 * tensor.numel() for tensor in tensors.values()), default=0)  # a complex value is two
     waves = torch.arange(min(CHUNK, longest), dtype=torch.float64).cos_()
-    found = {}
+    sketches = {}
     for name, tensor in tensors.items():
         squares = weighted = 0.0
         flat = tensor.detach().flatten()
@@ -42,29 +42,29 @@ def sketch(tensors: Mapping[str, Tensor]) -> Sketch:
             values = torch.nan_to_num(part.to("cpu", torch.float64), 0.0, 1.0, -1.0)  # a mask may hold -inf
             squares += float(values @ values)
             weighted += math.cos(place) * float(values @ waves[: len(values)])
-        found[name] = [round(math.sqrt(squares), 6), round(weighted, 6)]
-    return found
+        sketches[name] = [round(math.sqrt(squares), 6), round(weighted, 6)]
+    return sketches
 
 
-def alike(known: Sketch, given: Sketch) -> bool:
+def alike(recorded: Sketch, given: Sketch) -> bool:
     """Whether two sketches are of the same values except for rounding."""
-    return known.keys() == given.keys() and all(
-        abs(then - now) <= NEAR * max(1e-1, abs(known[name][0]))
-        for name in known
-        for then, now in zip(known[name], given[name], strict=True)
+    return recorded.keys() == given.keys() and all(
+        abs(then - now) <= NEAR * max(1e-1, abs(recorded[name][0]))
+        for name in recorded
+        for then, now in zip(recorded[name], given[name], strict=True)
     )
 
 
 def is_near(run: RunFolder, fact: facts.Fact[Sketch], tensors: Mapping[str, Tensor]) -> bool:
     """Whether tensors differ from those a run was started with by rounding alone."""
-    known = run.history.get_fact(fact)
-    return known is not None and has_moved(run.history) and alike(known, sketch(tensors))
+    recorded = run.history.get_fact(fact)
+    return recorded is not None and has_moved(run.history) and alike(recorded, sketch(tensors))
 
 
 def has_moved(history: History) -> bool:
     """Whether a run was started with another processor or torch, whose results differ in their last bits."""
     started = history.get_fact(facts.VERSIONS)
-    return started is not None and not _same(started, computed_by())
+    return started is not None and not _same_versions(started, computed_by())
 
 
 def tell_of_move(run: RunFolder, observer: Observer) -> None:
@@ -73,16 +73,16 @@ def tell_of_move(run: RunFolder, observer: Observer) -> None:
     if started is None or run.history.get_fact(facts.FINISHED):
         return  # there is nothing left to compute
     since = run.history.get_fact(facts.CONTINUED, [])
-    if not _same([started, *since][-1], now):
+    if not _same_versions([started, *since][-1], now):
         run.history.set_fact(facts.CONTINUED, [*since, now])
         before, after = versions_line([started, *since][-1]), versions_line(now)
         text = (
             f"note: this run was computed by {before} so far and continues with {after}. All its results are "
-            "kept. Further results may differ in their last digits, and so may the candidates and picks from "
-            "those that the first machine would have found"
+            "kept. Further results may differ in their last digits, and so may the candidates and selected "
+            "networks from those that the first machine would have found"
         )
         observer(Remark("processor", text))
 
 
-def _same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    return all(one.get(name) == other.get(name) for name in DECIDING)
+def _same_versions(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
+    return all(first.get(name) == second.get(name) for name in DECIDING)

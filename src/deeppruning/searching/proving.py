@@ -16,7 +16,7 @@ from deeppruning.searching.candidate import Context
 from deeppruning.searching.events import CandidateRefused, Observer
 
 
-def _ignore(candidate: Candidate, reason: str) -> None:
+def _tell_nobody(candidate: Candidate, reason: str) -> None:
     """Tell nobody."""
 
 
@@ -26,7 +26,7 @@ class Proofs:
 
     context: Context
     refused: dict[int, str] = field(default_factory=dict)  # reasons by the candidate's id
-    tell: Callable[[Candidate, str], None] = _ignore
+    tell: Callable[[Candidate, str], None] = _tell_nobody
 
     @classmethod
     def of_run(cls, context: Context, history: History, observer: Observer) -> Proofs:
@@ -41,7 +41,7 @@ class Proofs:
 
     def after_run(self) -> Proofs:
         """A copy to use once the run is closed."""
-        return replace(self, refused=dict(self.refused), tell=_ignore)
+        return replace(self, refused=dict(self.refused), tell=_tell_nobody)
 
     def hold(self, candidate: Candidate) -> bool:
         """Whether the cut of a candidate is proven; one that is not is refused from now on."""

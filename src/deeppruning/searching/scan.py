@@ -69,28 +69,28 @@ def scan(evidence: Evidence, scores: NDArray[np.float64], look: Look) -> list[li
     It is infinite for a group that cannot be removed.
     """
     groups = [group for group in evidence.graph.groups if group.prunable]
-    counts = [_counts(group) for group in groups]
+    counts = [_widths_to_scan(group) for group in groups]
     # Groups of one branch leave the same network behind: it is looked at once.
     cuts: dict[Any, ScanCut] = {}
     for number, (group, row) in enumerate(zip(groups, counts, strict=True)):
         for count in row:
-            cuts.setdefault(_key(number, group, count), _cut(evidence, group, count, scores))
+            cuts.setdefault(_cut_key(number, group, count), _cut_of_group(evidence, group, count, scores))
     measured = dict(zip(cuts, look(list(cuts.values())), strict=True))
     eliminations = eliminate_groups(evidence.graph, evidence.readers, scores)
     rows = []
     for number, (group, row) in enumerate(zip(groups, counts, strict=True)):
-        losses = {count: measured[_key(number, group, count)] for count in row}
+        losses = {count: measured[_cut_key(number, group, count)] for count in row}
         levels, gone = at_levels(losses, len(group.genes), eliminations[number]), losses.get(0, math.inf)
         # A few filters of a group are worth no less than none.
         rows.append([*(min(level, gone) for level in levels), gone])
     return rows
 
 
-def _key(number: int, group: Group, count: int) -> tuple[Any, ...]:
+def _cut_key(number: int, group: Group, count: int) -> tuple[Any, ...]:
     return (number, count) if count else tuple(sorted(group.branch))
 
 
-def _counts(group: Group) -> list[int]:
+def _widths_to_scan(group: Group) -> list[int]:
     """The widths of a group to look at: the permitted ones next to `LOOKS`, and 0 if it may be removed."""
     whole, step = len(group.genes), group.multiple
     near = (min(max(round(share * whole / step), 1) * step, whole - step) for share in LOOKS)
@@ -98,7 +98,7 @@ def _counts(group: Group) -> list[int]:
     return [*thinner, 0] if group.removable else thinner
 
 
-def _cut(evidence: Evidence, group: Group, count: int, scores: NDArray[np.float64]) -> ScanCut:
+def _cut_of_group(evidence: Evidence, group: Group, count: int, scores: NDArray[np.float64]) -> ScanCut:
     """The cut in which one group keeps only its `count` filters of highest score."""
     genes = list(group.genes)
     ranked = np.array(genes)[np.argsort(-scores[genes], kind="stable")]
@@ -151,12 +151,12 @@ class Scanner:
         if batch_size(read) < NEEDED:  # too few to keep some apart
             read = others = as_call(inputs)
         count = min(max(SCANNED // sum(group.prunable for group in graph.groups), FEWEST), MOST)
-        args, kwargs = _spread(read, REFITTED * count)
+        args, kwargs = _spread_inputs(read, REFITTED * count)
         reference = Reference.of(graph, kwargs or args, device=device)
-        few = _spread(others, count)
+        few = _spread_inputs(others, count)
         starts = range(0, batch_size(few), PART)
         parts = [onto(part_of(few, slice(start, start + PART)), device) for start in starts]
-        return cls(graph, reference, parts, [_outputs(reference.model, part) for part in parts])
+        return cls(graph, reference, parts, [_outputs_of(reference.model, part) for part in parts])
 
     @classmethod
     def in_(cls, context: Context) -> Scanner:
@@ -174,7 +174,7 @@ class Scanner:
             hooks.append(network.get_submodule(name).register_forward_pre_hook(stand_in))
         try:
             drifts = [
-                batch_size(part) * drift(outputs, _outputs(network, part)).judged
+                batch_size(part) * drift(outputs, _outputs_of(network, part)).judged
                 for part, outputs in zip(self.parts, self.outputs, strict=True)
             ]
         except Diverged:
@@ -185,12 +185,12 @@ class Scanner:
         return sum(drifts) / sum(map(batch_size, self.parts))
 
 
-def _spread(call: Call, most: int) -> Call:
+def _spread_inputs(call: Call, most: int) -> Call:
     """About `most` of the inputs, evenly spread."""
     return part_of(call, slice(None, None, max(1, batch_size(call) // most)))
 
 
-def _outputs(network: nn.Module, call: Call) -> Any:
+def _outputs_of(network: nn.Module, call: Call) -> Any:
     args, kwargs = call
     with torch.no_grad():
         return network(*args, **kwargs)

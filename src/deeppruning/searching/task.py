@@ -1,4 +1,4 @@
-"""Tasks: how a candidate is judged and how a pick is fine-tuned.
+"""Tasks: how candidates are judged and selected networks fine-tuned; labelled images as such a task.
 
 `Classification` is the paper's. For boxes, masks or another loss, write a `Task` of your own:
 
@@ -31,7 +31,7 @@ from deeppruning.training.distillation import MOST_BYTES, CachedTeacher, Loss, d
 from deeppruning.training.evaluate import evaluate, guessing_note, outputs_on
 from deeppruning.training.labelled import Labelled
 from deeppruning.training.loop import fit
-from deeppruning.training.planning import plan_training
+from deeppruning.training.planning import leaves_open, plan_training
 from deeppruning.training.tensors import hash_tensors
 
 FEWEST_REFITTED, MOST_REFITTED = 128, 500  # inputs that candidates are refitted on, and judged by
@@ -181,14 +181,14 @@ class Classification(Task):
             self.evaluation = EVALUATIONS.find(self.search.evaluation)
 
     @property
-    def _kind(self) -> EvaluationKind:
+    def _evaluation_kind(self) -> EvaluationKind:
         assert self.evaluation is not None
         return self.evaluation
 
     @property
     def refits(self) -> bool:
         """Whether candidates are refitted, and then judged on other images."""
-        return self._kind.refits
+        return self._evaluation_kind.refits
 
     @cached_property
     def parts(self) -> tuple[ImageSet, ImageSet]:
@@ -216,7 +216,7 @@ class Classification(Task):
         if type(self).candidate_error is not Classification.candidate_error:
             return super().judge(model, seed)  # a subclass has its own error
         prepared, judged = self.parts
-        self._kind.prepare(Trial(model, prepared, self.search, seed, self.device))
+        self._evaluation_kind.prepare(Trial(model, prepared, self.search, seed, self.device))
         if not self.refits or self.teacher is None:
             return Judgement(evaluate(model, judged, device=self.device).error)
         if self._outputs is None:
@@ -267,21 +267,26 @@ class Classification(Task):
             redraw_weights(model, seed)
 
     def plan(self, model: nn.Module, *, seed: int) -> dict[str, Any]:
-        """The number of epochs and the learning rate, where they are not given."""
+        """Epochs, learning rate and number format, where they are not given."""
         tuning = self.tuning
-        if self.train is None or tuning is None or (tuning.minutes is None and tuning.lr is not None):
+        if self.train is None or tuning is None or not tuning.trains:
             return {}
         teacher = self.teacher if tuning.distill > 0 else None
         loss = Loss(tuning.label_smoothing, teacher, tuning.distill, tuning.temperature)
         device, options = torch.device(self.device), replace(tuning, seed=seed)
         lesson = Labelled(self.train, options, loss, device, precision_of(model))
+        if not leaves_open(lesson, options, device):
+            return {}
         return asdict(plan_training(model, lesson, options, device))
 
     def planned(self, plan: Mapping[str, Any]) -> "Classification":
-        """The same with these epochs and this learning rate."""
+        """The same with these epochs, this learning rate and this number format."""
         if not plan or self.tuning is None:
             return self
-        tuning = replace(self.tuning, epochs=plan["epochs"], minutes=None, lr=plan["lr"])
+        tuning = replace(
+            self.tuning, epochs=plan["epochs"], minutes=None, lr=plan["lr"],
+            precision=plan.get("precision", self.tuning.precision),
+        )  # fmt: skip
         return replace(self, tuning=tuning)
 
     def finetune(self, model: nn.Module, *, round: int, seed: int, checkpoint: Path) -> EpochReport | None:

@@ -72,12 +72,12 @@ class Unlabelled(Task):
         call = self._part(refitted=False)
         count, error, score = batch_size(call), 0.0, 0.0
         model.to(self.device)
-        kept = self._original_outputs(call)
-        original = self.model if kept else deepcopy(self.model).to(self.device)
+        stored = self._original_outputs(call)
+        original = self.model if stored else deepcopy(self.model).to(self.device)
         for number, start in enumerate(range(0, count, CHUNK)):
             rows = slice(start, min(start + CHUNK, count))
             part = part_of(call, rows)
-            expected = kept[number] if kept else self._run(original, part)
+            expected = stored[number] if stored else self._run(original, part)
             moved = drift(expected, self._run(model, part))
             share = (rows.stop - rows.start) / count
             error, score = error + share * moved.error, score + share * moved.judged
@@ -126,6 +126,7 @@ class Unlabelled(Task):
         return self._outputs
 
     def _run(self, model: nn.Module, call: Call) -> Any:
+        """The outputs of a network, in evaluation mode, for a part of the inputs."""
         args, kwargs = onto(call, self.device)
         with mode(model, training=False), torch.no_grad():
             return model(*args, **kwargs)
@@ -135,10 +136,9 @@ def drift(expected: Any, outputs: Any) -> Judgement:
     """How far outputs are from the expected ones, nested tensors of any form; raises Diverged if not finite.
 
     For class scores (inputs, classes) the error is the share of different answers, and the score the
-    divergence of the probabilities. Otherwise both are the squared distance over the variance of the expected
-    outputs.
+    divergence of the probabilities. Otherwise both are `relative_distance`.
     """
-    pairs = _pairs(expected, outputs)
+    pairs = _output_pairs(expected, outputs)
     if not all(bool(torch.isfinite(new).all()) for _, new in pairs):
         raise Diverged("outputs of the network are not finite")
     if len(pairs) == 1 and pairs[0][0].dim() == 2 and pairs[0][0].shape[1] > 1:
@@ -150,7 +150,7 @@ def drift(expected: Any, outputs: Any) -> Judgement:
     return Judgement(mean, mean)
 
 
-def _pairs(expected: Any, outputs: Any) -> list[tuple[Tensor, Tensor]]:
+def _output_pairs(expected: Any, outputs: Any) -> list[tuple[Tensor, Tensor]]:
     """The floating-point tensors of both, side by side."""
     old, new = map(tensors_in, (expected, outputs))
     if [leaf.shape for leaf in old] != [leaf.shape for leaf in new]:
@@ -167,24 +167,24 @@ def gather_inputs(inputs: Any, most: int) -> Any:
     Of a DataLoader and of an IterableDataset the first ones are taken.
     """
     if isinstance(inputs, (ImageSet, ImageStream)):
-        some = inputs.subset(_spread(len(inputs), most)).in_memory()
+        some = inputs.subset(_spread_indices(len(inputs), most)).in_memory()
         return normalize(some.images, some.normalization)
     if isinstance(inputs, DataLoader):
-        return _joined(inputs, most)
+        return _joined_batches(inputs, most)
     if isinstance(inputs, IterableDataset):
-        return _stacked(list(islice(inputs, most)))
+        return _stacked_entries(list(islice(inputs, most)))
     is_batch = isinstance(inputs, (Tensor, tuple, list, Mapping))
     if is_batch or not hasattr(inputs, "__getitem__") or not hasattr(inputs, "__len__"):
         batch_size(as_call(inputs))  # raises an error if there is no batch
         return inputs
-    return _stacked([inputs[number] for number in _spread(len(inputs), most).tolist()])
+    return _stacked_entries([inputs[number] for number in _spread_indices(len(inputs), most).tolist()])
 
 
-def _spread(count: int, most: int) -> Tensor:
+def _spread_indices(count: int, most: int) -> Tensor:
     return torch.arange(0, count, max(1, count // most))[:most]
 
 
-def _joined(loader: Iterable[Any], most: int) -> Any:
+def _joined_batches(loader: Iterable[Any], most: int) -> Any:
     """The first batches as one."""
     batches, count = [], 0
     for batch in loader:
@@ -192,13 +192,13 @@ def _joined(loader: Iterable[Any], most: int) -> Any:
         count += batch_size(as_call(batches[-1]))
         if count >= most:
             break
-    whole = _combine(batches, torch.cat)
+    whole = _combine_nested(batches, torch.cat)
     args, kwargs = part_of(as_call(whole), slice(most))
     return kwargs or (args[0] if isinstance(whole, Tensor) else args)
 
 
-def _stacked(entries: list[Any]) -> Any:
-    return _combine([_without_labels(entry) for entry in entries], torch.stack)
+def _stacked_entries(entries: list[Any]) -> Any:
+    return _combine_nested([_without_labels(entry) for entry in entries], torch.stack)
 
 
 def _without_labels(entry: Any) -> Any:
@@ -210,16 +210,16 @@ def _without_labels(entry: Any) -> Any:
     return entry
 
 
-def _combine(parts: list[Any], join: Any) -> Any:
+def _combine_nested(parts: list[Any], join: Any) -> Any:
     """Nested tensors joined leaf by leaf; values of a dict that are not numeric are left out."""
     if not parts:
         raise InputError("there are no inputs: the data set is empty")
     first = parts[0]
     if isinstance(first, Mapping):
         names = [name for name, value in first.items() if _is_numeric(value)]
-        return {name: _combine([part[name] for part in parts], join) for name in names}
+        return {name: _combine_nested([part[name] for part in parts], join) for name in names}
     if isinstance(first, (tuple, list)):
-        return tuple(_combine([part[place] for part in parts], join) for place in range(len(first)))
+        return tuple(_combine_nested([part[place] for part in parts], join) for place in range(len(first)))
     try:
         return join([torch.as_tensor(part) for part in parts])
     except (TypeError, ValueError, RuntimeError) as error:

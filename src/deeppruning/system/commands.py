@@ -28,7 +28,7 @@ EXTRAS = {
 def command(*words: object) -> str:
     """A command of this program.
 
-    >>> command("resume", "my runs/thin").endswith("deeppruning resume 'my runs/thin'")
+    >>> command("resume", "my runs/mine").endswith("deeppruning resume 'my runs/mine'")
     True
     """
     return shlex.join([*program(), *map(str, words)])
@@ -46,8 +46,8 @@ def program() -> list[str]:
     beside = Path(sys.executable).with_name(f"{_NAME}{'.exe' if sys.platform == 'win32' else ''}")
     for script in ([called] if called.stem == _NAME else []) + [beside]:
         if script.is_file():
-            return [_shown(script)]
-    return [_shown(Path(sys.executable)), "-m", _NAME]
+            return [_program_in_words(script)]
+    return [_program_in_words(Path(sys.executable)), "-m", _NAME]
 
 
 def how_to_install(package: str) -> str:
@@ -56,13 +56,15 @@ def how_to_install(package: str) -> str:
     >>> how_to_install("ray").endswith("-m pip install 'ray[client]>=2.40'")
     True
     """
-    needed = next((extra for extra in EXTRAS.values() if package in map(_package, extra)), (package,))
-    return shlex.join([_shown(Path(sys.executable)), "-m", "pip", "install", *needed])
+    needed = next(
+        (extra for extra in EXTRAS.values() if package in map(_package_of_requirement, extra)), (package,)
+    )
+    return shlex.join([_program_in_words(Path(sys.executable)), "-m", "pip", "install", *needed])
 
 
 def has_extra(name: str) -> bool:
     """Whether all packages of an extra are installed; none of them is imported."""
-    return all(find_spec(_package(requirement)) is not None for requirement in EXTRAS[name])
+    return all(find_spec(_package_of_requirement(requirement)) is not None for requirement in EXTRAS[name])
 
 
 def format_to_suggest() -> str:
@@ -70,7 +72,7 @@ def format_to_suggest() -> str:
     return "onnx" if has_extra("onnx") else "torch-export"
 
 
-def _shown(file: Path) -> str:
+def _program_in_words(file: Path) -> str:
     """A program by its name if it is on the PATH, else by its path, relative to the current folder."""
     on_path = shutil.which(file.name)
     if on_path and Path(on_path).is_absolute() and Path(on_path).parent.resolve() == file.parent.resolve():
@@ -79,5 +81,5 @@ def _shown(file: Path) -> str:
     return str(file.relative_to(here) if file.is_absolute() and file.is_relative_to(here) else file)
 
 
-def _package(requirement: str) -> str:
+def _package_of_requirement(requirement: str) -> str:
     return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]

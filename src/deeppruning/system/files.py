@@ -63,9 +63,9 @@ def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
         mode = temporary.stat().st_mode
         write(temporary)
         temporary.chmod(mode)
-        _flush(temporary)
+        _flush_to_disk(temporary)
         temporary.replace(path)
-        _flush(path.parent)
+        _flush_to_disk(path.parent)
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, f"{error.strerror or error}; check the folder and try again")
         unchanged = "; the previous file is untouched" if path.exists() else ""
@@ -86,7 +86,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     replace_atomically(path, write)
 
 
-def _flush(path: Path) -> None:
+def _flush_to_disk(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -118,7 +118,7 @@ def folder_within(root: Path, folder: Path) -> Path:
 
 def refuse_linked_folder(path: Path) -> None:
     """Raise unless this is a folder, or nothing yet."""
-    entry = _entry(path)
+    entry = _directory_entry(path)
     if entry is not None and not stat.S_ISDIR(entry.st_mode):
         kind = "a link" if stat.S_ISLNK(entry.st_mode) else "not a folder"
         raise RunError(f"{path} is {kind}, so nothing is written there; remove it and try again")
@@ -126,7 +126,7 @@ def refuse_linked_folder(path: Path) -> None:
 
 def refuse_linked_file(path: Path) -> None:
     """Raise unless this is a plain file with no other name, or nothing yet."""
-    entry = _entry(path)
+    entry = _directory_entry(path)
     if entry is not None:
         refuse_foreign_file(path, entry)
 
@@ -144,7 +144,7 @@ def refuse_foreign_file(path: Path, entry: os.stat_result) -> None:
     raise RunError(f"{path} is {kind}, so it is not written to; replace it by a copy, or remove it")
 
 
-def _entry(path: Path) -> os.stat_result | None:
+def _directory_entry(path: Path) -> os.stat_result | None:
     try:
         return path.lstat()
     except OSError:

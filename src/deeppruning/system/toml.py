@@ -50,7 +50,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         tables: dict[str, Any] = tomllib.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    _check_numbers(tables)
+    _check_toml_numbers(tables)
     return tables
 
 
@@ -73,11 +73,11 @@ def _check_depth(text: str) -> None:
             raise ValueError(f"it nests deeper than {DEEPEST} levels")
 
 
-def _check_numbers(value: Any) -> None:
+def _check_toml_numbers(value: Any) -> None:
     if isinstance(value, int) and not -LARGEST_NUMBER <= value < LARGEST_NUMBER:
         raise ValueError("it holds a whole number of more than 64 bits")
     for entry in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _check_numbers(entry)
+        _check_toml_numbers(entry)
 
 
 def without_none(value: Any) -> Any:

@@ -29,7 +29,7 @@ def load_function(spec: str, kind: str, forms: str = "") -> Callable[..., Any]:
     forms = f"write {forms}package.module:function or path/to/file.py:function"
     if not source or not name:
         raise InputError(f"{kind} {spec!r} is not of a known form; {forms}")
-    module = _load_file(Path(source)) if source.endswith(".py") else _import_module(source, forms)
+    module = _load_users_file(Path(source)) if source.endswith(".py") else _import_users_module(source, forms)
     function = getattr(module, name, None)
     if function is None:
         raise unknown(f"{kind} function in {source}", name, _defined_in(module))
@@ -67,7 +67,7 @@ def _defined_in(module: ModuleType) -> list[str]:
     return names or ["(no function or class is defined there)"]
 
 
-def _import_module(name: str, forms: str) -> ModuleType:
+def _import_users_module(name: str, forms: str) -> ModuleType:
     # An installed command does not look into the current folder, where a user's package usually is.
     make_importable(Path.cwd())
     with user_errors(f"module {name} cannot be imported: it"):
@@ -81,7 +81,8 @@ def _import_module(name: str, forms: str) -> ModuleType:
             ) from error
 
 
-def _load_file(path: Path) -> ModuleType:
+def _load_users_file(path: Path) -> ModuleType:
+    """The module of a file, loaded once for each path."""
     try:
         exists = path.is_file()
     except OSError as error:

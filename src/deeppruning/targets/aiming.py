@@ -132,9 +132,9 @@ def find_focus(graph: ChannelGraph, objective: str, limits: Limits, plan: Latenc
     used = within(graph, limits, plan)
     assert used is not None
     full = graph.full_genome()[None]
-    if list(_most(graph, limits, plan)) == [objective]:
+    if list(_computable_limits(graph, limits, plan)) == [objective]:
         return 1.0 / float(used(full)[0])
-    price: Price = _prices(graph, plan).get(objective, graph.flops)
+    price: Price = _computable_prices(graph, plan).get(objective, graph.flops)
     thin = _plain_space(graph, used).uniform(1.0, "any")[None]
     return float(price(thin)[0] / price(full)[0])
 
@@ -144,7 +144,7 @@ def within(graph: ChannelGraph, limits: Limits, plan: LatencyPlan | None) -> Pri
 
     A latency counts where it is planned.
     """
-    most, prices = _most(graph, limits, plan), _prices(graph, plan)
+    most, prices = _computable_limits(graph, limits, plan), _computable_prices(graph, plan)
 
     def used(genomes: Population) -> NDArray[np.float64]:
         shares = [prices[name](genomes) / limit for name, limit in most.items()]
@@ -153,7 +153,7 @@ def within(graph: ChannelGraph, limits: Limits, plan: LatencyPlan | None) -> Pri
     return used if most else None
 
 
-def _most(graph: ChannelGraph, limits: Limits, plan: LatencyPlan | None) -> dict[str, float]:
+def _computable_limits(graph: ChannelGraph, limits: Limits, plan: LatencyPlan | None) -> dict[str, float]:
     """The limits on what can be computed for whole populations."""
     most = limits.most(whole_figures(graph))
     if limits.latency is not None and plan is not None:
@@ -161,7 +161,7 @@ def _most(graph: ChannelGraph, limits: Limits, plan: LatencyPlan | None) -> dict
     return most
 
 
-def _prices(graph: ChannelGraph, plan: LatencyPlan | None) -> dict[str, Price]:
+def _computable_prices(graph: ChannelGraph, plan: LatencyPlan | None) -> dict[str, Price]:
     """What can be computed for whole populations: the counts, and a latency once it is planned."""
     prices: dict[str, Price] = {name: getattr(graph, name) for name in COUNTED}
     if plan is not None:
@@ -199,12 +199,12 @@ def _has_room(graph: ChannelGraph, multiple: int, low: float, limits: Limits) ->
     free = sum(len(group.genes) for group in rounded.groups if len(group.genes) >= 2 * group.multiple)
     if free < FREE * rounded.num_genes:
         return False
-    if _least(rounded) > max(low, NEARLY * _least(any_width)):
+    if _least_flops_share(rounded) > max(low, NEARLY * _least_flops_share(any_width)):
         return False
     return _comes_near(rounded, limits) or not _comes_near(any_width, limits)
 
 
-def _least(graph: ChannelGraph) -> float:
+def _least_flops_share(graph: ChannelGraph) -> float:
     """The smallest share of the FLOPs that a cut can leave."""
     full = graph.full_genome()
     return float(graph.flops(~full) / graph.flops(full))

@@ -83,8 +83,8 @@ def best_within(candidates: Sequence[Candidate], limits: Limits, meter: CostMete
     most = limits.most(meter.whole)
     counts = {candidate.id: meter.counts(candidate) for candidate in candidates}
     used = {id_: max((have[name] / most[name] for name in most), default=0.0) for id_, have in counts.items()}
-    within = sorted((each for each in candidates if used[each.id] <= 1.0), key=_best_first)
-    pool = within or [min(candidates, key=lambda each: (used[each.id], *_best_first(each)))]
+    within = sorted((each for each in candidates if used[each.id] <= 1.0), key=_order_of_choice)
+    pool = within or [min(candidates, key=lambda each: (used[each.id], *_order_of_choice(each)))]
     best, figures = pool[0], {}
     if limits.latency is not None:
         best, figures["latency"] = _fast_enough(pool, limits.latency, meter)
@@ -122,13 +122,13 @@ def thin_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:
 def pareto_front(candidates: Iterable[Candidate], key: str = "cost") -> list[Candidate]:
     """The Pareto front by score and cost, from the costliest to the cheapest."""
     front: list[Candidate] = []
-    for candidate in sorted(candidates, key=lambda each: (getattr(each, key), *_best_first(each))):
+    for candidate in sorted(candidates, key=lambda each: (getattr(each, key), *_order_of_choice(each))):
         if not front or candidate.evaluated.judged < front[-1].evaluated.judged:
             front.append(candidate)
     return front[::-1]
 
 
-def _best_first(candidate: Candidate) -> tuple[float, float, int]:
+def _order_of_choice(candidate: Candidate) -> tuple[float, float, int]:
     return candidate.evaluated.judged, candidate.evaluated.objectives[1], candidate.id
 
 
@@ -139,13 +139,13 @@ def describe(limits: Limits, figures: Mapping[str, float], whole: Mapping[str, i
     'flops 39.8 % (limit: 40%), latency 4.70 ms (limit: 5ms)'
     """
     return ", ".join(
-        f"{name} {_shown(name, getattr(limits, name), figures[name], whole)} (limit: {limit})"
+        f"{name} {_figure_in_words(name, getattr(limits, name), figures[name], whole)} (limit: {limit})"
         for name, limit in limits.to_table().items()
         if name in figures
     )
 
 
-def _shown(name: str, limit: float | None, figure: float, whole: Mapping[str, int]) -> str:
+def _figure_in_words(name: str, limit: float | None, figure: float, whole: Mapping[str, int]) -> str:
     if name == "latency":
         return f"{1000 * figure:.2f} ms"
     if name == "error":

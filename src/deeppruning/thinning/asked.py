@@ -26,7 +26,7 @@ def split_target(target: Any) -> tuple[Limits, float | None]:
     match = SHARE.fullmatch(str(given.get(LATENCY, "")))
     share = None if match is None else float(match[1]) / 100
     if share is not None and not 0 < share <= 1:
-        raise InputError(f"target 'latency={given[LATENCY]}': a share lies above 0 % and at most at 100 %")
+        raise InputError(f"target 'latency={given[LATENCY]}': a fraction lies above 0 % and at most at 100 %")
     limits = Limits.of(target if share is None else {k: v for k, v in given.items() if k != LATENCY})
     if limits.bounds_error:
         raise InputError(
@@ -38,6 +38,7 @@ def split_target(target: Any) -> tuple[Limits, float | None]:
 
 
 def _as_mapping(target: Any) -> dict[str, Any]:
+    """The target of `thin` as limits by name."""
     if isinstance(target, str):
         parts = [part.partition("=") for part in target.split(",")]
         return {name.strip(): value.strip() for name, equals, value in parts if equals}

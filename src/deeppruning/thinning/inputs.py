@@ -58,6 +58,7 @@ def rows_of(inputs: NamedInputs, rows: Any) -> NamedInputs:
 
 
 def _named(source: str, wanted: Sequence[FileValue], pictures: PictureOptions, most: int) -> Any:
+    """The inputs from a source that is named by a text."""
     path = Path(source)
     if path.suffix.lower() in ARRAYS:
         return _read_arrays(path)
@@ -77,6 +78,7 @@ def _named(source: str, wanted: Sequence[FileValue], pictures: PictureOptions, m
 
 
 def _read_arrays(path: Path) -> Any:
+    """The arrays of an .npz or .npy file."""
     if not path.is_file():
         raise InputError(f"{path} does not exist; give a folder of pictures, an .npz or .npy file")
     try:
@@ -178,4 +180,5 @@ def _whole(array: NDArray[Any], kind: np.dtype[Any]) -> bool:
 
 
 def _shown(shape: Sequence[Any] | None) -> str:
+    """The shape of an ONNX input in words."""
     return "any" if shape is None else "x".join("?" if size is None else str(size) for size in shape)

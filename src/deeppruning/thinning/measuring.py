@@ -34,7 +34,7 @@ class Drift:
     """How far a file's outputs are from another's, on inputs that nothing was chosen by."""
 
     answers: float | None  # share of inputs with another answer, where the output is a score for each class
-    distance: float  # squared distance of the outputs over their variance, averaged over outputs
+    distance: float  # see `relative_distance`; averaged over outputs
     inputs: int
 
     def __str__(self) -> str:
@@ -126,11 +126,13 @@ def _batch_of(session: Any, inputs: NamedInputs, batch: int) -> dict[str, Any]:
 
 
 def _fixed_batch(session: Any) -> int | None:
+    """The batch size that the file has written in, if it has."""
     sizes = [value.shape[0] for value in session.get_inputs() if value.shape]
     return next((size for size in sizes if isinstance(size, int) and size > 0), None)
 
 
 def _as_taken(session: Any, inputs: NamedInputs) -> dict[str, Any]:
+    """Inputs by the names and types that the session takes."""
     kinds = {value.name: value.type for value in session.get_inputs()}
     return {
         name: tensor.half().numpy() if kinds[name] == "tensor(float16)" else tensor.numpy()

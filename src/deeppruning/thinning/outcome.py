@@ -48,7 +48,7 @@ class Thinned:
 
     def table(self) -> str:
         """The front, from the largest network to the smallest, the chosen one marked."""
-        kind = "squared distance over variance" if self.drift.answers is None else "other answers"
+        kind = "relative squared distance" if self.drift.answers is None else "other answers"
         rows = [["FLOPs", "of the original", f"drift in the search ({kind})", ""]]
         are_shares = all(point.drift <= 1 for point in self.front)
         for point in _spread(self.front):

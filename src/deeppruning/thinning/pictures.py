@@ -162,6 +162,7 @@ def find_pictures(folder: Path) -> list[str]:
 
 
 def _each(numbers: tuple[float, ...], channels: int) -> Tensor:
+    """One number per channel of the pictures."""
     if len(numbers) not in (1, channels):
         raise InputError(f"mean and std need 1 or {channels} numbers, got {len(numbers)}: {numbers}")
     listed = list(numbers) * (channels if len(numbers) == 1 else 1)

@@ -147,6 +147,7 @@ def _prepared(
 
 
 def _task(network: OnnxNetwork, used: NamedInputs, held: NamedInputs) -> Thinning:
+    """The task of the search: some inputs are used, others held out."""
     single = len(network.input_names) == 1
     whole, others = (next(iter(each.values())) if single else each for each in (used, held))
     return Thinning(network, whole, held_out=others)

@@ -28,19 +28,19 @@ class SearchFigures:
         For example: `search/best_error/flops_40_percent` is the lowest error of all candidates so far with
         at most 40 % of the original's FLOPs. It is absent until there is one.
         """
-        found = {
+        metrics = {
             "search/hypervolume": hypervolume(self.points.values()),
             "search/evaluated": float(len(self.points)),
         }
         for percent in SHARES:
             errors = [error for error, share in self.points.values() if share <= percent / 100]
             if errors:
-                found[f"search/best_error/flops_{percent}_percent"] = min(errors)
+                metrics[f"search/best_error/flops_{percent}_percent"] = min(errors)
         for role, pick in picks:
             if pick.train_error is not None:
-                found[f"search/{role}/error"] = pick.train_error
-                found[f"search/{role}/flops_pruned"] = 1.0 - pick.flops / self.original_flops
-        return found
+                metrics[f"search/{role}/error"] = pick.train_error
+                metrics[f"search/{role}/flops_pruned"] = 1.0 - pick.flops / self.original_flops
+        return metrics
 
     def front(self) -> list[tuple[float, float]]:
         """The candidates that no other one is better than in both, by rising share of the FLOPs."""

@@ -41,7 +41,7 @@ class Tracking:
         given: list[Any] = (
             list(track) if isinstance(track, Sequence) and not isinstance(track, str) else [track]
         )
-        self._trackers = [_tracker(each) for each in given if track is not None]
+        self._trackers = [_tracker_named(each) for each in given if track is not None]
         names = [tracker.name for tracker in self._trackers]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InputError(f"the tracker {twice[0]} is given twice; a run has one record of each kind")
@@ -70,16 +70,17 @@ class Tracking:
         notes = recorded(folder)
         self._keep = lambda notes: folder.history.set_fact(facts.TRACKERS, notes)
         path = folder.path
-        self._begin(path.resolve().name, path, _flat(without_folders(folder.config)), notes)
+        self._open_trackers(path.resolve().name, path, _flat_options(without_folders(folder.config)), notes)
 
     def follow_search(self, options: Mapping[str, Any]) -> None:
         """Open the records of a search that keeps nothing on disk."""
-        self._begin("search", None, _flat({"search": options}), {})
+        self._open_trackers("search", None, _flat_options({"search": options}), {})
 
-    def _begin(
+    def _open_trackers(
         self, name: str, folder: Path | None, options: dict[str, Value], notes: Mapping[str, TrackerNotes]
     ) -> None:
-        environment = _flat({"environment": {**computed_by(), "deeppruning": __version__}})
+        """Open every tracker for the run and write its options."""
+        environment = _flat_options({"environment": {**computed_by(), "deeppruning": __version__}})
         self._notes = dict(notes)
         for tracker in self._trackers:
             own = notes.get(tracker.name)
@@ -94,7 +95,7 @@ class Tracking:
                 kept=kept, generation=0, epochs={}, finished=False
             )
             if own is None:
-                self._write(tracker, "options", {**options, **environment})
+                self._write_to_tracker(tracker, "options", {**options, **environment})
         if self._trackers:
             self._keep(self._notes)
 
@@ -108,14 +109,15 @@ class Tracking:
             case CandidateDone():
                 self._figures.add(event.candidate)
             case GenerationDone():
-                self._generation(event)
+                self._write_generation(event)
             case EpochDone():
-                self._epoch(event)
+                self._write_epoch(event)
             case FinetuneDiverged():  # it starts again, so its epochs are counted again
                 for notes in self._notes.values():
-                    notes["epochs"].pop(_training(event), None)
+                    notes["epochs"].pop(_name_of_training(event), None)
 
-    def _generation(self, event: GenerationDone) -> None:
+    def _write_generation(self, event: GenerationDone) -> None:
+        """The figures of a generation to all trackers that do not have them."""
         late = [
             tracker
             for tracker in self._open.values()
@@ -125,20 +127,21 @@ class Tracking:
             return
         metrics, plot = self._figures.metrics(list(event.picks.items())), self._figures.plot()
         for tracker in late:
-            self._write(tracker, "metrics", _finite(metrics), event.generation, GENERATION)
+            self._write_to_tracker(tracker, "metrics", _finite_metrics(metrics), event.generation, GENERATION)
             if plot is not None:
-                self._write(tracker, "image", "front", plot, event.generation)
+                self._write_to_tracker(tracker, "image", "front", plot, event.generation)
             self._notes[tracker.name]["generation"] = event.generation
         self._keep(self._notes)
 
-    def _epoch(self, event: EpochDone) -> None:
-        report, training = event.report, _training(event)
+    def _write_epoch(self, event: EpochDone) -> None:
+        """The figures of an epoch to all trackers that do not have them."""
+        report, training = event.report, _name_of_training(event)
         values = {name: getattr(report, name) for name in _EPOCH_METRICS}
         metrics = {f"finetune/{training}/{name}": value for name, value in values.items()}
         for tracker in list(self._open.values()):
             epochs = self._notes[tracker.name]["epochs"]
             if epochs.get(training, -1) < report.epoch:
-                self._write(tracker, "metrics", _finite(metrics), report.epoch, EPOCH)
+                self._write_to_tracker(tracker, "metrics", _finite_metrics(metrics), report.epoch, EPOCH)
                 epochs[training] = report.epoch
         self._keep(self._notes)
 
@@ -150,10 +153,10 @@ class Tracking:
             with RunFolder.open(run_dir, read_only=True) as run:
                 rows, targets = read_rows(run), facts.target_lines(run.history.facts())
             text = "\n\n".join([NetworkTable(rows).markdown(), *targets])
-            files = _files(Path(run_dir), rows)
+            files = _files_worth_keeping(Path(run_dir), rows)
             for tracker in list(self._open.values()):
-                self._write(tracker, "summary", _summary(rows), text)
-                self._write(tracker, "files", files)
+                self._write_to_tracker(tracker, "summary", _summary_metrics(rows), text)
+                self._write_to_tracker(tracker, "files", files)
         done = list(self._open)
         self.close("finished")
         if run_dir is not None:
@@ -165,7 +168,7 @@ class Tracking:
     def close(self, status: str) -> None:
         """Close the records that are open."""
         for tracker in list(self._open.values()):
-            self._write(tracker, "close", status)
+            self._write_to_tracker(tracker, "close", status)
         self._open = {}
 
     def __enter__(self) -> "Tracking":
@@ -177,7 +180,7 @@ class Tracking:
         if error is not None:
             self.close("failed" if isinstance(error, Exception) else "stopped")
 
-    def _write(self, tracker: Tracker, method: str, *values: Any) -> None:
+    def _write_to_tracker(self, tracker: Tracker, method: str, *values: Any) -> None:
         """Call a tracker; if that fails, the run goes on without it."""
         if tracker.name not in self._open:
             return
@@ -194,7 +197,7 @@ def recorded(folder: RunFolder) -> dict[str, TrackerNotes]:
     return folder.history.get_fact(facts.TRACKERS) or {}
 
 
-def _tracker(given: str | Tracker) -> Tracker:
+def _tracker_named(given: str | Tracker) -> Tracker:
     if isinstance(given, Tracker):
         return given
     if not isinstance(given, str):
@@ -203,21 +206,21 @@ def _tracker(given: str | Tracker) -> Tracker:
     return made
 
 
-def _training(event: EpochDone | FinetuneDiverged) -> str:
+def _name_of_training(event: EpochDone | FinetuneDiverged) -> str:
     """The name of a fine-tuning: the first role of its candidate."""
     return event.roles[0] if event.roles else f"candidate-{event.id}"
 
 
-def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
+def _flat_options(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
     """Options by "table.name"; lists as text.
 
-    >>> _flat({"search": {"seed": 0, "exclude": ["stem"]}})
+    >>> _flat_options({"search": {"seed": 0, "exclude": ["stem"]}})
     {'search.seed': 0, 'search.exclude': 'stem'}
     """
     flat: dict[str, Value] = {}
     for name, value in tables.items():
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
+            flat |= _flat_options(value, f"{prefix}{name}.")
         elif isinstance(value, (list, tuple)):
             flat[f"{prefix}{name}"] = ", ".join(map(str, value))
         elif value is not None:
@@ -225,17 +228,17 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
     return flat
 
 
-def _finite(values: Mapping[str, float | None]) -> dict[str, float]:
+def _finite_metrics(values: Mapping[str, float | None]) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
 
 
-def _summary(rows: Sequence[NetworkRow]) -> dict[str, float]:
+def _summary_metrics(rows: Sequence[NetworkRow]) -> dict[str, float]:
     names = ("test_error", "flops", "flops_pruned", "params", "latency_seconds")
     saved = [row for row in rows if not row.failure]
-    return _finite({f"{row.network}/{name}": getattr(row, name) for row in saved for name in names})
+    return _finite_metrics({f"{row.network}/{name}": getattr(row, name) for row in saved for name in names})
 
 
-def _files(run_dir: Path, rows: Sequence[NetworkRow]) -> dict[str, Path]:
+def _files_worth_keeping(run_dir: Path, rows: Sequence[NetworkRow]) -> dict[str, Path]:
     """The files of a run that are worth keeping elsewhere, by their names in its folder."""
     names = [CONFIG, "report.html", *(f"{row.network}.safetensors" for row in rows)]
     plots = sorted(path.relative_to(run_dir).as_posix() for path in run_dir.glob("plots/*.png"))

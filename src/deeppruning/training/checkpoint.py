@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from deeppruning.amounts import listed
 from deeppruning.errors import DAMAGE, RunError
 from deeppruning.options import differences
-from deeppruning.training.finite import learnt, listed, not_finite
+from deeppruning.training.finite import learnt, not_finite
 from deeppruning.training.muon import Muon
 from deeppruning.training.tensors import read_tensors, write_tensors
 
@@ -67,10 +68,10 @@ def save_checkpoint(
         "job": json.dumps(dict(job), sort_keys=True),
         "history": json.dumps([asdict(report) for report in history]),
     }
-    write_tensors(path, _state(model, optimizer), metadata)
+    write_tensors(path, _checkpoint_tensors(model, optimizer), metadata)
 
 
-def _state(model: nn.Module, optimizer: torch.optim.Optimizer | Muon) -> dict[str, Tensor]:
+def _checkpoint_tensors(model: nn.Module, optimizer: torch.optim.Optimizer | Muon) -> dict[str, Tensor]:
     """The tensors of a checkpoint."""
     tensors = {_MODEL + name: tensor for name, tensor in model.state_dict().items()}
     for name, parameter in model.named_parameters():
@@ -83,10 +84,10 @@ def load_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | Muon, job: Mapping[str, Any]
 ) -> list[EpochReport]:
     """Restore model and optimizer in place and return the history; neither changes if there is an error."""
-    tensors, written_job, history = _read(path)
-    _check_job(path, written_job, job)
-    targets = _state(model, optimizer)
-    _check_tensors(path, tensors, targets)
+    tensors, written_job, history = _read_checkpoint(path)
+    _check_same_job(path, written_job, job)
+    targets = _checkpoint_tensors(model, optimizer)
+    _check_same_tensors(path, tensors, targets)
     broken = not_finite({name: tensors[_MODEL + name] for name in learnt(model)})
     if broken:
         raise RunError(
@@ -101,17 +102,18 @@ def load_checkpoint(
 
 def read_history(path: Path) -> list[EpochReport]:
     """The epochs before a checkpoint; none if there is no checkpoint yet."""
-    return _read(path)[2] if path.exists() else []
+    return _read_checkpoint(path)[2] if path.exists() else []
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[EpochReport]]:
+def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[EpochReport]]:
+    """Tensors, job and epoch reports of a checkpoint."""
     advice = "delete it to start again, or choose another folder"
     tensors, metadata = read_tensors(path, error=RunError, advice=advice)
     version = metadata.get("format")
     if version == FORMAT:
         try:
             history = [
-                _report(number, report) for number, report in enumerate(json.loads(metadata["history"]))
+                _epoch_report(number, report) for number, report in enumerate(json.loads(metadata["history"]))
             ]
             return tensors, dict(json.loads(metadata["job"])), history
         except DAMAGE as error:
@@ -120,7 +122,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[EpochRepo
     raise RunError(f"{path} is {kind}; {advice}")
 
 
-def _report(number: int, table: dict[str, Any]) -> EpochReport:
+def _epoch_report(number: int, table: dict[str, Any]) -> EpochReport:
     report = EpochReport(**table)
     numbers = [value for name, value in table.items() if name != "test_error" or value is not None]
     if report.epoch != number + 1 or not all(type(value) in (int, float) for value in numbers):
@@ -128,7 +130,7 @@ def _report(number: int, table: dict[str, Any]) -> EpochReport:
     return report
 
 
-def _check_job(path: Path, written: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def _check_same_job(path: Path, written: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     if changed := differences(written, wanted):
         raise RunError(
             f"the checkpoint {path} belongs to a job with other options: {changed}; "
@@ -136,7 +138,7 @@ def _check_job(path: Path, written: Mapping[str, Any], wanted: Mapping[str, Any]
         )
 
 
-def _check_tensors(path: Path, written: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+def _check_same_tensors(path: Path, written: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
     for name in sorted(written.keys() | wanted.keys()):
         if name in written and name in wanted and written[name].shape == wanted[name].shape:
             continue

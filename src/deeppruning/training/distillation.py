@@ -84,6 +84,7 @@ class CachedTeacher(nn.Module):
         self._reused = self._bytes = 0
 
     def forward(self, images: Tensor) -> Tensor:
+        """The teacher's outputs for a batch: the cached ones if it is the same batch as then."""
         mark = _mark_of(images)
         if self._cached is not None:
             outputs, marks = self._cached

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from deeppruning.amounts import listed
 from deeppruning.errors import Diverged
 
 
@@ -53,9 +54,3 @@ def check_outputs_finite(outputs: Tensor) -> None:
             f"the outputs of the network are not finite (nan or inf) for {int((~fine).sum())} of "
             f"{len(outputs)} images; check its weights and the values of the images"
         )
-
-
-def listed(names: list[str], most: int = 3) -> str:
-    """The first names, and the number of the others."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"

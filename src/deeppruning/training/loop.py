@@ -1,4 +1,4 @@
-"""Train a network, reproducibly to the bit, and resume from a checkpoint.
+"""The training loop: epochs and steps, SGD, learning rates; reproducible to the bit, resumable.
 
 >>> from deeppruning.data.images import ImageSet
 >>> data = ImageSet(torch.zeros(8, 1, 4, 4), torch.zeros(8, dtype=torch.int64), ("a", "b"))
@@ -129,7 +129,7 @@ class Epochs:
         # Dropout draws from the global generator: seeded here, restored afterwards.
         with forked_random_state(self.device), mode(self.model, training=True):
             torch.manual_seed(derived_seed(self.config.seed, epoch, "layers"))
-            report = self._train(epoch, start)
+            report = self._train_epoch(epoch, start)
         # No loss of this epoch shows its last step.
         check_learnt(self.model, f"the network after epoch {epoch} (learning rate {report.lr:g})")
         test_error = None if test is None else test()
@@ -143,7 +143,8 @@ class Epochs:
             seconds=time.perf_counter() - start,
         )
 
-    def _train(self, epoch: int, start: float) -> BatchReport:
+    def _train_epoch(self, epoch: int, start: float) -> BatchReport:
+        """Train for one epoch: the mean loss and error of its batches."""
         batches = self.lesson.batches(epoch)
         steps = self.config.steps(len(batches))
         count = min(len(batches), steps - (epoch - 1) * len(batches))  # the last epoch may be a part of one
@@ -173,7 +174,7 @@ class Epochs:
         """One step at this learning rate; the loss is that before it."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        with _autocast(self.device):
+        with _mixed_precision(self.device, self.config.precision):
             taught = self.lesson.taught(self.model, batch)
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(taught.loss)
@@ -194,11 +195,11 @@ def forked_random_state(device: torch.device) -> AbstractContextManager[None]:
     return torch.random.fork_rng(devices=[index], device_type=device.type)
 
 
-def _autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Mixed precision where it needs no loss scaling: bfloat16 on GPUs that support it."""
-    if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
-        return torch.autocast("cuda", dtype=torch.bfloat16)
-    return nullcontext()
+def _mixed_precision(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    """Mixed precision in bfloat16, which needs no loss scaling; "auto" is a GPU's that supports it."""
+    if precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported(False):
+        precision = "bfloat16"
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
 
 # Share of a one-cycle run in which the rate rises, and the fraction of the peak it starts from.

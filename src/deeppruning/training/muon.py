@@ -52,12 +52,13 @@ class Muon:
             if parameter.grad is None:
                 continue
             if parameter.ndim > 1:
-                _turn(parameter, parameter.grad, state["momentum"], lr)
+                _muon_step(parameter, parameter.grad, state["momentum"], lr)
             else:
-                _move(parameter, parameter.grad, state, ADAM_SHARE * lr)
+                _adam_step(parameter, parameter.grad, state, ADAM_SHARE * lr)
 
 
-def _turn(kernel: nn.Parameter, gradient: Tensor, momentum: Tensor, lr: float) -> None:
+def _muon_step(kernel: nn.Parameter, gradient: Tensor, momentum: Tensor, lr: float) -> None:
+    """One step of a kernel: the orthogonalised gradient, in the kernel's own length."""
     momentum.mul_(MOMENTUM).add_(gradient)
     ahead = gradient.add(momentum, alpha=MOMENTUM)
     update = orthogonalised(ahead.flatten(1)).view_as(kernel)
@@ -66,7 +67,7 @@ def _turn(kernel: nn.Parameter, gradient: Tensor, momentum: Tensor, lr: float) -
     kernel.sub_(update * (lr * length))
 
 
-def _move(vector: nn.Parameter, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+def _adam_step(vector: nn.Parameter, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
     """A step of Adam."""
     (first, second), mean, square = DECAYS, state["momentum"], state["square"]
     mean.lerp_(gradient, 1 - first)

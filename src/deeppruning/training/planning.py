@@ -1,6 +1,6 @@
-"""What is measured once before a training: how many epochs fit into a time, and a learning rate.
+"""What is measured once before a training: epochs that fit into a time, learning rate, number format.
 
-Both follow from a few steps of a copy of the network. A run records what is found, and keeps it when it is
+All follow from a few steps of a copy of the network. A run records what is found, and keeps it when it is
 resumed: its result then does not depend on how busy the machine is that day.
 """
 
@@ -19,6 +19,7 @@ from torch import nn
 from deeppruning.config import FinetuneConfig
 from deeppruning.errors import Diverged
 from deeppruning.genome import derived_seed
+from deeppruning.system.device import precision_of
 from deeppruning.training.evaluate import mode
 from deeppruning.training.lesson import Lesson
 from deeppruning.training.loop import Epochs, forked_random_state, in_evaluation, make_optimizer, rate
@@ -31,36 +32,62 @@ FEWEST_TRIED, MOST_TRIED = 16, 64  # steps of the trial of one rate
 TIMED, WARM = 6, 2  # steps that are timed, after those that are not
 JUDGED = 8  # batches by which rates are compared
 FEWEST_STEPS = 10  # of a training; fewer are not worth it
+FEWEST_FORMATTED = 480  # steps of a training whose number format is worth measuring
+CLEARLY_FASTER = 0.85  # of the time of float32: bfloat16 rounds, and a busy machine measures badly
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The length and the learning rate of one network's training."""
+    """The length, the learning rate and the number format of one network's training."""
 
     epochs: float
     lr: float
     losses: dict[str, float] | None = None  # on held-out data after the trial of each rate; None: no trial
     step_seconds: float | None = None  # where a time was given
+    precision: str = "auto"
 
 
 def plan_training(model: nn.Module, lesson: Lesson, config: FinetuneConfig, device: torch.device) -> Plan:
     """The plan of a training with these options; the network stays as it is."""
     trainer = _Trainer(model, lesson, config, device)
     batches = len(lesson.batches(0))
-    epochs, seconds = config.epochs, None
+    epochs, seconds, precision = config.epochs, None, config.precision
     if config.minutes is not None:
         seconds = trainer.seconds()
         epochs = epochs_within(60 * config.minutes, seconds, batches)
     assert epochs is not None
+    if format_is_open(config, device, round(epochs * batches)):
+        ratio = trainer.time_of_bfloat16()
+        precision = "bfloat16" if ratio <= CLEARLY_FASTER else "float32"
+        trainer = replace(trainer, config=replace(config, precision=precision))
+        if config.minutes is not None and seconds is not None and precision == "bfloat16":
+            seconds *= ratio
+            epochs = epochs_within(60 * config.minutes, seconds, batches)
     if config.lr is not None:
-        return Plan(epochs, config.lr, step_seconds=seconds)
+        return Plan(epochs, config.lr, None, seconds, precision)
     usual = usual_rate(config)
     steps = trial_steps(round(epochs * batches), len(FACTORS))
     if not steps:
-        return Plan(epochs, usual, step_seconds=seconds)
+        return Plan(epochs, usual, None, seconds, precision)
     rates = [float(f"{factor * usual:.3g}") for factor in FACTORS]
     lr, losses = best_rate(rates, lambda each: trainer.trial(each, steps))
-    return Plan(epochs, lr, losses, seconds)
+    return Plan(epochs, lr, losses, seconds, precision)
+
+
+def leaves_open(lesson: Lesson, config: FinetuneConfig, device: torch.device) -> bool:
+    """Whether these options leave anything to `plan_training`."""
+    if config.minutes is not None or config.lr is None:
+        return True
+    return format_is_open(config, device, config.steps(len(lesson.batches(0))))
+
+
+def format_is_open(config: FinetuneConfig, device: torch.device, steps: int) -> bool:
+    """Whether the number format of a training of so many steps is to be measured: only on a CPU.
+
+    >>> format_is_open(FinetuneConfig(), torch.device("cpu"), 479)
+    False
+    """
+    return config.precision == "auto" and device.type == "cpu" and steps >= FEWEST_FORMATTED
 
 
 def usual_rate(config: FinetuneConfig) -> float:
@@ -84,15 +111,32 @@ class _Trainer:
 
     def seconds(self) -> float:
         """Of one step, data and teacher included."""
-        batches = self._batches()
-        with self._training() as epochs:
+        batches = self._endless_batches()
+        with self._trial_copy() as epochs:
             # A number of the loss, so that a GPU is waited for.
             return time_of_step(lambda: float(epochs.step(next(batches), 0.0).loss))
 
+    def time_of_bfloat16(self) -> float:
+        """Processor time of a step in bfloat16, as a share of one in float32; infinite if it cannot be."""
+        if precision_of(self.model) != torch.float32:
+            return math.inf
+        batches = self._endless_batches()
+        try:
+            with self._trial_copy("float32") as single, self._trial_copy("bfloat16") as half:
+                # In turns and in processor time, so that other programs disturb neither.
+                times = [
+                    [_processor_seconds(each, batch) for each in (single, half)]
+                    for batch in islice(batches, WARM + TIMED)
+                ][WARM:]
+        except (RuntimeError, TypeError):  # of code that insists on float32
+            return math.inf
+        ratios = sorted(halved / whole for whole, halved in times)
+        return ratios[len(ratios) // 2]
+
     def trial(self, lr: float, steps: int) -> float:
         """The loss on the batches that follow, after so many steps by the schedule."""
-        batches = self._batches()
-        with self._training() as epochs:
+        batches = self._endless_batches()
+        with self._trial_copy() as epochs:
             for number in range(steps):
                 epochs.step(next(batches), rate(self.config.schedule, lr, number, steps))
             with mode(epochs.model, training=False), torch.no_grad():
@@ -103,15 +147,17 @@ class _Trainer:
             raise Diverged(f"the loss is {loss} after {steps} steps at the learning rate {lr:g}")
         return loss
 
-    def _batches(self) -> Iterator[Any]:
+    def _endless_batches(self) -> Iterator[Any]:
         """Without end, in another order than those of the training, whose epochs count from 1."""
         return chain.from_iterable(self.lesson.batches(-number) for number in count())
 
     @contextmanager
-    def _training(self) -> Iterator[Epochs]:
+    def _trial_copy(self, precision: str | None = None) -> Iterator[Epochs]:
         """A copy of the network in training mode, with the same random numbers each time."""
         model = deepcopy(self.model).to(self.device)
-        config = replace(self.config, lr=usual_rate(self.config))
+        config = replace(
+            self.config, lr=usual_rate(self.config), precision=precision or self.config.precision
+        )
         optimizer = make_optimizer(model, config, self.device)
         with (
             forked_random_state(self.device),
@@ -130,6 +176,13 @@ def epochs_within(seconds: float, step_seconds: float, batches: int) -> float:
     """
     steps = int(seconds / step_seconds)
     return steps / batches if steps >= FEWEST_STEPS else 0.0
+
+
+def _processor_seconds(training: Epochs, batch: Any) -> float:
+    """Of one step that changes no weights."""
+    start = time.process_time()
+    training.step(batch, 0.0)
+    return time.process_time() - start
 
 
 def time_of_step(step: Callable[[], object]) -> float:

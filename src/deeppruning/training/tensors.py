@@ -32,7 +32,7 @@ def tensor_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> 
     # Copied, because the format refuses tensors that share memory or are not contiguous.
     plain = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
     described = {key: value for key, value in metadata.items() if key != CHECKSUM}
-    return _with_sorted_metadata(save(plain, {**described, CHECKSUM: _checksum(plain, described)}))
+    return _with_sorted_metadata(save(plain, {**described, CHECKSUM: _checksum_of_tensors(plain, described)}))
 
 
 def read_tensors(
@@ -51,7 +51,7 @@ def read_tensors(
     written = metadata.get(CHECKSUM)
     if written is not None:
         described = {key: value for key, value in metadata.items() if key != CHECKSUM}
-        if not hmac.compare_digest(_checksum(tensors, described).encode(), written.encode()):
+        if not hmac.compare_digest(_checksum_of_tensors(tensors, described).encode(), written.encode()):
             raise error(f"{path} is damaged: it does not match its own checksum; {advice}")
     return tensors, metadata
 
@@ -79,7 +79,7 @@ def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+def _checksum_of_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
     described = json.dumps(sorted(metadata.items()))
     both = hash_tensors(dict(sorted(tensors.items()))) + described
     return f"sha256:{hashlib.sha256(both.encode()).hexdigest()}"

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from deeppruning.amounts import listed
 from deeppruning.data.images import Normalization
 from deeppruning.data.unpacking import check_unpacked
 from deeppruning.errors import DAMAGE, DataError, InputError, WeightsError
-from deeppruning.training.finite import learnt, listed, not_finite
+from deeppruning.training.finite import learnt, not_finite
 from deeppruning.training.tensors import read_tensors
 
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "params")
@@ -63,7 +64,7 @@ def load_weights(model: nn.Module, path: str | Path) -> str:
             f"{path} holds {1 + len(network.rivals)} networks that fit {type(model).__name__}, under "
             f"{', '.join((network.prefix, *network.rivals))}; save the state_dict() of one of them alone"
         )
-    if problems := _mismatches(given, wanted):
+    if problems := _mismatches_of_shapes(given, wanted):
         where = f" under {network.prefix!r}" if network.prefix else ""
         raise WeightsError(
             f"{path} does not fit {type(model).__name__}{where}: {'; '.join(problems)}. "
@@ -76,13 +77,13 @@ def load_weights(model: nn.Module, path: str | Path) -> str:
         raise WeightsError(
             f"{path} holds weights that {type(model).__name__} cannot take: {error}"
         ) from error
-    left_out = _listed("left out", list(network.outside))
+    left_out = _list_names("left out", list(network.outside))
     return f"{path}: weights taken from under {network.prefix!r}; {left_out}" if left_out else ""
 
 
 def is_thin(path: str | Path) -> bool:
     """Whether a file is a thin network of a run: it records how its network was cut."""
-    path = _checked(Path(path))
+    path = _checked_file(Path(path))
     return path.suffix == ".safetensors" and "cut" in read_tensors(path)[1]
 
 
@@ -91,18 +92,18 @@ def check_given(path: str | Path, model: nn.Module, given: Mapping[str, Tensor])
     broken = not_finite({name: given[name] for name in learnt(model) if name in given})
     if broken:
         raise WeightsError(
-            f"{path}: {_listed('not finite (nan or inf)', broken)}; the training that wrote it diverged "
+            f"{path}: {_list_names('not finite (nan or inf)', broken)}; the training that wrote it diverged "
             "or the file is damaged: give another"
         )
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     """The tensors of a weights file by name, on the CPU."""
-    path = _checked(Path(path))
+    path = _checked_file(Path(path))
     if path.suffix == ".safetensors":
         state, _ = read_tensors(path)
     else:
-        state = _state_inside(_read_torch(path), path)
+        state = _state_inside(_read_torch_file(path), path)
     if not state:
         raise WeightsError(f"{path} holds no tensors; save the network's state_dict()")
     return state
@@ -110,11 +111,11 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
 
 def normalization_for(path: str | Path) -> Normalization | None:
     """The input normalisation these weights were trained with, if the file records it or is a known one."""
-    path = _checked(Path(path))
+    path = _checked_file(Path(path))
     if path.suffix == ".safetensors":
         recorded: Any = read_tensors(path)[1].get(NORMALIZATION_KEY)
     else:
-        content = _read_torch(path)
+        content = _read_torch_file(path)
         recorded = content.get(NORMALIZATION_KEY) if isinstance(content, Mapping) else None
     if recorded is not None and not isinstance(recorded, Tensor):
         return parse_normalization(recorded, path)
@@ -125,7 +126,7 @@ def normalization_for(path: str | Path) -> Normalization | None:
     return KNOWN_CHECKPOINTS[digits[1]] if digest.startswith(digits[1]) else None
 
 
-def _checked(path: Path) -> Path:
+def _checked_file(path: Path) -> Path:
     try:
         if path.is_dir():
             raise WeightsError(f"{path} is a folder; name the weights file inside it")
@@ -140,7 +141,7 @@ def _checked(path: Path) -> Path:
     return path
 
 
-def _read_torch(path: Path) -> Any:
+def _read_torch_file(path: Path) -> Any:
     _check_packing(path)
     try:
         with torch.serialization.safe_globals(_NUMPY_GLOBALS):
@@ -148,14 +149,14 @@ def _read_torch(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         match = re.search(r"GLOBAL ([\w.]+)", str(error))
         if match is None:
-            raise _damaged(path) from error
+            raise _damaged_weights(path) from error
         raise WeightsError(
             f"{path} holds a Python object ({match[1]}) beside its tensors and is refused, because loading "
             "such a file can run code; save the network's state_dict() alone, or as safetensors"
         ) from error
     # A damaged file can make torch raise nearly anything.
     except Exception as error:
-        raise _damaged(path) from error
+        raise _damaged_weights(path) from error
 
 
 def _check_packing(path: Path) -> None:
@@ -170,7 +171,7 @@ def _check_packing(path: Path) -> None:
         return  # the older format of torch.save, or damage, which torch.load reports
 
 
-def _damaged(path: Path) -> WeightsError:
+def _damaged_weights(path: Path) -> WeightsError:
     return WeightsError(
         f"{path} is cut short, damaged or not written by torch.save; copy or download it again "
         "(safetensors files must be named .safetensors)"
@@ -215,11 +216,11 @@ def parse_normalization(recorded: Any, path: Path) -> Normalization:
         raise WeightsError(f"{path} records a normalization that cannot be used: {error}") from error
 
 
-def _shape(tensor: Tensor) -> str:
+def _shape_in_words(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape)) or "scalar"
 
 
-def _listed(what: str, names: list[str]) -> str:
+def _list_names(what: str, names: list[str]) -> str:
     return f"{len(names)} {what}: {listed(names, LISTED_AT_MOST)}" if names else ""
 
 
@@ -248,18 +249,20 @@ def _find_network(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> 
     compiled = {name.replace(COMPILED, ""): tensor for name, tensor in state.items()}
     needed = sum(not name.endswith(COUNTER) for name in wanted)
     for names in (state, compiled):
-        candidates = _candidates(names, wanted, needed)
-        fitting = [network for network in candidates if not _mismatches(network.state, wanted)]
+        candidates = _candidate_prefixes(names, wanted, needed)
+        fitting = [network for network in candidates if not _mismatches_of_shapes(network.state, wanted)]
         if fitting:
-            return _choose(fitting)
-    return next(_candidates(compiled, wanted, 1), _Network("", dict(state)))
+            return _choose_prefix(fitting)
+    return next(_candidate_prefixes(compiled, wanted, 1), _Network("", dict(state)))
 
 
-def _candidates(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], least: int) -> Iterator[_Network]:
+def _candidate_prefixes(
+    state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], least: int
+) -> Iterator[_Network]:
     """The entries under each prefix with at least `least` of the network's names, those with most first."""
     counts: Counter[str] = Counter()
     for name in state:
-        for prefix in _prefixes(name):
+        for prefix in _prefixes_of(name):
             counts[prefix] += name[len(prefix) :] in wanted
     for prefix, count in sorted(counts.items(), key=lambda item: (-item[1], len(item[0]))):
         if count >= least:
@@ -268,7 +271,7 @@ def _candidates(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], least
             yield _Network(prefix, inside, outside)
 
 
-def _prefixes(name: str) -> Iterator[str]:
+def _prefixes_of(name: str) -> Iterator[str]:
     end = 0
     yield ""
     for _ in range(DEEPEST):
@@ -278,27 +281,27 @@ def _prefixes(name: str) -> Iterator[str]:
         yield name[:end]
 
 
-def _mismatches(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
+def _mismatches_of_shapes(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
     """How the tensors of a file differ from those of a network in names and shapes; empty if they fit."""
     problems = {
         "missing in the file": [name for name in wanted if name not in given and not name.endswith(COUNTER)],
         "not in the network": [name for name in given if name not in wanted],
         "of another shape": [
-            f"{name} (file {_shape(given[name])}, network {_shape(wanted[name])})"
+            f"{name} (file {_shape_in_words(given[name])}, network {_shape_in_words(wanted[name])})"
             for name in wanted
             if name in given and given[name].shape != wanted[name].shape
         ],
     }
-    return [_listed(what, names) for what, names in problems.items() if names]
+    return [_list_names(what, names) for what, names in problems.items() if names]
 
 
-def _choose(fitting: list[_Network]) -> _Network:
+def _choose_prefix(fitting: list[_Network]) -> _Network:
     """The network without a prefix, else under a usual name, else the only one; others are rivals."""
     usual = [network for network in fitting if set(network.prefix.split(".")[:-1]) <= USUAL_NAMES]
     first, *others = usual or fitting
-    rivals = tuple(other.prefix for other in others if not _equal(first.state, other.state))
+    rivals = tuple(other.prefix for other in others if not _equal_tensors(first.state, other.state))
     return _Network(first.prefix, first.state, first.outside, () if not first.prefix else rivals)
 
 
-def _equal(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
+def _equal_tensors(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
     return left.keys() == right.keys() and all(bool((left[name] == right[name]).all()) for name in left)

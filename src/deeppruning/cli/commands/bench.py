@@ -43,7 +43,7 @@ def bench(
     as_json: bool, int8: bool, data_dir: Path | None, test_images: int | None, beside: Path | None,
     **settings: Any,
 ) -> None:  # fmt: skip
-    """Measure the latency of the original network, the three picks and the targets of RUN side by side.
+    """Measure the latency of the networks of RUN side by side: the original, the selected ones, the targets.
 
     All networks run one forward pass in turn, for many rounds, in PyTorch and (if installed) onnxruntime, so
     that a busy moment of the machine affects all alike. Prints the median and half the interquartile range,

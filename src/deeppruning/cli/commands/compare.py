@@ -49,7 +49,7 @@ from deeppruning.system.commands import command
 )  # fmt: skip
 @flag(
     "--match", heading=COMPARING, common=True, type=click.Path(path_type=Path), metavar="RUN",
-    help="Run to compare with: its three picks take part, and the methods get their FLOPs and its options.",
+    help="Run to compare with: its networks take part, and the methods get their FLOPs and its options.",
 )  # fmt: skip
 @flag(
     "--shares", heading=COMPARING, common=True, type=NUMBERS, metavar="S,S,S",
@@ -67,7 +67,7 @@ from deeppruning.system.commands import command
     "--test-images", heading=COMPARING, type=click.IntRange(min=1),
     help="Number of test images, balanced over the classes. [all]",
 )  # fmt: skip
-@out_option("Folder for the comparison. [RUN/compare]")
+@out_option("Folder for the comparison; required without --match. [the folder compare in the run of --match]")
 @search_options
 @finetune_options(of_run=False)
 @backend_options()
@@ -88,7 +88,7 @@ def compare(
     \b
     Example:
       deeppruning compare resnet20 --weights runs/base/model.safetensors --data digits \\
-        --match runs/thin --methods l1,l1+refit,guided --seeds 2
+        --match runs/mine --methods l1,l1+refit,guided --seeds 2
       deeppruning compare resnet20 --weights runs/base/model.safetensors --data digits \\
         --shares 0.7,0.4 --methods l1,apoz --finetune-epochs 5 --out runs/compare
     """
@@ -101,7 +101,7 @@ def compare(
     folder = out or (match / "compare" if match else None)
     if folder is None:
         raise InputError("give a folder for the comparison: --out FOLDER, or --match RUN")
-    search, finetune = _options(match, settings)
+    search, finetune = _options_of_comparison(match, settings)
     choice = BackendChoice.take(settings).or_as_in({})
     progress = _Progress(quiet=quiet, as_json=as_json)
     choose_methods(methods)  # a misspelt name is an error before anything is loaded
@@ -130,7 +130,9 @@ def compare(
     progress.finish(comparison, folder, [path for path in (plot, page) if path is not None])
 
 
-def _options(match: Path | None, settings: dict[str, Any]) -> tuple[SearchConfig, FinetuneConfig]:
+def _options_of_comparison(
+    match: Path | None, settings: dict[str, Any]
+) -> tuple[SearchConfig, FinetuneConfig]:
     """The options of the search and of fine-tuning: those given, on top of a run's if there is one."""
     search, function = search_config(settings)
     if function is not None:
@@ -152,6 +154,7 @@ class _Progress:
         self._quiet, self._as_json = quiet, as_json
 
     def say(self, text: str) -> None:
+        """Print a line, or send it to the error stream beside JSON."""
         if text and not self._quiet and not self._as_json:
             click.echo(text)
 
@@ -161,6 +164,7 @@ class _Progress:
         self.say(comparison_line(event))
 
     def finish(self, comparison: Comparison, folder: Path, files: list[Path]) -> None:
+        """Print the table of the comparison and where its files are."""
         if self._as_json:
             click.echo(json.dumps({"event": "finished", **comparison.to_table()}))
             return

@@ -55,6 +55,7 @@ def data(name: str | None, as_json: bool, **settings: Any) -> None:
 
 
 def _status_record(status: DataStatus) -> dict[str, Any]:
+    """Where a data set is, as JSON."""
     return {
         "name": status.data.name,
         "about": status.data.about,
@@ -66,6 +67,7 @@ def _status_record(status: DataStatus) -> dict[str, Any]:
 
 
 def _status_table(statuses: list[DataStatus]) -> Table:
+    """All data sets and where they are, as a table."""
     # Two columns, because paths and addresses need the width of the terminal.
     columns = Column(no_wrap=True, style="bold"), Column(overflow="fold")
     table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 1, 0), show_header=False)
@@ -82,6 +84,7 @@ def _status_table(statuses: list[DataStatus]) -> Table:
 
 
 def _splits_record(splits: DataSplits) -> dict[str, Any]:
+    """The parts of a data set that was loaded, as JSON."""
     parts = {"train": splits.train, "test": splits.test}
     counts = {name: part.labels.bincount(minlength=part.num_classes).tolist() for name, part in parts.items()}
     normalization = splits.train.normalization
@@ -96,6 +99,7 @@ def _splits_record(splits: DataSplits) -> dict[str, Any]:
 
 
 def _print_splits(console: Console, splits: DataSplits, record: dict[str, Any]) -> None:
+    """Print classes and sizes of a data set that was loaded."""
     train, test, normalization = record["train"], record["test"], splits.train.normalization
     counted = f"{train['images']} training, {test['images']} test images"
     console.print(f"[bold]{escape(splits.name)}[/bold] loads: {counted}")

@@ -43,7 +43,7 @@ def demo(context: click.Context, out: Path, workers: int | None, quiet: bool, as
     Example:
       deeppruning demo
     """
-    out = _free(out)
+    out = _free_demo_folder(out)
     data, choice = DataOptions(data=DATA), BackendChoice(workers=workers)
     progress = make_progress(quiet=quiet, as_json=as_json)
     backend = choice.make(SEARCH.threads, "auto", progress.say)
@@ -58,7 +58,7 @@ def demo(context: click.Context, out: Path, workers: int | None, quiet: bool, as
         start(out, loaded, SEARCH, FINETUNE, progress, choice, backend)
 
 
-def _free(out: Path) -> Path:
+def _free_demo_folder(out: Path) -> Path:
     """The folder, or its name with the first number that is free."""
     candidates = [out, *(out.with_name(f"{out.name}-{number}") for number in range(2, 1000))]
     return next(path for path in candidates if not path.exists())

@@ -10,7 +10,7 @@ import click
 import torch
 from torch import nn
 
-from deeppruning.amounts import percent
+from deeppruning.amounts import listed, percent
 from deeppruning.cli.options.flags import DEVICES, GroupedCommand, flag, threads_option, weights_option
 from deeppruning.cli.options.inputs import (
     DataOptions,
@@ -58,7 +58,7 @@ def evaluate(
     \b
     Example:
       deeppruning evaluate resnet20 --weights runs/base/model.safetensors --data digits
-      deeppruning evaluate --weights runs/thin/knee.safetensors --data digits
+      deeppruning evaluate --weights runs/mine/knee.safetensors --data digits
     """
     if model is not None and named_model not in (None, model):
         raise InputError(f"MODEL is {model!r} and --model {named_model!r}; leave one out")
@@ -101,10 +101,10 @@ def _build_thin(path: Path, data: Images, spec: str | None, options: Mapping[str
     """The pruned network in a file; `spec` names the original's class, which is not needed for the zoo's."""
     metadata, _ = read_solution(path)
     _check_data(path, metadata, data)
-    return load(path, _original(path, metadata, data, spec, options))
+    return load(path, _original_to_load_into(path, metadata, data, spec, options))
 
 
-def _original(
+def _original_to_load_into(
     path: Path, metadata: Mapping[str, str], data: Images, spec: str | None, options: Mapping[str, Any]
 ) -> nn.Module:
     """An instance of the class that was pruned, with any weights."""
@@ -143,10 +143,6 @@ def _check_data(path: Path, metadata: Mapping[str, str], data: Images) -> None:
     named = not all(name.isdigit() for name in (*classes, *data.classes))
     if len(classes) != data.num_classes or (named and classes != data.classes):
         raise WeightsError(
-            f"{path} was made for {len(classes)} classes ({_few(classes)}), the data has {data.num_classes} "
-            f"({_few(data.classes)}); use the data it was made for"
+            f"{path} was made for {len(classes)} classes ({listed(classes)}), the data has "
+            f"{data.num_classes} ({listed(data.classes)}); use the data it was made for"
         )
-
-
-def _few(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

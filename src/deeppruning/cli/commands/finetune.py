@@ -1,4 +1,4 @@
-"""`deeppruning finetune`: fine-tune any candidate of a run, not only the three picks."""
+"""`deeppruning finetune`: fine-tune any candidate of a run, not only the three selected ones."""
 
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,9 @@ def finetune(run: Path, candidate: int, threads: int | None, **settings: Any) ->
 
     \b
     Example:
-      deeppruning finetune runs/thin --candidate 17
-      deeppruning finetune runs/thin --candidate 17 --minutes 30
-      deeppruning finetune runs/thin --candidate 17 --epochs 100 --distill 0.5
+      deeppruning finetune runs/mine --candidate 17
+      deeppruning finetune runs/mine --candidate 17 --minutes 30
+      deeppruning finetune runs/mine --candidate 17 --epochs 100 --distill 0.5
     """
     with RunFolder.open(run, read_only=True) as opened:
         recorded = FinetuneConfig.from_table(opened.config["finetune"])

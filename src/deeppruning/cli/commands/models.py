@@ -33,10 +33,10 @@ def models(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(summary) for summary in summaries], indent=2))
     else:
-        Console().print(_table(summaries))
+        Console().print(_table_of_models(summaries))
 
 
-def _table(summaries: list[ModelSummary]) -> Table:
+def _table_of_models(summaries: list[ModelSummary]) -> Table:
     # No padding at the edges: every row then fits one line of an 80-column terminal.
     numbers = (Column(name, justify="right", no_wrap=True) for name in ("depth", "parameters", "FLOPs"))
     table = Table(Column("name", no_wrap=True), *numbers, "what it is", box=None, pad_edge=False)

@@ -32,8 +32,8 @@ def pick(run: Path, target: Limits, replace: bool, **settings: Any) -> None:
 
     \b
     Example:
-      deeppruning pick runs/thin --target flops=30%
-      deeppruning pick runs/thin --target params=100k,latency=5ms --replace
+      deeppruning pick runs/mine --target flops=30%
+      deeppruning pick runs/mine --target params=100k,latency=5ms --replace
     """
     again = command("pick", run, "--target", str(target).replace(" ", ""), *(["--replace"] * replace))
     save_one(api_runs.pick, run, again, settings, target=target, replace=replace)

@@ -1,4 +1,4 @@
-"""`deeppruning prune`: search for pruned versions of a network and fine-tune the three picks, in a folder."""
+"""`deeppruning prune`: search for pruned versions of a network, select three, fine-tune them."""
 
 import contextlib
 import sys
@@ -63,7 +63,7 @@ def prune(
 
     If timm or torchvision is installed, MODEL may also be timm:NAME or torchvision:NAME.
 
-    Evaluates many ways to remove filters, picks three (heavy: most accurate, light: cheapest, knee: best
+    Evaluates many ways to remove filters, selects three (heavy: most accurate, light: cheapest, knee: best
     trade-off), fine-tunes them and saves them with the history of the whole search. With --target, the search
     concentrates near the limits and also returns a network that meets them. The result does not depend on
     --workers or --backend. Without --weights, the network is trained first, in a folder next to the run. If
@@ -75,7 +75,7 @@ def prune(
     Example:
       deeppruning train resnet20 --data digits --epochs 15 --out runs/base
       deeppruning prune resnet20 --weights runs/base/model.safetensors --data digits \\
-        --offspring 8 --generations 4 --finetune-epochs 10 --out runs/thin
+        --offspring 8 --generations 4 --finetune-epochs 10 --out runs/mine
       deeppruning prune resnet56 --weights r56.th --data cifar10 --target flops=40%,error=+1%
       deeppruning prune resnet56 --weights r56.th --data cifar10 --backend ray --ray-address auto
       deeppruning prune resnet56 --weights r56.th --data cifar10 --track tensorboard

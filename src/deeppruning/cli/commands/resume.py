@@ -51,8 +51,8 @@ def resume(
 
     \b
     Example:
-      deeppruning resume runs/thin
-      deeppruning resume runs/thin --backend local
+      deeppruning resume runs/mine
+      deeppruning resume runs/mine --backend local
     """
     with RunFolder.open(run, read_only=True) as opened:
         config = opened.config

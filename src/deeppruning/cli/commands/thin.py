@@ -22,6 +22,7 @@ _WITHOUT = [
     "latency_runtime",
     *(name for name in described_options(SearchConfig) if name.startswith("eval_")),
 ]  # fmt: skip
+_HELP = {"round_to": "Keep a multiple of this number of filters in each layer; 1 allows any number."}
 
 
 @click.command(cls=GroupedCommand, brief=True)
@@ -56,7 +57,7 @@ _WITHOUT = [
     help="Number of inputs to search with; up to a quarter more are used for the final comparison. [1000, "
     "fewer if they are large]",
 )  # fmt: skip
-@option_flags(SearchConfig, leave_out=_WITHOUT)
+@option_flags(SearchConfig, leave_out=_WITHOUT, help=_HELP, paper=False)
 @backend_options()
 @output_options("auto")
 def thin(
@@ -66,9 +67,9 @@ def thin(
     """Make the ONNX file MODEL smaller and faster. It needs example inputs, but no labels.
 
     Searches for filters that can be removed, refits the others in closed form to keep the outputs as they
-    were, and writes the best network within --target as an ONNX file with the same inputs, outputs, free
-    axes, opset and metadata. Every fifth input is held out: on these, both files are compared in onnxruntime,
-    outputs and latency.
+    were, and writes the best network within --target as an ONNX file with the same inputs, outputs, opset
+    and metadata; a size that is left open in MODEL, such as that of the batch, stays open. Every fifth input
+    is held out: on these, the outputs and the latency of both files are compared in onnxruntime.
 
     The search is saved in a folder, with a report. If it is stopped, the same command continues it; with
     another --target, the same command chooses another network from it without a new search.

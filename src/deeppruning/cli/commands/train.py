@@ -89,7 +89,9 @@ def train(
     try:
         remove_leftovers(folder.path)
         folder.claim(options | config.to_table())
-        history = _run(network, splits, config, folder, chosen_device, quiet or as_json, as_json=as_json)
+        history = _train_in_folder(
+            network, splits, config, folder, chosen_device, quiet or as_json, as_json=as_json
+        )
         folder.write_history(history)
         save_model(folder.model, network, splits.train, spec=model, options=model_options)
     finally:
@@ -98,10 +100,10 @@ def train(
         error = history[-1].test_error if history else None
         click.echo(json.dumps({"event": "trained", "test_error": error, "weights": str(folder.model)}))
     else:
-        click.echo(_outcome(history, folder))
+        click.echo(_training_outcome(history, folder))
 
 
-def _run(
+def _train_in_folder(
     network: nn.Module,
     splits: DataSplits,
     config: TrainConfig,
@@ -111,6 +113,7 @@ def _run(
     *,
     as_json: bool,
 ) -> list[EpochReport]:
+    """Train the network, or continue its training, with a bar or a line per epoch."""
     history = read_history(folder.checkpoint)
     if history and not quiet:
         state = "is finished" if len(history) >= config.rounds else "continues"
@@ -143,7 +146,8 @@ def _run(
     raise click.exceptions.Exit(code)
 
 
-def _outcome(history: list[EpochReport], folder: TrainFolder) -> str:
+def _training_outcome(history: list[EpochReport], folder: TrainFolder) -> str:
+    """The test error of the trained network and its file, in words."""
     if not history or history[-1].test_error is None:
         return f"untrained network in {folder.model}"
     return f"test error {percent(history[-1].test_error)}, network in {folder.model}"

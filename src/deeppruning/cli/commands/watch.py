@@ -57,14 +57,15 @@ def wait_for_run(path: Path, say: Callable[[str], None], pause: Callable[[float]
     A network without weights is trained first, and the folder is made after that.
     """
     waiting = False
-    while not _is_there(path):
+    while not _is_run_there(path):
         if not waiting:
             say(f"waiting for a run in {path}: there is none yet (Ctrl-C stops)")
             waiting = True
         pause(PAUSE)
 
 
-def _is_there(path: Path) -> bool:
+def _is_run_there(path: Path) -> bool:
+    """Whether the folder holds a run; one in which none can start is refused."""
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file, not a run folder; give the folder that a run is made in")
     try:

@@ -65,7 +65,7 @@ class BackendChoice(BackendOptions):
         """The [run] entries of a config.toml; None is left out."""
         entries = {
             "backend": self.backend or LOCAL,
-            "workers": self._workers(threads),
+            "workers": self._worker_count(threads),
             **{name: self.options[name] for name in backends_by_option() if name in self.options},
             "candidate_timeout": self.candidate_timeout,
         }
@@ -78,12 +78,12 @@ class BackendChoice(BackendOptions):
     def make(self, threads: int, device: str, say: Callable[[str], None]) -> Backend:
         """The backend; the device is checked."""
         timeout = self.candidate_timeout or AUTO
-        wanted = Wanted(threads, self._workers(threads), timeout, say, self.options)
+        wanted = Wanted(threads, self._worker_count(threads), timeout, say, self.options)
         backend = BACKENDS.find(self.backend or LOCAL).make(wanted)
         backend.device(device)
         return backend
 
-    def _workers(self, threads: int) -> int | None:
+    def _worker_count(self, threads: int) -> int | None:
         local = self.backend in (None, LOCAL)
         return Compute(self.workers).worker_count(threads) if local else self.workers
 

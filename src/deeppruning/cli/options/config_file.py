@@ -38,22 +38,23 @@ _LONG_NAMES = {"model.spec": "model", "model.options": "model_option", "objectiv
 _LISTS = {"target": '"flops=40%"', "model_option": '["shortcut=pad"]', "exclude": '["conv1", "layer3.*"]'}
 
 
-def _apply(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+def _apply_config_file(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    """Make the options of the file the defaults of the command's flags."""
     if path is not None:
         context.default_map = {**(context.default_map or {}), **read_options(path, context.command)}
         context.meta[_FILE] = path
 
 
-def _check_trust(context: click.Context, parameter: click.Parameter, trusted: bool) -> None:
+def _check_trust_of_config(context: click.Context, parameter: click.Parameter, trusted: bool) -> None:
     """Refuse code that the config.toml of someone else's run names, unless a flag names it as well."""
     path: Path | None = context.meta.get(_FILE)
-    content = {} if path is None or trusted else _read(path)
-    if path is None or not _is_of_a_run(content):
+    content = {} if path is None or trusted else _read_config_file(path)
+    if path is None or not _is_config_of_run(content):
         return
     from_file = [
         kind
         for kind in ("model", "data", "objective", *address_flags())
-        if context.get_parameter_source(_key(kind)) is ParameterSource.DEFAULT_MAP
+        if context.get_parameter_source(_config_key(kind)) is ParameterSource.DEFAULT_MAP
     ]
     refuse_foreign_code(path, content, content.get("signature"), from_file)
 
@@ -67,7 +68,7 @@ config_option = together(
         type=click.Path(path_type=Path),
         is_eager=True,
         expose_value=False,
-        callback=_apply,
+        callback=_apply_config_file,
         metavar="FILE.toml",
         help="File with options under the names of these flags; flags override it.",
     ),
@@ -76,7 +77,7 @@ config_option = together(
         heading=ELSEWHERE,
         is_flag=True,
         expose_value=False,
-        callback=_check_trust,
+        callback=_check_trust_of_config,
         help="With --config and the config.toml of a run: run the code that it names, even if someone else "
         "made the run or it was made on another machine.",
     ),
@@ -85,13 +86,13 @@ config_option = together(
 
 def read_options(path: Path, command: click.Command) -> dict[str, Any]:
     """The options in a file as a click default map for this command, names and types checked."""
-    content = _read(path)
-    parameters = _by_key(command)
+    content = _read_config_file(path)
+    parameters = _flags_by_key(command)
     values: dict[str, Any] = {}
     origins: dict[str, Any] = {}
-    for table, key, value in _entries(content, path):
-        parameter = _find(parameters, table, key)
-        if parameter is None and key == "target" and _is_of_a_run(content):
+    for table, key, value in _config_entries(content, path):
+        parameter = _flag_for_key(parameters, table, key)
+        if parameter is None and key == "target" and _is_config_of_run(content):
             continue  # a command without --target
         if parameter is None:
             names = [name.replace("_", "-") for name in parameters]
@@ -103,40 +104,42 @@ def read_options(path: Path, command: click.Command) -> dict[str, Any]:
     return values
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_config_file(path: Path) -> dict[str, Any]:
+    """The content of the file; the config.toml of a run is checked as such."""
     try:
         content = read_toml(path)
     except OSError as error:
         raise InputError(f"config file {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise InputError(f"config file {path} cannot be used: {error}") from error
-    return check_tables(content, path) if _is_of_a_run(content) else content
+    return check_tables(content, path) if _is_config_of_run(content) else content
 
 
-def _is_of_a_run(content: Mapping[str, Any]) -> bool:
+def _is_config_of_run(content: Mapping[str, Any]) -> bool:
     return "format" in content and "version" in content
 
 
-def _by_key(command: click.Command) -> dict[str, click.Parameter]:
+def _flags_by_key(command: click.Command) -> dict[str, click.Parameter]:
     """The command's parameters by the key that names each in a file."""
     keys: dict[str, click.Parameter] = {}
     for parameter in command.params:
         flags = [name for name in parameter.opts if name.startswith("--")] or [str(parameter.name)]
         if parameter.expose_value and flags[0] != "--help":
-            keys[_key(flags[0].removeprefix("--"))] = parameter
+            keys[_config_key(flags[0].removeprefix("--"))] = parameter
     return keys
 
 
-def _key(text: str) -> str:
+def _config_key(text: str) -> str:
+    """The name of a flag as a key of the file."""
     return text.replace("-", "_")
 
 
-def _entries(content: Mapping[str, Any], path: Path) -> Iterator[tuple[str, str, Any]]:
+def _config_entries(content: Mapping[str, Any], path: Path) -> Iterator[tuple[str, str, Any]]:
     """Table (empty for none), key and value of every option in the file."""
     own_objective = isinstance(content.get("objective"), Mapping)
     notes = _NOTES | ({"search.objective"} if own_objective else set())
     for key, value in content.items():
-        if not isinstance(value, Mapping) or _key(key) in ("model_option", "target"):
+        if not isinstance(value, Mapping) or _config_key(key) in ("model_option", "target"):
             if key not in _NOTES:
                 yield "", key, value
             continue
@@ -147,8 +150,9 @@ def _entries(content: Mapping[str, Any], path: Path) -> Iterator[tuple[str, str,
                 yield key, inner, entry
 
 
-def _find(parameters: Mapping[str, click.Parameter], table: str, key: str) -> click.Parameter | None:
-    name = _LONG_NAMES.get(f"{table}.{key}", _key(key))
+def _flag_for_key(parameters: Mapping[str, click.Parameter], table: str, key: str) -> click.Parameter | None:
+    """The flag that a key in a table of the file means."""
+    name = _LONG_NAMES.get(f"{table}.{key}", _config_key(key))
     # In [finetune], epochs means finetune-epochs even in a command that has --epochs of another kind.
     return parameters.get(f"{table}_{name}") or parameters.get(name)
 

@@ -59,7 +59,7 @@ class GroupedCommand(click.Command):
                     is_flag=True,
                     is_eager=True,
                     expose_value=False,
-                    callback=_print_all,
+                    callback=_print_full_help,
                     help="Show all options and exit.",
                 )
             )
@@ -70,13 +70,14 @@ class GroupedCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            meant = self._meant(error.option_name)
+            meant = self._meant_flag(error.option_name)
             if meant is None:
                 raise
             message = f"No such option {error.option_name!r}. Did you mean {meant}?"
             raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
 
-    def _meant(self, tried: str) -> str | None:
+    def _meant_flag(self, tried: str) -> str | None:
+        """The flag that an unknown one probably means."""
         flags = {name for parameter in self.params for name in parameter.opts}
         finetune = f"--finetune-{tried.removeprefix('--')}"
         target = _TRIED.fullmatch(tried)
@@ -109,7 +110,8 @@ class GroupedCommand(click.Command):
             formatter.write_text(f"{hidden} more options: {ctx.command_path} --help-all")
 
 
-def _print_all(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
+def _print_full_help(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    """--help-all: the help with every option."""
     if asked and not ctx.resilient_parsing:
         ctx.meta[_ALL] = True
         click.echo(ctx.get_help(), color=ctx.color)
@@ -123,6 +125,7 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]
         self.name, self.parse = name, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value that the function reads from the flag's text."""
         try:
             return self.parse(value)
         except InputError:  # it says what is wrong
@@ -131,7 +134,8 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not {self.name}", param, ctx)
 
 
-def _read_numbers(value: Any) -> tuple[float, ...]:
+def _read_number_list(value: Any) -> tuple[float, ...]:
+    """Numbers from a text with commas."""
     return tuple(float(part) for part in (value.split(",") if isinstance(value, str) else value))
 
 
@@ -144,12 +148,13 @@ def _read_size(value: Any) -> tuple[int, int]:
     return int(sides[0]), int(sides[-1])
 
 
-NUMBERS = Parsed("a list of numbers such as 0.485,0.456,0.406", _read_numbers)
+NUMBERS = Parsed("a list of numbers such as 0.485,0.456,0.406", _read_number_list)
 SIZE = Parsed("a side such as 32 or a height and width such as 32x48", _read_size)
 TIME_LIMIT = Parsed("a time limit", read_timeout)
 
 
-def _click_type(kind: Any) -> Any:
+def _click_type_of(kind: Any) -> Any:
+    """The click type of a flag for an option of this Python type."""
     if get_origin(kind) is tuple:
         return {str: str, float: NUMBERS, int: SIZE}[get_args(kind)[0]]
     return {Path: click.Path(path_type=Path), Timeout: TIME_LIMIT}.get(kind, kind)
@@ -165,12 +170,14 @@ def option_flags(
     leave_out: Collection[str] = (),
     choices: Mapping[str, Collection[str]] | None = None,
     help: Mapping[str, str] | None = None,
+    paper: bool = True,
 ) -> Callable[[Any], Any]:
     """A flag for each described option of a config, None where not given.
 
     Parameters are called `prefix` + field, and so are flags unless the option is `unprefixed` or all are
     `short`. They stand under one `heading` or each under its own. `inherited` ones default to a run's values.
-    `choices` and `help` replace those of fields whose values a registry knows.
+    `choices` and `help` replace those of fields whose values a registry knows. Without `paper`, the values of
+    the paper's preset are not mentioned.
     """
     made = []
     for each in fields(config):
@@ -181,8 +188,8 @@ def option_flags(
         name = each.name if short or described.unprefixed else prefix + each.name
         dashed = name.replace("_", "-")
         about = (help or {}).get(each.name, described.help)
-        note = IN_THE_RUN if inherited else _default_note(described, each.default)
-        settings: dict[str, Any] = {"type": _click_type(kind), "common": described.common}
+        note = IN_THE_RUN if inherited else _default_note(described, each.default, paper=paper)
+        settings: dict[str, Any] = {"type": _click_type_of(kind), "common": described.common}
         if get_origin(kind) is tuple and get_args(kind)[0] is str:
             settings["multiple"] = True
         else:
@@ -200,16 +207,17 @@ def option_flags(
     return together(*made)
 
 
-def _default_note(described: Option, default: Any) -> str:
-    """The default, and the paper's value or that of its preset."""
+def _default_note(described: Option, default: Any, *, paper: bool) -> str:
+    """The default and, if wanted, the paper's value or that of its preset."""
     if described.default or default is None:
-        return described.default
-    ours, paper = (
+        stated = paper and described.stated and described.paper is not None
+        return f"{described.default}; paper: {described.paper}" if stated else described.default
+    ours, theirs = (
         str(value).lower() if isinstance(value, bool) else str(value) for value in (default, described.paper)
     )
-    if described.stated:
-        return f"{ours}, the paper's value" if ours == paper else f"{ours}; paper: {paper}"
-    return ours if ours == paper else f"{ours}; with --preset paper: {paper}"
+    if described.stated and paper:
+        return f"{ours}, the paper's value" if ours == theirs else f"{ours}; paper: {theirs}"
+    return ours if ours == theirs or not paper else f"{ours}; with --preset paper: {theirs}"
 
 
 def given_options(config: type, settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -219,6 +227,7 @@ def given_options(config: type, settings: Mapping[str, Any], prefix: str = "") -
 
 
 def _weights_option(help: str) -> Callable[[Any], Any]:
+    """`--weights`: a file, or None."""
     return flag("--weights", heading=NETWORK, common=True, type=click.Path(path_type=Path), help=help)
 
 

@@ -128,11 +128,12 @@ def parse_model_options(pairs: tuple[str, ...]) -> dict[str, OptionValue]:
             raise InputError(f"--model-option takes KEY=VALUE, for example shortcut=conv, got {pair!r}")
         if key in options:
             raise InputError(f"--model-option {key} is given twice; leave one out")
-        options[key] = _parse_value(value)
+        options[key] = _parse_option_value(value)
     return options
 
 
-def _parse_value(text: str) -> OptionValue:
+def _parse_option_value(text: str) -> OptionValue:
+    """true, false, a number, or the text itself."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -206,7 +207,7 @@ class Inputs:
         }
         if self.objective is not None:
             tables["objective"] = {"spec": self.objective}
-        if any(_is_importable(spec) for spec in (self.model, self.data.data, self.objective or "")):
+        if any(_names_module(spec) for spec in (self.model, self.data.data, self.objective or "")):
             tables["code"] = {"folder": str(Path.cwd())}
         return tables
 
@@ -266,7 +267,8 @@ class Loaded:
         return normalization_line(self.normalization_source, self.splits.train.normalization)
 
 
-def _is_importable(spec: str) -> bool:
+def _names_module(spec: str) -> bool:
+    """Whether a model or data is named as package.module:name."""
     source, colon, _ = spec.rpartition(":")
     return bool(colon) and not source.endswith(".py") and not is_library_name(spec)
 

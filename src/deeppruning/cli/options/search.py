@@ -75,7 +75,7 @@ def search_config(settings: Mapping[str, Any]) -> tuple[SearchConfig, str | None
     """The search that the options ask for, and the function that is its objective, if one is named."""
     given = given_options(SearchConfig, settings)
     function = given.pop("objective") if ":" in given.get("objective", "") else None
-    search = replace(_PRESETS[_preset(settings)][0], **given)
+    search = replace(_PRESETS[_preset_of_flags(settings)][0], **given)
     OBJECTIVES.find(search.objective)
     EVALUATIONS.find(search.evaluation)
     return search, function
@@ -83,7 +83,7 @@ def search_config(settings: Mapping[str, Any]) -> tuple[SearchConfig, str | None
 
 def finetune_config(settings: Mapping[str, Any], seed: int) -> FinetuneConfig:
     """The fine-tuning that the options ask for."""
-    return _PRESETS[_preset(settings)][1].changed_by({**finetune_settings(settings), "seed": seed})
+    return _PRESETS[_preset_of_flags(settings)][1].changed_by({**finetune_settings(settings), "seed": seed})
 
 
 def finetune_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def finetune_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return given_options(FinetuneConfig, settings, _PREFIX)
 
 
-def _preset(settings: Mapping[str, Any]) -> str:
+def _preset_of_flags(settings: Mapping[str, Any]) -> str:
     """The preset to start from; --strategy alone brings its own."""
     preset = settings.get("preset") or settings.get("strategy")
     return preset if preset in _PRESETS else "guided"  # the config refuses an unknown strategy

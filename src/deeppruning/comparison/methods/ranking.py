@@ -78,7 +78,9 @@ class L1Sensitivity(Ranking):
         steps = [[round(share * len(genes)) for share in self.shares] for genes in layers]
         cuts = [(place, count) for place, counts in enumerate(steps) for count in counts]
         full = graph.full_genome()
-        errors = problem.map(plain_error, [full, *(_without(full, layers[place][:n]) for place, n in cuts)])
+        errors = problem.map(
+            plain_error, [full, *(_genome_without(full, layers[place][:n]) for place, n in cuts)]
+        )
         base, scanned = errors[0], dict(zip(cuts, errors[1:], strict=True))
         turns = np.zeros(graph.num_genes)
         for place, genes in enumerate(layers):
@@ -99,7 +101,7 @@ def plain_error(context: Context, genome: Genome) -> float:
     return error
 
 
-def _without(genome: Genome, genes: NDArray[np.int64]) -> Genome:
+def _genome_without(genome: Genome, genes: NDArray[np.int64]) -> Genome:
     thinner = genome.copy()
     thinner[genes] = False
     return thinner
@@ -123,7 +125,8 @@ class WithRefit(Method):
         return problem.refitted(network.genome for network in self.method.propose(problem, targets))
 
 
-def _add_refitted(method: Method) -> None:
+def _register_refitted_twin(method: Method) -> None:
+    """Add the method METHOD+refit beside one that can be refitted."""
     if method.refittable:
         twin = WithRefit(method)
         if isinstance(METHODS.get(twin.name), WithRefit):  # the method was redefined, as in a notebook
@@ -131,7 +134,7 @@ def _add_refitted(method: Method) -> None:
         METHODS.add(twin)
 
 
-METHODS.follow(_add_refitted)
+METHODS.follow(_register_refitted_twin)
 
 
 @register_method

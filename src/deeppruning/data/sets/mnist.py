@@ -28,8 +28,8 @@ _BYTES = 0x08  # the IDX code of unsigned bytes; the last header byte is the num
 
 def load_idx(name: str, folder: Path, classes: tuple[str, ...]) -> DataSplits:
     """Both parts of a data set in files of the usual names."""
-    train = _part(folder, "train", classes)
-    test = _part(folder, "t10k", classes)
+    train = _load_mnist_part(folder, "train", classes)
+    test = _load_mnist_part(folder, "t10k", classes)
     return DataSplits(name, train, test).with_normalization(train.measure())
 
 
@@ -58,10 +58,10 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(body, np.uint8).reshape(shape)
 
 
-def _part(folder: Path, part: str, classes: tuple[str, ...]) -> ImageSet:
+def _load_mnist_part(folder: Path, part: str, classes: tuple[str, ...]) -> ImageSet:
     arrays = []
     for what, dimensions in (("images", 3), ("labels", 1)):
-        path = _file(folder, part, what, dimensions)
+        path = _idx_file(folder, part, what, dimensions)
         if path is None:
             raise DataError(
                 f"{folder} lacks {part}-{what}-idx{dimensions}-ubyte (or the same with .gz); "
@@ -77,12 +77,12 @@ def _part(folder: Path, part: str, classes: tuple[str, ...]) -> ImageSet:
         raise DataError(f"{folder}, {part} files: {error}") from error
 
 
-def _file(folder: Path, part: str, what: str, dimensions: int) -> Path | None:
+def _idx_file(folder: Path, part: str, what: str, dimensions: int) -> Path | None:
     names = (f"{part}-{what}{mark}idx{dimensions}-ubyte{suffix}" for mark in "-." for suffix in ("", ".gz"))
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
-def _add(
+def _register_idx_data(
     name: str,
     about: str,
     folders: tuple[str, ...],
@@ -95,7 +95,7 @@ def _add(
         # Both sets use the same file names: only the folder's own name can tell them apart.
         if ("fashion" in folder.name.lower()) == ("fashion" in name):
             inside.append(folder)
-        path = next((place for place in inside if _file(place, "train", "images", 3)), None)
+        path = next((place for place in inside if _idx_file(place, "train", "images", 3)), None)
         return DataLocation(path, partial(load_idx, name, path, classes)) if path else None
 
     DATA_SETS.add(
@@ -111,14 +111,14 @@ def _add(
     )
 
 
-_add(
+_register_idx_data(
     "mnist",
     "70,000 handwritten digits, 28x28, gray, 10 classes",
     ("mnist", "MNIST/raw"),
     MNIST_CLASSES,
     "https://ossci-datasets.s3.amazonaws.com/mnist",
 )
-_add(
+_register_idx_data(
     "fashion-mnist",
     "70,000 pieces of clothing, 28x28, gray, 10 classes",
     ("fashion-mnist", "FashionMNIST/raw"),

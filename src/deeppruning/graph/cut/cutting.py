@@ -9,6 +9,7 @@ from torch.nn.utils import prune
 from torch.nn.utils.weight_norm import WeightNorm
 
 from deeppruning.graph.cut.duplicate import duplicate, forget_runs
+from deeppruning.graph.cut.heads import resize
 from deeppruning.graph.cut.hollow import Answer, Hollow, Reindexed, answer_of, extents_of
 from deeppruning.graph.cut.recipe import Cuts, Recipe
 from deeppruning.graph.cut.unreached import guard
@@ -36,6 +37,8 @@ def cut(model: nn.Module, recipe: Recipe) -> nn.Module:
         twin = memo[id(module)]
         _recompute(twin)
         twin.__dict__.update(refreshed_sizes(twin, name, recipe, keeps))
+    for name, sizes in recipe.sizes.items():
+        resize(name, thin.get_submodule(name), recipe, sizes)
     for name, (strip_in, strip_out) in recipe.detached.items():
         _wrap(thin, name, recipe, keeps, strip_in, strip_out)
     forget_runs(thin)
@@ -95,6 +98,7 @@ def _slice_tensors(name: str, module: nn.Module, recipe: Recipe, keeps: _Keeps, 
 
 
 def _sliced(tensor: Tensor, cuts: Cuts, keeps: _Keeps) -> Tensor:
+    """A copy of a tensor with the positions that stay."""
     thin = tensor
     for dimension, strip in cuts:
         if not keeps.whole[strip]:
@@ -147,6 +151,7 @@ def refreshed_sizes(module: nn.Module, name: str, recipe: Recipe, keeps: _Keeps)
 def _wrap(
     thin: nn.Module, name: str, recipe: Recipe, keeps: _Keeps, strip_in: int | None, strip_out: int
 ) -> None:
+    """Put a module that only runs at full width behind `Reindexed`, in place."""
     parent_name, _, child = name.rpartition(".")
     parent = thin.get_submodule(parent_name)
     inner = getattr(parent, child)

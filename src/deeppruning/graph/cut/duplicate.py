@@ -74,6 +74,7 @@ def forget_runs(model: nn.Module) -> None:
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    """The copy of one attribute, by way of `deepcopy` unless it is an ordinary container."""
     kind = type(value)
     if kind in UNCHANGING:
         return value

@@ -67,6 +67,7 @@ def extents_of(name: str, module: nn.Module) -> Extents:
 
 
 def _convolution(module: _ConvNd) -> Extents:
+    """How a convolution changes sizes."""
     rank = len(module.kernel_size)
     reach = [
         dilation * (size - 1) for dilation, size in zip(module.dilation, module.kernel_size, strict=True)
@@ -84,6 +85,7 @@ def _convolution(module: _ConvNd) -> Extents:
 
 
 def _pool(module: Any) -> Extents:
+    """How a pooling changes sizes."""
     rank = int(type(module).__name__[-2])
     kernel, stride = _each(module.kernel_size, rank), _each(module.stride, rank)
     padding, dilation = _each(module.padding, rank), _each(getattr(module, "dilation", 1), rank)
@@ -93,6 +95,7 @@ def _pool(module: Any) -> Extents:
 
 
 def _adaptive(module: Any) -> Extents:
+    """How a pooling to a fixed size changes sizes."""
     rank = int(type(module).__name__[-2])
     wanted = _each(module.output_size, rank)
     times = tuple(1 if size is None else 0 for size in wanted)
@@ -101,6 +104,7 @@ def _adaptive(module: Any) -> Extents:
 
 
 def _each(value: Any, rank: int) -> tuple[Any, ...]:
+    """One value per dimension of the map."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
 
 

@@ -17,6 +17,7 @@ from deeppruning.errors import DAMAGE, WeightsError
 
 Positions = NDArray[np.int64]
 Cuts = tuple[tuple[int, int], ...]  # ((dimension, strip), ...)
+Sizes = dict[str, tuple[int, int]]  # attribute -> (strip, times as large as the positions of it that stay)
 
 WIDEST = 1 << 24  # channels of a strip; a file must not make us allocate more
 
@@ -40,6 +41,9 @@ class Recipe:
     )  # modules that are replaced by a constant -> the layer that fed them
     spread: tuple[str, ...] = ()  # the constants that fill a whole map
     unreached: tuple[str, ...] = ()  # layers that did not run when the graph was built: they stay as they are
+    sizes: dict[str, Sizes] = field(
+        default_factory=dict
+    )  # of attributes that modules store
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kept", tuple(np.asarray(kept, dtype=np.int64) for kept in self.kept))
@@ -54,7 +58,7 @@ class Recipe:
         """As text, the same for equal recipes."""
         table = {each.name: getattr(self, each.name) for each in fields(self)}
         table["kept"] = [np.asarray(kept).tolist() for kept in self.kept]
-        for name in ("hollow", "answers", "spread", "unreached"):  # absent where there are none
+        for name in ("hollow", "answers", "spread", "unreached", "sizes"):  # absent where there are none
             if not table[name]:
                 del table[name]
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
@@ -81,6 +85,7 @@ class Recipe:
                 hollow=tuple(map(str, table.get("hollow", ()))),
                 spread=tuple(map(str, table.get("spread", ()))),
                 unreached=tuple(map(str, table.get("unreached", ()))),
+                sizes={str(name): _sizes(own) for name, own in table.get("sizes", {}).items()},
                 answers={str(name): str(feeder) for name, feeder in table.get("answers", {}).items()},
             )
             recipe._check()
@@ -89,6 +94,7 @@ class Recipe:
         return recipe
 
     def _check(self) -> None:
+        """Refuse positions, strips or dimensions that no cut has."""
         if len(self.kept) != len(self.widths):
             raise ValueError("as many kept lists as widths are needed")
         if any(width > WIDEST for width in self.widths):
@@ -99,6 +105,7 @@ class Recipe:
                 raise ValueError(f"kept positions must rise and stay below {width}")
         strips = [strip for cuts in (*self.parameters.values(), *self.norms.values()) for _, strip in cuts]
         strips += [strip for pair in self.detached.values() for strip in pair if strip is not None]
+        strips += [strip for sizes in self.sizes.values() for strip, _ in sizes.values()]
         if any(strip >= len(self.kept) for strip in strips):
             raise ValueError("a strip that is not listed")
         if any(rows < 1 for rows in self.grouped.values()):
@@ -106,12 +113,19 @@ class Recipe:
 
 
 def _index(value: Any) -> int:
+    """A whole number of a recipe in JSON, checked."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is not a position")
     return value
 
 
+def _sizes(table: dict[str, Any]) -> Sizes:
+    """The sizes of one module, checked."""
+    return {str(name): (_index(strip), _index(times)) for name, (strip, times) in table.items()}
+
+
 def _cuts(table: dict[str, Any]) -> dict[str, Cuts]:
+    """The cuts of each parameter in a recipe's JSON."""
     return {
         str(name): tuple((_index(dimension), _index(strip)) for dimension, strip in cuts)
         for name, cuts in table.items()

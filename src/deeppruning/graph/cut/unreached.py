@@ -26,6 +26,7 @@ class Unreached:
 
 
 def _width_read(module: nn.Module) -> int | None:
+    """The number of channels that a layer's full weight reads."""
     for name in ("in_channels", "in_features", "num_features", "num_channels"):
         if isinstance(width := getattr(module, name, None), int):
             return width

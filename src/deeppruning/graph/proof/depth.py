@@ -65,6 +65,7 @@ class DepthFinder:
         return True
 
     def _branches(self, scene: Scene, trace: Trace, units: Sequence[Genes]) -> Branches:
+        """The run of one mode as a graph on which units can be emptied."""
         model = scene.copy()
         with seeded():
             run = FlowRun(model, self.built.detached, by_shapes=trace.by_shapes)
@@ -85,6 +86,7 @@ class DepthFinder:
         return self.compared[key]
 
     def _compare(self, genome: Bits, recipe: Recipe) -> bool:
+        """Whether the network without some units equals the masked one."""
         try:
             # Training mode has only to run: its random masks depend on sizes.
             outputs = {mode: self._run(scene, recipe, mode) for mode, (scene, _) in self.scenes.items()}
@@ -99,6 +101,7 @@ class DepthFinder:
         return difference(outputs["eval"], expected)[0] <= tolerance_for(masked.coarsest)
 
     def _run(self, scene: Scene, recipe: Recipe, mode: str) -> Any:
+        """The outputs of the network after this cut."""
         with seeded(fused=True):  # as it will be used: what reads the weights of a layer must find them
             thin = cut(scene.copy(), recipe)
             follower = Follower(thin)

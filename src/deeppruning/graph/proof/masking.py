@@ -60,6 +60,7 @@ class MaskedRun(Follower):
         """An operation has been executed and masked."""
 
     def _due(self, name: str) -> Record:
+        """The record of the traced run for the operation that runs now."""
         if self.position >= len(self.records) or self.records[self.position].name != name:
             raise GraphError(
                 f"operation {self.position} of the network ({name}) differs from when its graph was built: "
@@ -69,6 +70,7 @@ class MaskedRun(Follower):
         return self.records[self.position - 1]
 
     def _mask(self, record: Record, outputs: list[Tensor]) -> None:
+        """Hold the removed channels of an operation's outputs at zero."""
         for tensor, payload in zip(outputs, record.payloads, strict=True):
             if isinstance(payload, Channels):
                 self._note_precision(tensor.dtype)
@@ -77,10 +79,12 @@ class MaskedRun(Follower):
                     _hold_at_zero(tensor, payload.dimension, removed)
 
     def _note_precision(self, kind: torch.dtype) -> None:
+        """Remember the coarsest precision of the run."""
         if kind.is_floating_point and torch.finfo(kind).eps > torch.finfo(self.coarsest).eps:
             self.coarsest = kind
 
     def _norm_of_kept(self, func: Any, args: dict[str, Any], payload: Payload, output: Tensor) -> None:
+        """Compute a norm over the channels that stay, as a thin network does."""
         if not isinstance(payload, Channels) or self.kept[payload.atoms].all():
             return
         if not self.kept[payload.atoms].any():
@@ -107,6 +111,7 @@ class MaskedRun(Follower):
     def _statistic_of_kept(
         self, func: Any, args: dict[str, Any], payload: Statistic, outputs: list[Tensor]
     ) -> None:
+        """Compute a statistic over the channels that stay, as a thin network does."""
         kept = self.kept[payload.atoms]
         if kept.all():
             return
@@ -118,6 +123,7 @@ class MaskedRun(Follower):
 
 
 def _hold_at_zero(tensor: Tensor, dimension: int, removed: Bits) -> None:
+    """Set the removed channels of a tensor to zero, in place."""
     shape = [1] * tensor.ndim
     shape[dimension] = -1
     tensor.masked_fill_(torch.from_numpy(removed).reshape(shape).to(tensor.device), 0)

@@ -91,6 +91,7 @@ def expected_shapes(records: Sequence[Record], kept: Bits) -> list[Step]:
 
 
 def _step(record: Record, place: int, kept: Bits, outputs: list[Tensor] | None) -> Step:
+    """What an operation of the thin network must give: the kept channels of the masked run."""
     step = Step(_common(record.name), place, likes=record.likes)
     for number, payload in enumerate(record.payloads):
         if isinstance(payload, (Origin, Constant)):
@@ -185,6 +186,7 @@ class ThinRun(Follower):
         raise _Stop
 
     def _fits(self, step: Step, outputs: list[Tensor]) -> bool:
+        """Whether the outputs of an operation have the shapes and values of its step."""
         if len(step.shapes) != len(outputs):  # a split into pieces of a fixed size
             return False
         if any(shape not in (None, tensor.shape) for shape, tensor in zip(step.shapes, outputs, strict=True)):

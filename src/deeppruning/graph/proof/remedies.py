@@ -33,6 +33,24 @@ class Decisions:
     frozen_constants: dict[Site, str] = field(default_factory=dict)
     squeezed: set[Site] = field(default_factory=set)  # operations that would drop a single channel
     excluded: set[str] = field(default_factory=set)  # layers whose width the code uses elsewhere
+    turned: dict[Site, bool] = field(default_factory=dict)  # views to cut along heads -> whether one is left
+
+    def turn_views(self, table: AtomTable, traces: Mapping[str, Trace]) -> bool:
+        """Cut views along their heads where attention sums up what they were cut along; true if any is new.
+
+        Where no dimension of a view is left to try, it is cut as if there were no heads.
+        """
+        found: set[Site] = set()
+        for atoms in table.crossed:
+            for trace in traces.values():
+                key = _view_of(atoms, trace, table)
+                if key is not None and self.turned.get(key, True):
+                    found.add(key)
+        for key in found:
+            choice = self.choices.get(key, 0) + 1
+            self.turned[key] = choice < table.candidates[key]
+            self.choices[key] = choice if self.turned[key] else 0
+        return bool(found)
 
     def apply(self, table: AtomTable, records: Sequence[Record]) -> None:
         """Apply the decisions to a new table."""
@@ -113,6 +131,7 @@ class Doctor:
         return True
 
     def _classes_at(self, record: Record) -> set[int]:
+        """The classes of atoms at an operation."""
         return {kin for atoms in record.atoms() for kin in self.classes[atoms].tolist()}
 
     def _remedy(self, record: Record) -> bool:
@@ -124,7 +143,8 @@ class Doctor:
         decisions, site = self.decisions, record.site
         for output in range(len(record.payloads)):
             key = (*site, output)
-            if decisions.choices.get(key, 0) + 1 < self.table.candidates.get(key, 0):
+            left = decisions.choices.get(key, 0) + 1 < self.table.candidates.get(key, 0)
+            if left and key not in decisions.turned:
                 decisions.choices[key] = decisions.choices.get(key, 0) + 1
                 return True
         if record.name in SPLITS and site not in decisions.tied and self._can_be_tied(record):
@@ -140,6 +160,7 @@ class Doctor:
         return True
 
     def _holds_gene(self, record: Record) -> bool:
+        """Whether any channel at an operation can be removed."""
         return any((self.genes[atoms] >= 0).any() for atoms in record.atoms())
 
     def _can_be_tied(self, record: Record) -> bool:
@@ -165,6 +186,17 @@ class Doctor:
         return len(widths) == 1 and None not in widths
 
 
+def _view_of(atoms: Atoms, trace: Trace, table: AtomTable) -> Site | None:
+    """The last operation that made these channels of several dimensions, and which of its outputs."""
+    for record in reversed(trace.records):
+        for output, payload in enumerate(record.payloads):
+            key = (*record.site, output)
+            several = table.candidates.get(key, 0) > 1
+            if several and isinstance(payload, Channels) and np.isin(atoms, payload.atoms).all():
+                return key
+    return None
+
+
 def _constants_at(table: AtomTable, record: Record) -> list[Atoms]:
     """The atoms of what an operation filled in, by the site that `gather` gave them."""
     issues = table.issues.items()
@@ -172,10 +204,12 @@ def _constants_at(table: AtomTable, record: Record) -> list[Atoms]:
 
 
 def _place(record: Record) -> str:
+    """The operation and its layer, in words."""
     return f"{record.name} in {record.layer or 'forward'}"
 
 
 def _reason(record: Record) -> str:
+    """Why channels at an operation are frozen: a size is written into the code."""
     return f"{_place(record)}: a size or order is written into the code"
 
 

@@ -83,6 +83,7 @@ class Move:
 
 
 def _single_valued(all_seen: Iterable[Seen]) -> Iterator[Observable]:
+    """What had the same value in all trials of the same widths so far."""
     values: dict[Observable, dict[tuple[int, ...], set[object]]] = {}
     for seen in all_seen:
         for observable, (widths, value) in seen.items():
@@ -173,6 +174,7 @@ class Trials:
         yield from self._emptied_moves([*tried, *further])
 
     def _mended(self, genome: Bits) -> Bits:
+        """The genome as it would be cut."""
         return np.asarray(self.repair(genome[None])[0])
 
     def _structured(self) -> list[Bits]:
@@ -239,12 +241,14 @@ class Trials:
         return pairs
 
     def _halves(self, free: Genes) -> NDArray[np.bool_]:
+        """Genomes that each lose a random half of the free genes."""
         candidates = np.ones((CANDIDATES, self.plan.num_genes), dtype=np.bool_)
         for genome in candidates:
             genome[self.generator.permutation(free)[: (len(free) + 1) // 2]] = False
         return self.repair(candidates)
 
     def _single_removals(self, free: Genes) -> NDArray[np.bool_]:
+        """Trials that remove one gene each."""
         candidates = np.ones((len(free), self.plan.num_genes), dtype=np.bool_)
         candidates[np.arange(len(free)), free] = False
         return self.repair(candidates)

@@ -1,4 +1,4 @@
-"""Copies of a network to experiment on, and the runs on labels.
+"""Copies of a network to experiment on (in double precision, with random weights), and the runs on labels.
 
 Evaluation mode is run in double precision with random weights, where a wrong cut shows in the values. In
 training mode only shapes can be compared, because random masks depend on sizes: single precision is enough.
@@ -187,6 +187,7 @@ def seeded(seed: int = 0, *, fused: bool = False) -> Iterator[None]:
 
 
 def _map_floats(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same nest with its floating-point tensors changed."""
     return tree_map(lambda x: change(x) if isinstance(x, Tensor) and x.is_floating_point() else x, tree)
 
 
@@ -216,8 +217,11 @@ class Scene:
 class Stage:
     """The scenes of a network: one in evaluation mode, one in training mode if that can be run."""
 
-    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, whole_heads: bool = False
+    ) -> None:
         self.given = (model, args, dict(kwargs))
+        self.whole_heads = whole_heads
         self.eval = Scene(*probe_copy(*self.given))
         self.train: Scene | None = None
         self.settled = False  # whether both scenes are known to run
@@ -232,14 +236,14 @@ class Stage:
 
     def trace(self, decisions: Decisions) -> tuple[AtomTable, dict[str, Trace]]:
         """Run the network on labels in both modes."""
-        table = AtomTable(choices=dict(decisions.choices))
+        table = self._table(decisions)
         try:
             traces = {"eval": self.eval.trace(table, decisions)}
         except Exception as error:
             if self.settled:
                 raise
             self.eval = Scene(*in_own_precision(*self.given, error))
-            table = AtomTable(choices=dict(decisions.choices))
+            table = self._table(decisions)
             traces = {"eval": self.eval.trace(table, decisions)}
         if traces["eval"].notes and not self.settled:
             table, traces["eval"] = self._own_way(table, traces["eval"], decisions)
@@ -259,6 +263,10 @@ class Stage:
         self.settled = True
         return table, traces
 
+    def _table(self, decisions: Decisions) -> AtomTable:
+        """A new table for a run under these decisions."""
+        return AtomTable(choices=dict(decisions.choices), whole_heads=self.whole_heads)
+
     def _own_way(self, table: AtomTable, trace: Trace, decisions: Decisions) -> tuple[AtomTable, Trace]:
         """Where values decide which code runs: the run with the network's own weights, if it differs.
 
@@ -266,7 +274,7 @@ class Stage:
         """
         model, args, kwargs = as_double(*self.given)
         scene = Scene(model, *randomized_inputs((args, kwargs)))
-        fresh = AtomTable(choices=dict(decisions.choices))
+        fresh = self._table(decisions)
         own = scene.trace(fresh, decisions)
         if [record.site for record in own.records] == [record.site for record in trace.records]:
             return table, trace

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 
 from deeppruning.graph.payloads import Constant, Payload
-from deeppruning.graph.rules import elementwise, layers, operations, reductions, weights
+from deeppruning.graph.rules import attention, elementwise, layers, operations, reductions, weights
 from deeppruning.graph.rules.call import Call
 
 Rule = Callable[[Call], list[Payload]]
 
 
 def _constants(call: Call) -> list[Payload]:
+    """Results that carry no channels."""
     return [Constant()] * len(call.outputs)
 
 
@@ -40,5 +41,5 @@ def find_rule(call: Call) -> Rule:
     if elementwise.is_elementwise(call):
         return elementwise.elementwise
     if call.name.startswith(operations.ATTENTION_PREFIX):
-        return lambda call: call.freeze_inputs(f"attention in {call.layer or 'forward'} stays whole")
+        return attention.kernel
     return lambda call: call.freeze_inputs(f"{call.place} is not understood")

@@ -34,6 +34,7 @@ class Call:
     module: nn.Module | None
     site: Site  # its place in the code
     peek: Callable[[Tensor], Payload]  # leaves statistics as they are
+    modules: tuple[str, ...] = ()  # the call stack of submodules, outermost first
     touched: list[Channels] = field(default_factory=list)  # dimensions of parameters that it computes with
     patterns: list[Pattern] = field(default_factory=list)
     normed: set[Site] = field(

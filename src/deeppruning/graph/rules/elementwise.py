@@ -81,6 +81,8 @@ def move(call: Call) -> list[Payload]:
         joined = _joined(call, [call.loose(tensor) for tensor in call.tensors()])
         return [joined] if joined else call.freeze_inputs(f"{call.place} rearranges parameters")
     data = [call.lookup(tensor) for name, tensor in call.named_tensors() if name not in POSITION_ARGUMENTS]
+    if call.table.whole_heads and len(data) == 1 and isinstance(data[0], Origin):
+        return _move_origin(call, data[0])  # biases of attention, looked up by the distance of two positions
     if not any(isinstance(payload, Channels) for payload in data):
         if all(isinstance(payload, Constant) for payload in data):
             return [Constant()] * len(call.outputs)
@@ -105,6 +107,7 @@ def _joined(call: Call, payloads: list[Payload]) -> Payload | None:
 
 
 def _move_labels(call: Call) -> list[Payload]:
+    """Move the labels of channels as the operation moves the values."""
     counter = itertools.count()
 
     def labels_of(name: str, value: Any) -> Any:
@@ -122,6 +125,7 @@ def _move_labels(call: Call) -> list[Payload]:
 
 
 def _move_origin(call: Call, origin: Origin) -> list[Payload]:
+    """Move the window on a parameter as the operation moves its values."""
     made = _moved_origins(call, origin)
     if call.name in PICKING:
         _freeze_lost(call, origin, made)
@@ -129,6 +133,7 @@ def _move_origin(call: Call, origin: Origin) -> list[Payload]:
 
 
 def _moved_origins(call: Call, origin: Origin) -> list[Origin]:
+    """The windows on a parameter that the operation's outputs are."""
     if call.name not in REARRANGING:
         call.touch([origin])
     if call.name in VIEWS:
@@ -138,8 +143,20 @@ def _moved_origins(call: Call, origin: Origin) -> list[Origin]:
     if origin.index is None and call.function.is_view:
         ghosts = _run_on(call, lambda _, value: origin.ghost() if isinstance(value, Tensor) else value)
         return [origin.seen_as(ghost) for ghost in ghosts]
-    moved = _run_on(call, lambda _, value: origin.flat() if isinstance(value, Tensor) else value)
+    moved = _run_on(
+        call, lambda name, value: origin.flat() if _is_data(name, value) else _on_processor(value)
+    )
     return [Origin(origin.name, origin.shape, index=labels) for labels in moved]
+
+
+def _is_data(name: str, value: Any) -> bool:
+    """Whether an argument is what is moved, rather than positions to move it by."""
+    return isinstance(value, Tensor) and name not in POSITION_ARGUMENTS
+
+
+def _on_processor(value: Any) -> Any:
+    """Labels are on the processor, and so must be what they are looked up by."""
+    return value.cpu() if isinstance(value, Tensor) else value
 
 
 def _pads_lone_positions(call: Call, origin: Origin) -> bool:
@@ -159,6 +176,8 @@ def _freeze_lost(call: Call, origin: Origin, made: list[Origin]) -> None:
 
 
 def _run_on(call: Call, replace: Callable[[str, Any], Any]) -> list[Tensor]:
+    """Run the operation again with labels in place of values."""
+
     def replaced(name: str, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return [replace(name, item) for item in value]
@@ -227,6 +246,7 @@ def _fills(call: Call, carriers: list[tuple[Tensor, Channels]]) -> bool:
 
 
 def _without_channels(call: Call, met: list[tuple[Tensor, Payload]]) -> Payload:
+    """The payload of a result of constants and parameters alone."""
     payloads = [payload for tensor, payload in met if tensor.ndim]
     if not payloads or all(isinstance(payload, Constant) for payload in payloads):
         scalar_only = not payloads and any(isinstance(payload, Fixed) for _, payload in met)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from deeppruning.graph.atoms import Atoms, AtomTable
 from deeppruning.graph.payloads import Channels, Constant, Fixed, Origin, Payload
+from deeppruning.graph.rules.attention import product_of_activations
 from deeppruning.graph.rules.call import Call
 from deeppruning.graph.rules.weights import normalised
 
@@ -237,10 +238,10 @@ class _Product:
 
 
 def matmul(call: Call) -> list[Payload]:
-    """A linear layer (mm, addmm, bmm with a parameter on one side); products of activations freeze."""
+    """A linear layer (mm, addmm, bmm with a parameter on one side), or a product of activations."""
     product = _product(call)
     if product is None:
-        return call.freeze_inputs(f"{call.place} multiplies activations, as attention does: it stays whole")
+        return product_of_activations(call)
     weight, matrix = product.weight, product.matrix
     if math.prod(weight.shape) != matrix.shape[product.inner] * matrix.shape[product.outer]:
         return call.freeze_inputs(f"{call.place} uses a part of {weight.name}")

@@ -2,6 +2,7 @@
 
 
 def _names(text: str) -> frozenset[str]:
+    """Names of operations from a text."""
     return frozenset(text.split())
 
 

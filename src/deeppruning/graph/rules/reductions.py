@@ -54,6 +54,7 @@ def over_channels(call: Call, tensor: Tensor, payload: Channels, dims: set[int])
 
 
 def _order(call: Call) -> float:
+    """The order of a norm."""
     given = call.args.get("ord", call.args.get("p"))
     return 2.0 if given is None else float(given)
 

@@ -40,6 +40,7 @@ def combine(call: Call, met: list[tuple[Tensor, Payload]]) -> Payload:
 
 
 def _not_followed(call: Call, wide: list[tuple[Tensor, Payload]]) -> Payload:
+    """Freeze what meets in a way that is not followed."""
     fixed = next((payload for _, payload in wide if isinstance(payload, Fixed)), None)
     if not any(isinstance(payload, Origin) for _, payload in wide):
         return fixed or Constant()
@@ -47,6 +48,7 @@ def _not_followed(call: Call, wide: list[tuple[Tensor, Payload]]) -> Payload:
 
 
 def _is_weight(origin: Origin) -> bool:
+    """Whether a parameter is a layer's weight, by its name."""
     return origin.name.rpartition(".")[2].startswith(("weight", "original"))
 
 
@@ -83,6 +85,7 @@ def _atoms_along(call: Call, origin: Origin, dimension: int) -> Atoms | None:
 
 
 def _freeze_along(call: Call, origin: Origin, dimension: int, reason: str) -> None:
+    """Freeze the atoms of a parameter along one of its dimensions."""
     matched = origin.own_dimension(len(origin.viewed_shape()) + dimension)
     if matched is None:
         call.table.pin(origin.name, reason)

@@ -159,6 +159,7 @@ class FlowRun(Follower):
         return self.memories[storage._cdata]
 
     def _record(self, inputs: list[Tensor], outputs: list[Tensor], *, is_view: bool) -> None:
+        """Note what an operation reads and writes."""
         number = len(self.reads)
         self.reads.append(self.writers(inputs))
         if not is_view:

@@ -199,6 +199,7 @@ class OperationList(Follower):
         self.operations: list[tuple[str, list[tuple[int, ...]]]] = []
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Execute one operation and record its name and shapes."""
         result = execute(func, args, kwargs)
         outputs = tensors_in(result)
         if outputs:
@@ -227,6 +228,7 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 
 def _collect(value: Any, tensors: list[Tensor], seen: set[int]) -> None:
+    """Add the tensors in a value to a list, each object once."""
     for leaf in tree_leaves(value):
         if isinstance(leaf, Tensor):
             tensors.append(leaf)

@@ -71,6 +71,7 @@ class Reads(TorchFunctionMode):
 
 
 def _lowest(taken: int | slice) -> int:
+    """The smallest dimension that is taken from a shape."""
     return taken if isinstance(taken, int) else 0
 
 
@@ -109,6 +110,7 @@ def taken_next(frame: FrameType) -> int | slice | None:
 
 
 def _whole_numbers(taken: Any) -> int | slice | None:
+    """An index or slice of plain integers, else None."""
     parts = (taken.start, taken.stop, taken.step) if isinstance(taken, slice) else (taken,)
     allowed = (int, type(None)) if isinstance(taken, slice) else (int,)
     return taken if all(type(part) in allowed for part in parts) else None

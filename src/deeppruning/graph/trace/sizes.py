@@ -125,6 +125,7 @@ class Counted:
     seen: bool = False  # whether anything was computed from it or decided by it, or torch was given it
 
     def _derived(self, value: Any, name: str, *others: Any) -> Any:
+        """The number that arithmetic gives, with its formula."""
         for each in (self, *others):
             if isinstance(each, Counted):
                 each.seen = True
@@ -139,6 +140,7 @@ class Counted:
         return kind(value, self.book, formula, depth)
 
     def _ask(self, *formula: Any) -> None:
+        """Note a comparison: its answer decides about the run."""
         self.seen = True
         if self.book is not None:
             self.book.ask(tuple(getattr(each, "formula", each) for each in formula))
@@ -195,10 +197,13 @@ class Ratio(Counted, float):
 
 
 def _plain(value: Any) -> Any:
+    """The plain number behind a counted one."""
     return value.plain if isinstance(value, Counted) else value
 
 
 def _two_sided(name: str, compute: Callable[..., Any], *, mirrored: bool) -> Callable[..., Any]:
+    """An arithmetic method of two numbers that keeps the formula."""
+
     def method(self: Counted, other: Any, *rest: Any) -> Any:
         if not isinstance(other, (int, float)) or rest:
             return NotImplemented
@@ -209,19 +214,24 @@ def _two_sided(name: str, compute: Callable[..., Any], *, mirrored: bool) -> Cal
 
 
 def _one_sided(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """An arithmetic method of one number that keeps the formula."""
     return lambda self: self._derived(compute(self.plain), name, self)
 
 
 def _rounded(self: Counted, digits: int | None = None) -> Any:
+    """`round` of a counted number."""
     value = round(self.plain) if digits is None else round(self.plain, digits)
     return self._derived(value, "round", self, *(() if digits is None else (digits,)))
 
 
 def _divided(self: Any, other: Any) -> Any:
+    """`divmod` of a counted number."""
     return (self // other, self % other) if isinstance(other, (int, float)) else NotImplemented
 
 
 def _comparing(name: str, compare: Callable[..., Any]) -> Callable[..., Any]:
+    """A comparison that is noted as a question about sizes."""
+
     def method(self: Counted, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented

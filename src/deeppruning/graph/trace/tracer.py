@@ -19,6 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from deeppruning.graph.atoms import Atoms, AtomTable, Site
 from deeppruning.graph.payloads import Channels, Constant, Fixed, Origin, Payload, Statistic
 from deeppruning.graph.rules import find_rule
+from deeppruning.graph.rules.attention import per_head
 from deeppruning.graph.rules.call import Call, Pattern
 from deeppruning.graph.rules.operations import ATTENTION_PREFIX
 from deeppruning.graph.trace.follow import (
@@ -92,6 +93,7 @@ class Tracer(Follower):
             self.payloads[tensor] = Origin(name, tuple(tensor.shape))
         self.visits: Counter[Site] = Counter()
         self.normed: set[Site] = set()
+        self.consulted: set[Site] = set()  # where statistics were taken that anything reads
         self.live: WeakTensorKeyDictionary = (
             WeakTensorKeyDictionary()
         )  # tensors that depend on the network's input
@@ -112,6 +114,8 @@ class Tracer(Follower):
         assert isinstance(payload, Payload)
         if isinstance(payload, Origin):
             self.trace.used.add(payload.name)
+        elif isinstance(payload, Statistic):
+            self.consulted |= payload.sites
         return payload
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -120,6 +124,7 @@ class Tracer(Follower):
             return self._labelled(func, args, kwargs)
 
     def _labelled(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Execute one operation and give its results the labels of its rule."""
         result = execute(func, args, kwargs)
         outputs = tensors_in(result)
         self.trace.by_shapes &= bool(outputs) and is_blank_safe(func)
@@ -141,6 +146,7 @@ class Tracer(Follower):
             module=module,
             site=self._site(name),
             peek=self.peek,
+            modules=tuple(module for module, _ in self.stack),
         )
         inputs = call.inputs()
         if any(tensor in self.live for tensor in call.tensors()):
@@ -230,11 +236,13 @@ class Tracer(Follower):
         return (self.stack[-1][0] if self.stack else "") or "forward"
 
     def _site(self, name: str) -> Site:
+        """Where in the network, and which call of it, this is: the key of its atoms."""
         place = (*(module for module, _ in self.stack), name)
         self.visits[place] += 1
         return (*place, self.visits[place])
 
     def _write_down(self, call: Call, inputs: list[Channels], payloads: list[Payload]) -> None:
+        """Record the operation with its channels."""
         shapes = [tuple(tensor.shape) for tensor in call.outputs]
         modules = tuple(name for name, _ in self.stack)
         likes = [(tensor.dtype, tensor.device) for tensor in call.outputs]
@@ -258,6 +266,10 @@ class Tracer(Follower):
         if call.name == "convolution" and weight and weight.repeats(0) and isinstance(read, Channels):
             each = multiply_adds // len(read.atoms)
             self.trace.channel_multiply_adds.append((read.atoms, each))
+            return
+        alike = per_head(call) if weight is None else None
+        if alike is not None:
+            self.trace.channel_multiply_adds.append((alike, multiply_adds // len(alike)))
             return
         size = math.prod(weight.shape) if weight else 1
         if weight is None or multiply_adds % size:
@@ -330,4 +342,7 @@ def run_on_labels(
             tracer.table.freeze(payload.atoms, "the network's output")
     for record in tracer.trace.records:
         record.normed = record.site in tracer.normed
+        if tracer.table.whole_heads:  # attention may return a mean over its heads that nobody reads
+            idle = (isinstance(p, Statistic) and not p.sites & tracer.consulted for p in record.payloads)
+            record.payloads = [Constant() if x else p for x, p in zip(idle, record.payloads, strict=True)]
     return tracer.trace

@@ -18,11 +18,12 @@ from deeppruning.runs.records import Candidate
 Genes = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def _collect(source: Source, data: Data) -> Data:
+def _collect_candidates(source: Source, data: Data) -> Data:
+    """All candidates of the run, with the picks of each generation."""
     genes = _layer_genes(source.facts)
     rows = [row for row in source.snapshot["candidates"] if row.evaluation is not None]
     branches = source.facts.get(facts.BRANCHES.key, {})
-    candidates = [_candidate(row, genes, branches) for row in rows]
+    candidates = [_candidate_row(row, genes, branches) for row in rows]
     search = source.run.config.get("search", {})
     costs = cost_range(search)
     # The original is where the search starts, never one of its picks.
@@ -35,8 +36,8 @@ def _collect(source: Source, data: Data) -> Data:
         "error_is_share": all(0.0 <= row["error"] <= 1.0 for row in candidates if row["error"] is not None),
         "candidates": candidates,
         "picks": [{"generation": generation, **roles} for generation, roles in picks.items() if roles],
-        "archive": None if costs is None else _archive(rows, replay(costs, rows)),
-        "axes": _axes(search.get("objective", "flops"), candidates),
+        "archive": None if costs is None else _archive_by_generation(rows, replay(costs, rows)),
+        "axes": _axes_to_plot(search.get("objective", "flops"), candidates),
     }
 
 
@@ -46,7 +47,10 @@ def _layer_genes(recorded: Data) -> dict[str, Genes]:
     return {name: np.array(genes, np.int64) for name, genes in layers.items() if isinstance(genes, list)}
 
 
-def _candidate(row: Candidate, layers: Mapping[str, Genes], branches: Mapping[str, Any]) -> dict[str, Any]:
+def _candidate_row(
+    row: Candidate, layers: Mapping[str, Genes], branches: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A candidate with the widths of its layers."""
     # A gene of -1 stands for a filter that is never cut: it reads the True at the end.
     bits = np.append(row.genome, True)
     widths = [
@@ -73,7 +77,7 @@ def _candidate(row: Candidate, layers: Mapping[str, Genes], branches: Mapping[st
     }
 
 
-def _archive(rows: Sequence[Candidate], history: Replay) -> dict[str, Any]:
+def _archive_by_generation(rows: Sequence[Candidate], history: Replay) -> dict[str, Any]:
     """The archive after each generation, all that ever entered it, and the success of each origin."""
     return {
         "bins": history.archive.bins,
@@ -83,7 +87,7 @@ def _archive(rows: Sequence[Candidate], history: Replay) -> dict[str, Any]:
     }
 
 
-def _axes(objective: str, candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def _axes_to_plot(objective: str, candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """What the error can be plotted against, the objective of the search first."""
     column, label = OBJECTIVES[objective].column, OBJECTIVES[objective].title
     # A function given by the user has no name, but its costs differ from those of the named objective.
@@ -93,7 +97,8 @@ def _axes(objective: str, candidates: Sequence[Mapping[str, Any]]) -> list[dict[
     return [{"key": key, "label": title} for key, title in ({column: label} | others).items()]
 
 
-def _origins(source: Source, data: Data) -> Data:
+def _origins_table(source: Source, data: Data) -> Data:
+    """Which seeds and operators candidates of the archive come from, as a table."""
     if data["archive"] is None:
         return {}
     rows = [
@@ -104,11 +109,12 @@ def _origins(source: Source, data: Data) -> Data:
         "The archive keeps the best candidate of each cost range. Seeds are what the search starts from; "
         "every other candidate is made from one or two that were in the archive at the time."
     )
-    columns = ("origin", "tried", "entered the archive", "share", "in it now")
+    columns = ("origin", "tried", "entered the archive", "fraction", "in it now")
     return table("Where candidates come from", columns, rows, lead=lead, folded=True)
 
 
-def _layers(source: Source, data: Data) -> Data:
+def _layers_of_original(source: Source, data: Data) -> Data:
+    """The layers of the original and their widths."""
     return {
         "layers": [
             {"name": name, "width": len(genes), "fixed": bool((genes < 0).all())}
@@ -117,6 +123,6 @@ def _layers(source: Source, data: Data) -> Data:
     }
 
 
-SECTIONS.add(Section("candidates", _collect, {"population": population}), place=10)
-SECTIONS.add(Section("origins", _origins), place=15)
-SECTIONS.add(Section("layers", _layers, {"layers": layers}), place=30)
+SECTIONS.add(Section("candidates", _collect_candidates, {"population": population}), place=10)
+SECTIONS.add(Section("origins", _origins_table), place=15)
+SECTIONS.add(Section("layers", _layers_of_original, {"layers": layers}), place=30)

@@ -17,21 +17,23 @@ from deeppruning.system.commands import command_for_page, format_to_suggest
 ORIGINAL_WEIGHTS = f"finetune/{ORIGINAL}.safetensors"
 
 
-def _collect(source: Source, data: Data) -> Data:
+def _collect_networks(source: Source, data: Data) -> Data:
+    """The networks to choose from, with the commands to use them."""
     solutions = [
-        {**entry, **_size(source.run.solution(entry["role"]))} for entry in _solutions(source.facts, data)
+        {**entry, **_file_size(source.run.solution(entry["role"]))}
+        for entry in _solutions_of_run(source.facts, data)
     ]
     by_id = {entry["id"]: entry for entry in reversed(solutions) if entry.get("id") is not None}
-    original = data["original"] and {**data["original"], **_size(source.run.path / ORIGINAL_WEIGHTS)}
+    original = data["original"] and {**data["original"], **_file_size(source.run.path / ORIGINAL_WEIGHTS)}
     return {
         "original": original,
         "solutions": solutions,
         "candidates": [_with_figures(row, by_id.get(row["id"], {}), data) for row in data["candidates"]],
-        "commands": _commands(source.run.path, source.run.config, solutions),
+        "commands": _commands_to_copy(source.run.path, source.run.config, solutions),
     }
 
 
-def _size(path: Path) -> dict[str, int]:
+def _file_size(path: Path) -> dict[str, int]:
     """The size of a network's file, once there is one."""
     try:
         return {"file_bytes": path.stat().st_size}
@@ -39,7 +41,7 @@ def _size(path: Path) -> dict[str, int]:
         return {}
 
 
-def _solutions(recorded: Data, data: Data) -> list[dict[str, Any]]:
+def _solutions_of_run(recorded: Data, data: Data) -> list[dict[str, Any]]:
     """The picks, from heavy to light, fine-tuned or as the search has them now; then targets, then others."""
     by_id = {row["id"]: row for row in data["candidates"]}
     latest = data["picks"][-1] if data["picks"] else {}
@@ -51,11 +53,13 @@ def _solutions(recorded: Data, data: Data) -> list[dict[str, Any]]:
             unhelped = facts.unhelped_line(saved)
             solutions.append({"role": role, "final": not saved.get("failure"), **saved, "unhelped": unhelped})
         elif latest.get(role) in by_id:
-            solutions.append({"role": role, "final": False, **_provisional(by_id[latest[role]], data)})
+            solutions.append(
+                {"role": role, "final": False, **_provisional_solution(by_id[latest[role]], data)}
+            )
     return solutions
 
 
-def _provisional(row: Data, data: Data) -> dict[str, Any]:
+def _provisional_solution(row: Data, data: Data) -> dict[str, Any]:
     """A pick of a search that is going on."""
     original = data["original"]
     return {
@@ -78,7 +82,7 @@ def _with_figures(row: Data, saved: Data, data: Data) -> dict[str, Any]:
     return {**row, "test_error": saved.get("test_error"), "latency_ms": latency}
 
 
-def _commands(path: Path, config: Data, solutions: Sequence[Data]) -> dict[str, Any]:
+def _commands_to_copy(path: Path, config: Data, solutions: Sequence[Data]) -> dict[str, Any]:
     """Lines to copy; they name the run as the user named it.
 
     An absolute path becomes relative to the current folder, or the run's own name: the page may be passed
@@ -105,11 +109,11 @@ def _commands(path: Path, config: Data, solutions: Sequence[Data]) -> dict[str, 
     }
 
 
-def _curves(source: Source, data: Data) -> Data:
+def _finetuning_curves(source: Source, data: Data) -> Data:
     """Fine-tuning, epoch by epoch; the picks first."""
     by_solution: dict[str, list[dict[str, Any]]] = {}
     for row in source.snapshot["epochs"]:
-        values = {key: _finite(value) for key, value in asdict(row).items() if key != "solution"}
+        values = {key: _finite_or_none(value) for key, value in asdict(row).items() if key != "solution"}
         by_solution.setdefault(row.solution, []).append(values)
     curves: list[dict[str, Any]] = []
     for name, rows in by_solution.items():
@@ -118,7 +122,9 @@ def _curves(source: Source, data: Data) -> Data:
         picked = in_order(roles)
         # A name with a slash is a second training by other options, saved as the candidate's own.
         roles = [role for role in roles if role not in picked] if "/" in name else picked or roles
-        curves.append({"id": id_, "name": name, "roles": roles, "epochs": rows})
+        plan = source.facts.get(facts.plan_fact(name).key)
+        planned = facts.plan_line(plan) if plan else None
+        curves.append({"id": id_, "name": name, "roles": roles, "epochs": rows, "plan": planned})
     order = in_order(role for curve in curves for role in curve["roles"])
 
     def place(curve: Mapping[str, Any]) -> int:
@@ -127,16 +133,17 @@ def _curves(source: Source, data: Data) -> Data:
     return {"curves": sorted(curves, key=place)}
 
 
-def _finite(value: Any) -> Any:
+def _finite_or_none(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _bench(source: Source, data: Data) -> Data:
+def _bench_figures(source: Source, data: Data) -> Data:
+    """What `bench` and int8 export have recorded."""
     int8 = source.facts.get(facts.INT8.key) or {}
     names = [name for name in dict.fromkeys((ORIGINAL, *in_order(int8), *int8)) if name in int8]
     return {"bench": measured(source.facts), "int8": {name: int8[name] for name in names} or None}
 
 
-SECTIONS.add(Section("solutions", _collect), place=20)
-SECTIONS.add(Section("curves", _curves, {"finetuning": finetuning}), place=40)
-SECTIONS.add(Section("bench", _bench), place=50)
+SECTIONS.add(Section("solutions", _collect_networks), place=20)
+SECTIONS.add(Section("curves", _finetuning_curves, {"finetuning": finetuning}), place=40)
+SECTIONS.add(Section("bench", _bench_figures), place=50)

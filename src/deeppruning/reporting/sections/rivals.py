@@ -33,12 +33,12 @@ def read_rivals(folder: Path) -> dict[str, Any] | None:
     """Means by method, the best at the middle target first; None where there are none, or not whole ones."""
     try:
         table = json.loads((folder / RESULTS).read_bytes())
-        return {**_comparison(table), "finetuned": _finetuned(folder)}
+        return {**_comparison_for_page(table), "finetuned": _finetuned_how(folder)}
     except (OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
         return None
 
 
-def _finetuned(folder: Path) -> str:
+def _finetuned_how(folder: Path) -> str:
     """How all networks were fine-tuned, from the comparison's own options; empty if unknown."""
     try:
         with RunFolder.open(folder, read_only=True, comparison=True) as run:
@@ -67,10 +67,11 @@ def finetuning_words(options: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _comparison(table: Mapping[str, Any]) -> dict[str, Any]:
-    full = _number(table["original"]["flops"])
+def _comparison_for_page(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The methods of a comparison and their points, checked and in plain values."""
+    full = _finite_number(table["original"]["flops"])
     targets: list[dict[str, Any]] = [
-        {"name": _text(target["name"]), "share": _number(target["flops"] / full)}
+        {"name": _plain_text(target["name"]), "share": _finite_number(target["flops"] / full)}
         for target in table["targets"]
     ]
     names = [target["name"] for target in targets]
@@ -78,7 +79,7 @@ def _comparison(table: Mapping[str, Any]) -> dict[str, Any]:
     for mean in table["means"]:
         # A method without a single network at a target has no point there.
         if mean["target"] in names and mean["error_after"] is not None:
-            points.setdefault(_text(mean["method"]), {})[mean["target"]] = _point(mean, full)
+            points.setdefault(_plain_text(mean["method"]), {})[mean["target"]] = _point_of_method(mean, full)
     if not points:
         raise ValueError("no method has a network")
     kinds = table["kinds"]
@@ -88,7 +89,7 @@ def _comparison(table: Mapping[str, Any]) -> dict[str, Any]:
         {
             "name": method,
             "label": LABELS.get(method, method),
-            "kind": "searches" if method == OURS else _kind(kinds.get(method)),
+            "kind": "searches" if method == OURS else _kind_of_method(kinds.get(method)),
             "ours": method == ours,
             "points": [by_target.get(name) for name in names],
         }
@@ -102,47 +103,47 @@ def _comparison(table: Mapping[str, Any]) -> dict[str, Any]:
 
     return {
         "matched": OURS in points,
-        "original_error": _number(table["original"]["test_error"]),
+        "original_error": _finite_number(table["original"]["test_error"]),
         "targets": targets,
         "middle": middle,
         "seeds": [min(seeds), max(seeds)],
         "methods": sorted(methods, key=error_at_the_middle),
-        "searches": _searches(table["searches"]),
+        "searches": _searches_over_seeds(table["searches"]),
     }
 
 
-def _kind(kind: Any) -> str:
+def _kind_of_method(kind: Any) -> str:
     return kind if isinstance(kind, str) and kind in KIND_COLORS else OTHER_KIND
 
 
-def _point(mean: Mapping[str, Any], full: float) -> dict[str, Any]:
+def _point_of_method(mean: Mapping[str, Any], full: float) -> dict[str, Any]:
     before, spread = mean["error_before"], mean["error_spread"]
     return {
-        "share": _number(mean["flops"] / full),
-        "before": None if before is None else _number(before),
-        "after": _number(mean["error_after"]),
-        "spread": None if spread is None else _number(spread),
-        "seeds": int(_number(mean["seeds"])),
-        "select_seconds": _number(mean["select_seconds"]),
-        "finetune_seconds": _number(mean["finetune_seconds"]),
+        "share": _finite_number(mean["flops"] / full),
+        "before": None if before is None else _finite_number(before),
+        "after": _finite_number(mean["error_after"]),
+        "spread": None if spread is None else _finite_number(spread),
+        "seeds": int(_finite_number(mean["seeds"])),
+        "select_seconds": _finite_number(mean["select_seconds"]),
+        "finetune_seconds": _finite_number(mean["finetune_seconds"]),
     }
 
 
-def _searches(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _searches_over_seeds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each search over its seeds, the largest hypervolume first."""
     by_method: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        by_method.setdefault(_text(row["method"]), []).append(row)
+        by_method.setdefault(_plain_text(row["method"]), []).append(row)
     searches: list[dict[str, Any]] = []
     for method, seeds in by_method.items():
-        volumes = [_number(row["hypervolume"]) for row in seeds]
+        volumes = [_finite_number(row["hypervolume"]) for row in seeds]
         evaluation = seeds[-1].get("evaluation")
         label = LABELS.get(method, method)
         searches.append(
             {
                 # Hypervolumes compare only where candidates were evaluated alike.
-                "label": f"{label} (evaluated by {_text(evaluation)})" if evaluation else label,
-                "evaluations": statistics.fmean(_number(row["evaluations"]) for row in seeds),
+                "label": f"{label} (evaluated by {_plain_text(evaluation)})" if evaluation else label,
+                "evaluations": statistics.fmean(_finite_number(row["evaluations"]) for row in seeds),
                 "hypervolume": statistics.fmean(volumes),
                 "spread": statistics.stdev(volumes) if len(volumes) > 1 else None,
             }
@@ -150,13 +151,13 @@ def _searches(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(searches, key=lambda search: float(search["hypervolume"]), reverse=True)
 
 
-def _number(value: Any) -> float:
+def _finite_number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{value!r} is not a finite number")
     return float(value)
 
 
-def _text(value: Any) -> str:
+def _plain_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value

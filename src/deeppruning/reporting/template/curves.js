@@ -20,6 +20,7 @@ function drawCurves() {
     + (rows.some((row) => row.epoch === 0) ? "Epoch 0: before training." : "");
   const values = rows.flatMap((row) => [row.test_error, row.train_error]).concat([base]).filter((value) => !missing(value));
   const holder = byId("curves");
+  fill(byId("curves-plans"), data.curves.filter((curve) => curve.plan).map((curve) => html("li", {}, `${curveName(curve)}: ${curve.plan}`)));
   drawScaleTabs(values);
   if (!values.length) return fill(holder, html("p", { class: "muted" }, "No error was measured during fine-tuning."));
   const style = getComputedStyle(holder);

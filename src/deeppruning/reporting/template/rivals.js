@@ -15,7 +15,7 @@ function drawRivals() {
 function rivalsInWords({ methods, matched, seeds, targets, finetuned }) {
   const others = methods.length - (matched ? 1 : 0);
   const who = `${others} ${matched ? "other " : ""}method${others === 1 ? "" : "s"} pruned the network to the same FLOPs`;
-  const same = matched ? " as this run's picks" : "";
+  const same = matched ? " as this run's networks" : "";
   const many = seeds[0] === seeds[1] ? seeds[1] : `${seeds[0]} to ${seeds[1]}`;
   const plural = seeds[1] === 1 ? "seed" : "seeds";
   const spread = seeds[1] > 1 ? `, of which the mean is shown (± standard deviation)` : "";
@@ -61,7 +61,7 @@ function drawRivalChart() {
   x.text = y.text = (value) => Number((value * 100).toPrecision(3)) + " %";
   const level = y.at(found.original_error);
   const picture = svg("svg", { height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": rivalChartInWords(found) },
-    axes(box, x, y, { x: "FLOPs, share of the original's", y: "Test error, fine-tuned" }),
+    axes(box, x, y, { x: "FLOPs, fraction of the original's", y: "Test error, fine-tuned" }),
     svg("line", { class: "rival-original", x1: x.at(x.low), x2: box.right, y1: level, y2: level }));
   // Ours last: on top.
   const ordered = [...found.methods].sort((a, b) => Number(a.ours) - Number(b.ours));
@@ -177,7 +177,7 @@ function drawSearches({ searches }) {
   const column = (text) => html("th", { scope: "col", class: "number" }, text);
   const volume = (one) => one.hypervolume.toFixed(4) + (one.spread === null ? "" : ` ± ${one.spread.toFixed(4)}`);
   fill(byId("rivals-searches"),
-    html("p", { class: "small muted" }, "Hypervolume: the share of the space of error and FLOPs that a search dominates, 0 to 1; larger is better."),
+    html("p", { class: "small muted" }, "Hypervolume: the fraction of the space of error and FLOPs that a search dominates, 0 to 1; larger is better."),
     html("table", {}, html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "Search"), column("evaluations"), column("hypervolume"))),
     html("tbody", {}, searches.map((one) => html("tr", {}, html("th", { scope: "row" }, one.label),
       html("td", { class: "number" }, String(Math.round(one.evaluations))), html("td", { class: "number" }, volume(one)))))));

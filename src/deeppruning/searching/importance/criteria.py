@@ -126,7 +126,7 @@ class Span(Criterion):
         for genes in (list(group.genes) for group in graph.groups if group.prunable):
             pairs = [pair for reader in evidence.readers.values() for pair in reader.matrices(genes)]
             if pairs:
-                weighted = sum(covariance * _norms(product) for covariance, product in pairs)
+                weighted = sum(covariance * _norms_of_readers(product) for covariance, product in pairs)
                 scores[genes], read[genes] = unexplained_variance(np.asarray(weighted)), True
         if not read.all():
             norms = L1Norm().scores(evidence)
@@ -179,7 +179,7 @@ def unexplained_variance(covariance: NDArray[np.float64]) -> Scores:
     return scores
 
 
-def _norms(product: Tensor) -> Tensor:
+def _norms_of_readers(product: Tensor) -> Tensor:
     """For each pair of channels, the product of the norms of the weights that read them."""
     norms = product.diagonal().clamp_min(0.0).sqrt()
     return torch.outer(norms, norms)

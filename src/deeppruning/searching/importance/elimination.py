@@ -136,7 +136,7 @@ def gather_readers(
 
     def record(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         if inputs and isinstance(inputs[0], Tensor):
-            rows = _rows(module, inputs[0], len(genes[name]), count)
+            rows = _rows_of_input(module, inputs[0], len(genes[name]), count)
             if rows is not None:
                 sums.setdefault(name, _Sums()).add(rows)
 
@@ -186,14 +186,15 @@ def eliminate(
     widths, losses = [len(order)], [0.0]
     for going in torch.split(torch.from_numpy(order), max(1, len(order) // steps)):
         lost = sum(
-            _remove(inverse, product, going) for inverse, product in zip(inverses, products, strict=True)
+            _remove_channels(inverse, product, going)
+            for inverse, product in zip(inverses, products, strict=True)
         )
         widths.append(widths[-1] - len(going))
         losses.append(losses[-1] + max(lost, 0.0))
     return Elimination(np.array(widths), np.array(losses))
 
 
-def _remove(inverse: Tensor, product: Tensor, going: Tensor) -> float:
+def _remove_channels(inverse: Tensor, product: Tensor, going: Tensor) -> float:
     """Remove channels from both matrices, in place: those left take over their weights. Returns the error."""
     block = torch.linalg.inv(inverse[going][:, going])
     rows, corner = product[going].clone(), product[going][:, going].clone()
@@ -220,7 +221,7 @@ def _genes_read(graph: ChannelGraph, network: nn.Module) -> dict[str, NDArray[np
     return readers
 
 
-def _rows(module: nn.Module, x: Tensor, channels: int, inputs: int) -> Tensor | None:
+def _rows_of_input(module: nn.Module, x: Tensor, channels: int, inputs: int) -> Tensor | None:
     """(rows, channels): some positions of a layer's input, evenly spread; None for an unusual input."""
     if isinstance(module, nn.Linear):
         values = x[:, None] if x.dim() == 2 else x.flatten(1, -2)

@@ -137,6 +137,7 @@ class _Recorder:
         self._seen = np.zeros((images, num_genes))
 
     def record(self, name: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
+        """Add up the activations of a layer on a batch of images."""
         if not isinstance(output, Tensor) or output.ndim < 2 or len(output) != self.images:
             return  # a module without one output per image says nothing about images
         if isinstance(module, nn.Linear):  # which has its units last
@@ -154,6 +155,7 @@ class _Recorder:
             np.add.at(total[rows].T, genes[decided], values.double().cpu().numpy().T[decided])
 
     def result(self) -> Activations:
+        """Means over the images."""
         seen = np.maximum(self._seen, 1.0)
         pooled, zeros = self._pooled / seen, self._zeros / seen
         return Activations(pooled.mean(axis=0), zeros.mean(axis=0), pooled)

@@ -72,7 +72,7 @@ def meet_flops(graph: ChannelGraph, genome: Genome, order: Sequence[int], flops:
     the network's filters are small enough; otherwise it is the nearest one found.
     """
     start = np.asarray(graph.repair(genome))
-    if _gap(graph, start, flops) <= TOLERANCE / 2:
+    if _gap_in_flops(graph, start, flops) <= TOLERANCE / 2:
         return start
     removing = bool(graph.flops(start) > flops)
     path = [gene for gene in (order if removing else reversed(order)) if start[gene] == removing]
@@ -95,16 +95,16 @@ def meet_flops(graph: ChannelGraph, genome: Genome, order: Sequence[int], flops:
             low = middle
     best = reached = flipped(low)
     for gene in path[low:]:
-        if _gap(graph, best, flops) <= TOLERANCE / 2:
+        if _gap_in_flops(graph, best, flops) <= TOLERANCE / 2:
             break
         further = reached.copy()
         further[gene] = not removing
-        if _gap(graph, further, flops) < _gap(graph, best, flops):
+        if _gap_in_flops(graph, further, flops) < _gap_in_flops(graph, best, flops):
             best = further
         if not passed(further):
             reached = further
     return np.asarray(graph.repair(best))
 
 
-def _gap(graph: ChannelGraph, genome: Genome, flops: float) -> float:
+def _gap_in_flops(graph: ChannelGraph, genome: Genome, flops: float) -> float:
     return float(abs(graph.flops(genome) - flops) / flops)

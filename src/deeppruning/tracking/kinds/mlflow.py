@@ -46,10 +46,10 @@ class MLflow(Tracker):
                 self._run = self._client.get_run(run.kept["run_id"]).info.run_id
                 self._client.update_run(self._run, status="RUNNING")
                 return run.kept
-            found = self._client.get_experiment_by_name(self.experiment)
+            experiment = self._client.get_experiment_by_name(self.experiment)
             id_ = (
-                found.experiment_id
-                if found
+                experiment.experiment_id
+                if experiment
                 else self._client.create_experiment(self.experiment, tags=_TRAINING)
             )
             self._run = self._client.create_run(id_, run_name=run.name).info.run_id
