@@ -12,7 +12,9 @@ from click.testing import CliRunner
 import deeppruning as dp
 from deeppruning.cli.main import cli
 from deeppruning.errors import DeepPruningError, InputError, RunError
+from deeppruning.importing.file import FileValue
 from deeppruning.reporting.data import collect
+from deeppruning.thinning.inputs import PictureOptions, read_inputs
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -256,3 +258,57 @@ def test_tuning_is_planned_once_and_keeps_the_better_weights(
             folder / "net.onnx", folder / "ready.npz", target="flops=80%", out=tmp_path / "x.onnx",
             run_dir=folder / "run", workers=1, tune_minutes=0.05,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"pictures": (40, 3, 8, 8), "other": (40, 2)}, r"ready.*\(images\), got .*np\.savez\(.*images="),
+        ({"images": (40, 8, 8, 3)}, r"40x8x8x3.*array\.transpose\(0, 3, 1, 2\)"),
+        ({"images": (40, 3, 7, 8)}, r"x3x8x8, got an array of 40x3x7x8.*prepare"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused_with_what_to_do(
+    folder: Path, tmp_path: Path, arrays: dict[str, tuple[int, ...]], said: str
+) -> None:
+    ready = tmp_path / "ready.npz"
+    np.savez(ready, **{name: np.zeros(shape, np.float32) for name, shape in arrays.items()})
+    with pytest.raises(InputError, match=said):
+        dp.thin(
+            folder / "net.onnx", ready, target="flops=80%", out=tmp_path / "x.onnx", run_dir=tmp_path / "r"
+        )
+
+
+def test_fractions_for_an_input_of_bytes_are_refused() -> None:
+    value = FileValue("images", np.dtype(np.uint8), ("n", 2))
+    whole = read_inputs(np.array([[0.0, 255.0]]), [value], PictureOptions(), 5)
+    assert whole["images"].tolist() == [[0, 255]]
+    for wrong in ([[0.5, 1.0]], [[0.0, 256.0]], [[-1.0, 0.0]]):
+        with pytest.raises(InputError, match=r"'images' takes whole numbers \(uint8\)"):
+            read_inputs(np.array(wrong), [value], PictureOptions(), 5)
+
+
+def test_a_target_that_no_candidate_meets_says_what_to_do(thinned, folder: Path, tmp_path: Path) -> None:
+    arguments = [
+        "thin",
+        str(folder / "net.onnx"),
+        "--inputs",
+        str(folder / "ready.npz"),
+        "--target",
+        "size=1KB",
+    ]
+    arguments += [
+        "--out",
+        str(tmp_path / "x.onnx"),
+        "--run",
+        str(folder / "run"),
+        "--workers",
+        "1",
+        "--quiet",
+    ]
+    said = CliRunner().invoke(cli, arguments)
+    assert said.exit_code == 1
+    assert said.output.count("target size=1kB") == 1
+    assert "not met; the nearest is candidate" in said.output and "another folder (--run)" in said.output
+    assert "continue with" not in said.output
+    assert not (tmp_path / "x.onnx").exists()

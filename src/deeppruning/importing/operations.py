@@ -181,7 +181,7 @@ def _where(condition: Any, yes: Any, no: Any) -> Any:
     return torch.where(as_tensor(condition, like), yes, no)
 
 
-def _rms_norm(value: Tensor, scale: Any, axis: int, epsilon: float) -> Tensor:
+def _rms_norm(value: Tensor, scale: Any, axis: int, epsilon: float) -> Any:
     dims = list(range(axis % value.dim(), value.dim()))
     return value * torch.rsqrt(value.square().mean(dims, keepdim=True) + epsilon) * scale
 

@@ -13,7 +13,7 @@ from deeppruning.importing.values import as_tensor, operation, scalar
 
 
 @operation("Gather")
-def gather(value: Any, indices: Any, axis: int = 0) -> Tensor:
+def gather(value: Any, indices: Any, axis: int = 0) -> Any:
     """Entries along an axis; indices may have any shape."""
     value = as_tensor(value)
     if not isinstance(indices, Tensor):
@@ -28,14 +28,14 @@ def gather(value: Any, indices: Any, axis: int = 0) -> Tensor:
 
 
 @operation("GatherElements")
-def gather_elements(value: Any, indices: Any, axis: int = 0) -> Tensor:
+def gather_elements(value: Any, indices: Any, axis: int = 0) -> Any:
     """One entry for each index."""
     value = as_tensor(value)
     return torch.gather(value, axis, _positive(as_tensor(indices, value), value.shape[axis]))
 
 
 @operation("GatherND")
-def gather_nd(value: Any, indices: Any, batch_dims: int = 0) -> Tensor:
+def gather_nd(value: Any, indices: Any, batch_dims: int = 0) -> Any:
     """Entries or slices at index tuples."""
     value = as_tensor(value)
     if batch_dims:
@@ -44,7 +44,7 @@ def gather_nd(value: Any, indices: Any, batch_dims: int = 0) -> Tensor:
 
 
 @operation("ScatterND")
-def scatter_nd(value: Any, indices: Any, updates: Any, reduction: str = "none") -> Tensor:
+def scatter_nd(value: Any, indices: Any, updates: Any, reduction: str = "none") -> Any:
     """A copy with other entries or slices at index tuples: `y[..., 0:2] = boxes` as it is exported."""
     value = as_tensor(value)
     if reduction != "none":
@@ -53,9 +53,7 @@ def scatter_nd(value: Any, indices: Any, updates: Any, reduction: str = "none") 
 
 
 @operation("ScatterElements")
-def scatter_elements(
-    value: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "none"
-) -> Tensor:
+def scatter_elements(value: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "none") -> Any:
     """A copy in which one entry for each index is another."""
     value = as_tensor(value)
     if reduction != "none":
