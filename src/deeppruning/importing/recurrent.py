@@ -34,7 +34,7 @@ def lstm(
         raise InputError("it has peepholes")
     state = [_state(each, value, weight, recurrent) for each in (hidden, cell)]
     weights = _weights(weight, recurrent, bias, LSTM_ORDER)
-    outputs, last, cells = torch._VF.lstm(  # type: ignore[attr-defined]
+    outputs, last, cells = torch._VF.lstm(
         _turned(value, attributes), state, weights, bias is not None, 1, 0.0, False, len(weight) == 2, False
     )
     return _by_direction(outputs, len(weight), attributes), last, cells
@@ -56,7 +56,7 @@ def gru(
         raise InputError("it resets before the matrix (linear_before_reset=0), which torch's layer does not")
     state = _state(hidden, value, weight, recurrent)
     weights = _weights(weight, recurrent, bias, GRU_ORDER)
-    outputs, last = torch._VF.gru(  # type: ignore[attr-defined]
+    outputs, last = torch._VF.gru(
         _turned(value, attributes), state, weights, bias is not None, 1, 0.0, False, len(weight) == 2, False
     )
     return _by_direction(outputs, len(weight), attributes), last
