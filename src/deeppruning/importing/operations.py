@@ -183,7 +183,8 @@ def _where(condition: Any, yes: Any, no: Any) -> Any:
 
 def _rms_norm(value: Tensor, scale: Any, axis: int, epsilon: float) -> Any:
     dims = list(range(axis % value.dim(), value.dim()))
-    return value * torch.rsqrt(value.square().mean(dims, keepdim=True) + epsilon) * scale
+    normed: Tensor = value * torch.rsqrt(value.square().mean(dims, keepdim=True) + epsilon) * scale
+    return normed
 
 
 @operation("Cast")

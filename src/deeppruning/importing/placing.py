@@ -13,9 +13,9 @@ from deeppruning.importing.values import as_tensor, operation, scalar
 
 
 @operation("Gather")
-def gather(value: Any, indices: Any, axis: int = 0) -> Any:
+def gather(given: Any, indices: Any, axis: int = 0) -> Tensor:
     """Entries along an axis; indices may have any shape."""
-    value = as_tensor(value)
+    value = as_tensor(given)
     if not isinstance(indices, Tensor):
         places = np.asarray(indices)
         if places.ndim == 0:
@@ -28,34 +28,36 @@ def gather(value: Any, indices: Any, axis: int = 0) -> Any:
 
 
 @operation("GatherElements")
-def gather_elements(value: Any, indices: Any, axis: int = 0) -> Any:
+def gather_elements(given: Any, indices: Any, axis: int = 0) -> Tensor:
     """One entry for each index."""
-    value = as_tensor(value)
+    value = as_tensor(given)
     return torch.gather(value, axis, _positive(as_tensor(indices, value), value.shape[axis]))
 
 
 @operation("GatherND")
-def gather_nd(value: Any, indices: Any, batch_dims: int = 0) -> Any:
+def gather_nd(given: Any, indices: Any, batch_dims: int = 0) -> Tensor:
     """Entries or slices at index tuples."""
-    value = as_tensor(value)
+    value = as_tensor(given)
     if batch_dims:
         raise InputError(f"it has {batch_dims} batch axes")
     return value[_tuples(value, indices)]
 
 
 @operation("ScatterND")
-def scatter_nd(value: Any, indices: Any, updates: Any, reduction: str = "none") -> Any:
+def scatter_nd(given: Any, indices: Any, updates: Any, reduction: str = "none") -> Tensor:
     """A copy with other entries or slices at index tuples: `y[..., 0:2] = boxes` as it is exported."""
-    value = as_tensor(value)
+    value = as_tensor(given)
     if reduction != "none":
         raise InputError(f"it combines entries ({reduction})")
     return value.index_put(_tuples(value, indices), as_tensor(updates, value).to(value.dtype))
 
 
 @operation("ScatterElements")
-def scatter_elements(value: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "none") -> Any:
+def scatter_elements(
+    given: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "none"
+) -> Tensor:
     """A copy in which one entry for each index is another."""
-    value = as_tensor(value)
+    value = as_tensor(given)
     if reduction != "none":
         raise InputError(f"it combines entries ({reduction})")
     places = _positive(as_tensor(indices, value), value.shape[axis])

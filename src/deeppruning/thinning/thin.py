@@ -206,7 +206,7 @@ class _Job:
         try:
             solution = api_runs.pick(self.folder, self.network, target=self.limits, **same, **where)
         except Unmet as error:
-            raise self._unmet(str(error).removeprefix(f"target {self.limits}: ")) from error
+            raise self._unmet(str(error).split(f"{self.limits}: ", 1)[-1]) from error
         with RunFolder.open(self.folder, read_only=True) as run:
             candidates = [row for row in run.history.candidates() if row.evaluation is not None]
         return solution, candidates
