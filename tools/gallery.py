@@ -83,15 +83,16 @@ def told(data: Mapping[str, Any]) -> str:
     """What was done, from the run itself."""
     candidates, search = data["candidates"], data["config"]["search"]
     seconds = sum(row["seconds"] or 0 for row in candidates)
-    tested = f", tested on {data['test_images']:,} test images" if data["test_images"] else ""
+    tested = [f"tested on {data['test_images']:,} test images"] if data["test_images"] else []
     epochs = max((row["epoch"] for curve in data["curves"] for row in curve["epochs"]), default=0)
-    trained = f"trained for {epochs:g} epoch{'s' * (epochs != 1)}" if epochs else "not trained"
+    trained = [f"trained for {epochs:g} epoch{'s' * (epochs != 1)}"] if epochs else []
+    if data["by_drift"] or data["config"]["finetune"]["epochs"] == 0:
+        trained = ["not trained"]  # without a recorded epoch a task of one's own may still have trained
     sample = search.get("sample")
     judged = f", each refitted and judged with {sample:,} inputs" if sample else ""
-    return (
-        f"{len(candidates)} candidates in {duration(seconds)}{judged}. The networks that were chosen: "
-        f"{trained}{tested}."
-    )
+    chosen = ", ".join(trained + tested)
+    text = f"{len(candidates)} candidates in {duration(seconds)}{judged}."
+    return f"{text} The networks that were chosen: {chosen}." if chosen else text
 
 
 def outcome(data: Mapping[str, Any]) -> str:
