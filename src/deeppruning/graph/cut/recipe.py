@@ -41,9 +41,7 @@ class Recipe:
     )  # modules that are replaced by a constant -> the layer that fed them
     spread: tuple[str, ...] = ()  # the constants that fill a whole map
     unreached: tuple[str, ...] = ()  # layers that did not run when the graph was built: they stay as they are
-    sizes: dict[str, Sizes] = field(
-        default_factory=dict
-    )  # of attributes that modules store
+    sizes: dict[str, Sizes] = field(default_factory=dict)  # of attributes that modules store
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kept", tuple(np.asarray(kept, dtype=np.int64) for kept in self.kept))
