@@ -82,6 +82,17 @@ class TorchsOwn(nn.Module):
         return self.mix(x, x, x, need_weights=self.need_weights)[0]
 
 
+class Encoder(nn.Module):
+    """A layer of torch's encoder, which torch would run as one kernel where the number of heads is even."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 6, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
 class ByWidth(Packed):
     """The width of a head is computed from that of the input, which a cut of heads leaves as it is."""
 
@@ -110,6 +121,7 @@ STYLES: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "written out": (WrittenOut, "attn.proj.weight"),
     "three layers": (ThreeLayers, "attn.proj.weight"),
     "torch's own": (TorchsOwn, "attn.mix.out_proj.weight"),
+    "encoder": (Encoder, "attn.layer.self_attn.out_proj.weight"),
     "torch's own with weights": (lambda: TorchsOwn(need_weights=True), "attn.mix.out_proj.weight"),
 }
 
