@@ -36,6 +36,8 @@ def find_rule(call: Call) -> Rule:
     """The rule for an operation."""
     if call.name in RULES:
         return RULES[call.name]
+    if call.name == "_safe_softmax" and call.table.whole_heads:  # torch's attention with dropout, in parts
+        return reductions.along
     if call.name.startswith(operations.SPATIAL_PREFIXES):
         return elementwise.spatial
     if elementwise.is_elementwise(call):
