@@ -124,5 +124,6 @@ def test_what_the_registries_hold() -> None:
         "torch-export": ".pt2",
         "safetensors": ".safetensors",
         "hub": "-hub",
+        "transformers": "-transformers",
     }
     assert list(SECTIONS) == ["candidates", "origins", "solutions", "layers", "curves", "bench", "rivals"]
