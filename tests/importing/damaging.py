@@ -193,7 +193,7 @@ def _removed(model: Any, draw: Draw) -> None:
 
 def _opset(model: Any, draw: Draw) -> None:
     kind = draw.randrange(4)
-    if kind == 0:
+    if kind == 0 or not model.opset_import:
         del model.opset_import[:]
     elif kind == 1:
         model.opset_import[0].version = draw.choice((*NUMBERS, *range(6, 26)))
