@@ -2,8 +2,8 @@
 
     python benchmarks/attention_heads.py deit_tiny_patch16_224 mobilevit_s
 
-Networks of timm with random weights, at their own image size. Two random cuts of each are verified. Seconds are
-those of the processor, for building the graph and for the proofs.
+Networks of timm with random weights, at their own image size. Two random cuts of each are verified. Seconds
+are those of the processor, for building the graph and for the proofs.
 """
 
 from __future__ import annotations
