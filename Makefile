@@ -42,7 +42,8 @@ suite-all: $(READY)
 # computes other last bits, and no test may depend on them. Where nothing heeds these names, nothing changes.
 PLAINEST := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 DRAWN := tests/runs/test_format.py tests/jobs/test_run.py tests/searching/test_moving.py \
-  tests/searching/test_guided_search.py tests/refitting/test_refit.py tests/training \
+  tests/searching/test_guided_search.py tests/refitting/test_refit.py \
+  tests/training/test_loop.py tests/training/test_evaluate.py tests/training/test_checkpoint.py \
   tests/targets/test_targets.py::test_best_finds_networks_within_limits_without_a_search \
   tests/test_damage.py::test_the_whole_file_is_read
 suite-plain: $(READY)

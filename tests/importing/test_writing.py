@@ -70,6 +70,7 @@ def test_thin_networks_are_written_with_the_sizes_they_have(file: Path, tmp_path
         }
 
 
+@pytest.mark.slow
 def test_the_best_of_a_search_keeps_names_and_a_trained_one_too(tmp_path: Path) -> None:
     file = exported(varied(), tmp_path / "varied.onnx")
     images = torch.randn(100, 3, 8, 8)

@@ -227,6 +227,7 @@ def test_every_picture_option_is_a_flag_of_the_command() -> None:
     assert [name for name in names if f"--{name.replace('_', '-')}" not in shown] == []
 
 
+@pytest.mark.slow
 def test_tuning_is_planned_once_and_keeps_the_better_weights(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,7 +82,8 @@ def test_a_time_becomes_epochs_and_the_network_stays():
 
 
 def test_the_same_rate_is_found_again():
-    config = FinetuneConfig(epochs=100, batch_size=8, crop=0, flip=False)
+    # The number format is given: which one is faster for so small a network is a matter of chance.
+    config = FinetuneConfig(epochs=100, batch_size=8, crop=0, flip=False, precision="float32")
     plans = [plan_training(network(), lesson(config), config, torch.device("cpu")) for _ in range(2)]
     assert plans[0] == plans[1]
     assert plans[0].losses is not None

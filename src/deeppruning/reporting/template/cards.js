@@ -55,7 +55,9 @@ function asked(target) {
 }
 
 const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
-const kindOfError = (one, isOriginal, tested) => (tested ? (isOriginal ? "test error" : one.unhelped ? "test error, refitted" : "test error, fine-tuned")
+const wasTrained = (one) => page.data.curves.some((curve) => curve.id === one.id && curve.epochs.some((row) => row.epoch > 0));
+const kindOfTest = (one) => `test error, ${one.unhelped ? "refitted" : wasTrained(one) ? "fine-tuned" : "untrained"}`;
+const kindOfError = (one, isOriginal, tested) => (tested ? (isOriginal ? "test error" : kindOfTest(one))
   : isOriginal ? "error on the sample" : "error in the search");
 
 // What the test set can tell: wrong answers as a count, and the range that the true error lies in.

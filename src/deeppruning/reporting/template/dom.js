@@ -9,7 +9,7 @@ const byId = (id) => document.getElementById(id);
 
 // Without labels networks are judged by how far their outputs drift from the original's.
 const DRIFT = [[/ with [\d.]+ points more test error than the original \(([\d.,]+\s%) against [^)]*\)/g, " at a drift of $1"],
-  [/test error, (fine-tuned|refitted)/gi, "drift on inputs held out"], [/Test error/g, "Drift held out"], [/test error/g, "drift"],
+  [/test error, (fine-tuned|refitted|untrained)/gi, "drift on inputs held out"], [/Test error/g, "Drift held out"], [/test error/g, "drift"],
   [/\bError\b/g, "Drift"], [/\berror\b/g, "drift"], [/Most accurate/g, "Least drift"]];
 const worded = (text) => (page.data.by_drift ? DRIFT.reduce((found, [before, after]) => found.replace(before, after), text) : text);
 const wordedChild = (child) => (typeof child === "string" ? worded(child) : child);

@@ -64,7 +64,7 @@ function drawDetails() {
   const rows = [["Generation", one.generation], one.operator ? ["Origin", originLinks(one)] : null,
     data.archive ? ["In the archive", archiveText(one)] : null, ["Error in the search", errorText(one.error)],
     missing(one.score) ? null : ["Selection score", String(Number(one.score.toPrecision(4)))],
-    tuned ? [tuned.unhelped ? "Test error, refitted" : "Test error, fine-tuned", errorText(tuned.test_error, 2)] : null,
+    tuned ? [kindOfTest(tuned).replace("test", "Test"), errorText(tuned.test_error, 2)] : null,
     missing(one.latency_ms) ? null : ["Latency", `${milliseconds(one.latency_ms)} ms`],
     ["FLOPs", count(one.flops)],
     data.original ? ["FLOPs saved", share(1 - one.flops / data.original.flops)] : null, ["Parameters", count(one.params)],
