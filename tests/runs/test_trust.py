@@ -188,6 +188,7 @@ def test_a_home_that_cannot_be_written_does_not_stop_a_run(tmp_path: Path, monke
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.slow
 def test_keys_drawn_at_once_are_one(tmp_path: Path) -> None:
     script = (
         "import sys; from deeppruning.runs.trust import sign; "
