@@ -41,8 +41,8 @@ suite-all: $(READY)
 # What trains, draws weights or compares runs, once more with the plainest instructions: another processor
 # computes other last bits, and no test may depend on them. Where nothing heeds these names, nothing changes.
 PLAINEST := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
-DRAWN := tests/runs/test_format.py tests/jobs/test_run.py tests/searching/test_moving.py \
-  tests/searching/test_guided_search.py tests/refitting/test_refit.py \
+DRAWN := tests/runs/test_format.py tests/jobs/test_run.py tests/searching/test_guided_search.py \
+  tests/refitting/test_refit.py::test_a_thin_network_comes_nearer_to_the_original_and_the_same_way_every_time \
   tests/training/test_loop.py tests/training/test_evaluate.py tests/training/test_checkpoint.py \
   tests/targets/test_targets.py::test_best_finds_networks_within_limits_without_a_search \
   tests/test_damage.py::test_the_whole_file_is_read

@@ -24,6 +24,7 @@ def run(name: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_own_model() -> None:
     printed = run("own_model.py")
     difference = float(re.search(r"masked network: (\S+)", printed).group(1))

@@ -111,6 +111,7 @@ def test_a_resumed_run_continues_its_record_and_repeats_nothing(
     assert notes["kept"] == {"id": "7"} and notes["generation"] == 3 and notes["finished"]
 
 
+@pytest.mark.slow
 def test_epochs_are_not_repeated_either(tmp_path: Path, listed: list[tuple[Any, ...]]) -> None:
     with pytest.raises(Stop):
         pruned(tmp_path / "run", "listed", observer=stop_after(epoch=1))
@@ -123,6 +124,7 @@ def test_epochs_are_not_repeated_either(tmp_path: Path, listed: list[tuple[Any, 
     assert f"finetune/{next(iter(result.picks))}/lr" in dict(counted)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_can_leave_its_trackers(tmp_path: Path, listed: list[tuple[Any, ...]]) -> None:
     with pytest.raises(Stop):
         pruned(tmp_path / "run", "listed", observer=stop_after(generation=1))
@@ -187,6 +189,7 @@ def test_a_missing_package_is_named_with_its_extra_before_any_work(tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_records_latencies_too(tmp_path: Path, listed: list[tuple[Any, ...]]) -> None:
     spec, weights = trained(tmp_path)
     done = CliRunner().invoke(
