@@ -99,7 +99,7 @@ def test_every_place_and_rounding_of_a_resize(tmp_path: Path, scale: str) -> Non
         for name, number in (("double", 2), ("half", 0.5), ("more", 1.5))
     }
     path = written(tmp_path, side_by_side(forms, scales))
-    cut_and_written(path, tmp_path, genes=WIDTH)
+    assert cut_and_written(path, tmp_path, genes=WIDTH).num_genes == WIDTH
 
 
 def test_old_resizes_are_asymmetric(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_old_resizes_are_asymmetric(tmp_path: Path) -> None:
         ]
         forms += [(op, ["less"], {"mode": "nearest"})] if op == "Resize" else []
         path = written(tmp_path, side_by_side(forms, scales, opset=opset))
-        cut_and_written(path, tmp_path, genes=WIDTH)
+        assert cut_and_written(path, tmp_path, genes=WIDTH).num_genes == WIDTH
 
 
 def test_transposed_convolutions_with_padding_of_any_form(tmp_path: Path) -> None:
@@ -160,7 +160,10 @@ def test_operations_that_are_one_line_each(tmp_path: Path) -> None:
         ("PRelu", ["slopes"], {}),
     ]
     constants = {"slope": weights(WIDTH, 8, 8), "slopes": weights(WIDTH, 1, 1)}
-    cut_and_written(written(tmp_path, side_by_side(forms, constants)), tmp_path, genes=WIDTH)
+    assert (
+        cut_and_written(written(tmp_path, side_by_side(forms, constants)), tmp_path, genes=WIDTH).num_genes
+        == WIDTH
+    )
 
 
 def recurrent(op: str, direction: str, gates: int, **attributes: Any) -> Any:
@@ -232,7 +235,7 @@ def test_places_that_tensors_name(tmp_path: Path) -> None:
         "off_on": np.array([-1, 2], np.float32),
     }  # fmt: skip
     path = written(tmp_path, model_of(nodes, outputs=["y", "z", "hot"], constants=constants))
-    cut_and_written(path, tmp_path, genes=WIDTH)
+    assert cut_and_written(path, tmp_path, genes=WIDTH).num_genes == WIDTH
 
 
 def test_weights_with_a_scale_for_each_block(tmp_path: Path) -> None:
