@@ -100,6 +100,56 @@ def test_many_parts_give_what_one_gives(cut, monkeypatch):
     assert several.gap(other) == pytest.approx(whole.gap(one), rel=1e-2)
 
 
+class Windows(nn.Module):
+    """Cuts each image into nine windows, that stand in the first dimension, and joins them again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.wide, self.narrow = nn.Linear(8, 12), nn.Linear(12, 8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x)).unflatten(3, (3, 4)).unflatten(2, (3, 4))
+        windows = x.permute(0, 2, 4, 3, 5, 1).reshape(-1, 16, 8)
+        windows = self.narrow(torch.relu(self.wide(windows)))
+        return self.head(windows.reshape(-1, 144, 8).amax(1))
+
+
+def test_layers_that_see_windows_of_the_inputs_are_refitted_in_parts_as_in_one(monkeypatch):
+    torch.manual_seed(0)
+    images = torch.randn(61, 3, 12, 12)
+    graph = ChannelGraph(Windows().eval(), images[:1], prune_linear=True)
+    genome = graph.full_genome()
+    genome[[1, 2, graph.num_genes - 3]] = False
+    monkeypatch.setattr(recorder, "FEWEST_PLACES", 144)  # all of them, so that both see the same
+    monkeypatch.setattr(recorder, "MOST_PLACES", 144)
+    whole = Reference.of(graph, images)
+    assert whole.layers["wide"].answers.shape == (9 * 61, 16, 12)
+    monkeypatch.setattr(reference, "PART", 8 * 12 * 12 * 4 * 20)  # bytes: about twenty inputs
+    several = Reference.of(graph, images)
+    assert len(several.rows) == 5
+    assert several.layers["wide"].parts == [slice(9 * some.start, 9 * some.stop) for some in several.rows]
+    for name, mean in whole.means.items():
+        assert torch.allclose(several.means[name], mean, atol=1e-5)
+    one, other = (refit_with(each, graph, genome, ridge=0.1).model for each in (whole, several))
+    with torch.no_grad():
+        assert torch.allclose(one(images), other(images), atol=1e-3)
+
+
+def test_a_layer_whose_first_dimension_is_not_the_inputs_is_left_where_parts_differ(monkeypatch):
+    class Columns(Windows):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            places = torch.relu(self.stem(x)).flatten(2).permute(2, 0, 1)  # (places, inputs, channels)
+            return self.head(self.narrow(torch.relu(self.wide(places))).amax(0))
+
+    graph = ChannelGraph(Columns().eval(), torch.randn(1, 3, 12, 12), prune_linear=True)
+    monkeypatch.setattr(reference, "PART", 8 * 12 * 12 * 4 * 20)
+    several = Reference.of(graph, torch.randn(61, 3, 12, 12))
+    assert "another form for another number of inputs" in several.left["wide"]
+    assert set(several.layers) == {"stem", "head"}
+
+
 def test_a_network_that_keeps_values_between_calls_runs_as_one_part(monkeypatch):
     class Keeps(Residual):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

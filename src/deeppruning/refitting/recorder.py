@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -48,6 +49,11 @@ class Recorder:
         self._layers = {norm: layer for layer, norm in readers.norms.items()}
         self._held: dict[str, Tensor] = {}  # layer -> what its answer will be added to
         self._pieces: dict[str, list[LayerRecord]] = {}  # of each part
+        self._inputs = count  # of the part that is running
+
+    def begin_part(self, inputs: int) -> None:
+        """Say how many inputs the next run has: a layer may see more rows, or fewer."""
+        self._inputs = inputs
 
     def watch(self) -> list[RemovableHandle]:
         """Hook all layers and norms."""
@@ -61,6 +67,9 @@ class Recorder:
 
     def layers(self) -> dict[str, LayerRecord]:
         """The records of all layers that can be refitted."""
+        for name, pieces in self._pieces.items():
+            if len({piece.places.extents for piece in pieces}) > 1:
+                self.left.setdefault(name, "what it reads has another form for another number of inputs")
         return {
             name: _joined_records(pieces) for name, pieces in self._pieces.items() if name not in self.left
         }
@@ -89,7 +98,7 @@ class Recorder:
         channels = output.dim() - 1 if isinstance(module, nn.Linear) else 1
         others = [dimension for dimension in range(output.dim()) if dimension != channels]
         mean = output.mean(others, dtype=torch.promote_types(output.dtype, torch.float32))
-        self.means[name] = self.means.get(name, 0) + len(output) / self.count * mean
+        self.means[name] = self.means.get(name, 0) + self._inputs / self.count * mean
 
     def _record_if_solvable(self, name: str, module: nn.Module, x: Tensor, y: Tensor) -> LayerRecord | None:
         """The record of a layer, or None with the reason why it is left as it is."""
@@ -118,7 +127,8 @@ class Recorder:
         rows = self.rows_per_unknown * min(unknowns, self.full_solve)
         enough = max(-(-rows // self.count), self.fewest_places)
         room = MOST_HELD // (self.count * unknowns)
-        places = Places.draw(len(x), extents, max(1, min(enough, MOST_PLACES, room)), self.generator)
+        places_per_row = -(-min(enough, MOST_PLACES, room) * self._inputs // len(x))
+        places = Places.draw(len(x), extents, max(1, places_per_row), self.generator)
         reads = None
         if unknowns > self.full_solve:
             patches = patches_at(module, x, places)
@@ -142,7 +152,9 @@ def _joined_records(pieces: Sequence[LayerRecord]) -> LayerRecord:
     if len(partners) == len(pieces):
         partner = Partner(partners[0].anchor, torch.cat([each.answers for each in partners]))
     answers = torch.cat([piece.answers for piece in pieces])
-    return LayerRecord(places, answers, torch.cat(reads) if reads else None, partner=partner)
+    ends = list(accumulate(len(piece.answers) for piece in pieces))
+    parts = [slice(first, last) for first, last in pairwise([0, *ends])]
+    return LayerRecord(places, answers, torch.cat(reads) if reads else None, partner=partner, parts=parts)
 
 
 def _answers_by_its_weight(module: Any, x: Tensor, places: Places, answers: Tensor) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -49,11 +49,12 @@ class LayerRecord:
     """One convolution or linear layer: the places looked at, its answers there and, if large, its inputs."""
 
     places: Places
-    answers: Tensor  # (inputs, places, filters)
+    answers: Tensor  # (inputs, places, filters); several rows for one input where it is cut into windows
     reads: Tensor | None  # (inputs, places, channels): at the middle of each patch
     norm: str | None = None  # the batch norm that alone reads the answers: it removes any offset
     partner: Partner | None = None
     gate: Gate | None = None  # the activation that alone reads the answers, behind norm and sum
+    parts: list[slice] = field(default_factory=lambda: [slice(None)])  # its rows of each part of the inputs
 
     @property
     def rows(self) -> int:

@@ -108,7 +108,8 @@ class Reference:
         """Run the original on all parts of the inputs and keep what the recorder saw."""
         handles, readers = recorder.watch(), recorder.readers
         try:
-            for args, kwargs in self.parts:
+            for (args, kwargs), some in zip(self.parts, self.rows, strict=True):
+                recorder.begin_part(some.stop - some.start)
                 self.outputs.append(_sampled_outputs(self.model(*args, **kwargs)))
         finally:
             for handle in handles:

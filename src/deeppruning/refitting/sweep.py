@@ -82,10 +82,9 @@ class Sweep:
         with torch.no_grad():  # holds for one thread only
             return self.reference.gap_of(self.thin(*args, **kwargs), part)
 
-    @property
-    def _rows_of_part(self) -> slice:
-        """The inputs of the part that is running."""
-        return self.reference.rows[self.turns.current]
+    def _rows(self, record: LayerRecord) -> slice:
+        """A layer's rows of the part that is running."""
+        return record.parts[self.turns.current]
 
     def _watch_for_first_cut(self) -> list[RemovableHandle]:
         """Notice when the first module runs that differs from the original's."""
@@ -128,14 +127,14 @@ class Sweep:
         held, partner = self.held.pop((self.turns.current, name), None), record.partner
         if held is None or partner is None:
             return None
-        places = Places(record.places.numbers[self._rows_of_part], record.places.extents)
+        places = Places(record.places.numbers[self._rows(record)], record.places.extents)
         batch, extents = places.numbers.shape[0], places.extents
         shape = (batch, *extents, len(filters)) if linear else (batch, len(filters), *extents)
         try:
             here = answers_at(held.broadcast_to(shape), places, channels_last=linear)
         except RuntimeError:  # it has other channels in the thin network
             return None
-        return partner.answers[self._rows_of_part].index_select(-1, filters) - here
+        return partner.answers[self._rows(record)].index_select(-1, filters) - here
 
     def _adapt_answer(self, name: str, module: Answer) -> list[RemovableHandle]:
         """A removed branch answers with its mean in the original, plus what the sum lacks."""
@@ -193,7 +192,7 @@ class Sweep:
             return
         record = self.reference.layers[name]
         filters = self._kept_positions(f"{name}.weight", 0, record.answers.shape[-1]).to(x.device)
-        targets = record.answers[self._rows_of_part].index_select(-1, filters)
+        targets = record.answers[self._rows(record)].index_select(-1, filters)
         if record.reads is not None and layer.weight[0].numel() > self.reference.full_solve:
             self.held.pop((self.turns.current, name), None)
             self._solve_by_mixing(name, layer, record, x, targets, filters)
@@ -202,7 +201,7 @@ class Sweep:
         missing = self._missing_in_sum(name, record, filters, linear=isinstance(layer, nn.Linear))
         beside = None
         if record.partner is not None:
-            beside = record.partner.answers[self._rows_of_part].index_select(-1, filters)
+            beside = record.partner.answers[self._rows(record)].index_select(-1, filters)
         goal = find_goal(targets, norm, record.gate, missing=missing, beside=beside)
         self._solve_in_full(name, layer, record, x, goal, norm)
 
@@ -222,7 +221,7 @@ class Sweep:
         offset = layer.bias is not None or norm is not None
         make = partial(Fit, inputs=unknowns, outputs=outputs, intercept=offset, leading=(groups,))
         halves: tuple[Fit, Fit] = self.open.setdefault(name, (make(), make()))
-        for chunk, part in record.patches(layer, x, self._rows_of_part):
+        for chunk, part in record.patches(layer, x, self._rows(record)):
             for half, some in zip(halves, (slice(0, None, 2), slice(1, None, 2)), strict=True):
                 # (inputs, places, channels, kernel) -> (groups, rows, unknowns)
                 grouped = part[some].reshape(-1, groups, unknowns).transpose(0, 1)
@@ -279,8 +278,8 @@ class Sweep:
         fit: Fit | None = self.open.get(name)
         if fit is None:
             fit = self.open[name] = Fit(inputs=thin, outputs=full, intercept=False)
-        reads = record.reads[self._rows_of_part]
-        for chunk, part in record.patches(layer, x, self._rows_of_part):
+        reads = record.reads[self._rows(record)]
+        for chunk, part in record.patches(layer, x, self._rows(record)):
             fit.add(part[..., part.shape[-1] // 2].flatten(0, 1), reads[chunk].flatten(0, 1))
 
         def mix() -> None:
@@ -312,7 +311,7 @@ class Sweep:
     ) -> float:
         """The squared distance of a layer with these weights from its targets, for the running part."""
         total = 0.0
-        for chunk, part in record.patches(layer, x, self._rows_of_part):
+        for chunk, part in record.patches(layer, x, self._rows(record)):
             gap = targets[chunk] - part.flatten(2) @ weight.flatten(1).T
             gap = gap if layer.bias is None else gap - layer.bias
             total += float(gap.square().sum())
