@@ -47,6 +47,7 @@ class Diverged(DeepPruningError):
 DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 
 _LONGEST_NAME = 80
+_MOST_NAMES = 100  # above which an error lists a few; timm has more than a thousand
 _PACKAGES = {"site-packages", "dist-packages"}  # of other environments too, which this one may look into
 _NOT_THE_USERS = (
     Path(__file__).parent,
@@ -83,10 +84,15 @@ def unknown(kind: str, given: str, names: Iterable[str]) -> InputError:
 
     >>> str(unknown("model", "resnet57", ["resnet56", "vgg16"]))
     "unknown model 'resnet57'; did you mean resnet56? Known: resnet56, vgg16"
+    >>> str(unknown("number", "x", map(str, range(1000)))).partition("Known: ")[2]
+    '0, 1, 10, 100, 101, 102, 103, 104, 105, 106 and 990 others'
     """
     allowed = sorted(names)
     if len(given) > _LONGEST_NAME:  # the time of matching is quadratic
         given = f"{given[:_LONGEST_NAME]}..."
     near = get_close_matches(given, allowed, n=3, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    if len(allowed) > _MOST_NAMES:
+        rest = f"{', '.join(allowed[: _MOST_NAMES // 10])} and {len(allowed) - _MOST_NAMES // 10:,} others"
+        return InputError(f"unknown {kind} {given!r}{hint} Known: {rest}")
     return InputError(f"unknown {kind} {given!r}{hint} Known: {', '.join(allowed)}")

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import deeppruning as dp
 from deeppruning.cli.main import cli
 from deeppruning.errors import InputError
+from deeppruning.exporting.card import _how_tuned
 from deeppruning.jobs.solution import read_solution
 from search_helpers import STORED_RUN, TinyNet, stored_net
 
@@ -76,6 +77,59 @@ def test_huggingface_reads_the_accuracy_of_a_run_on_named_data() -> None:
     (result,) = card.data.eval_results
     assert (result.metric_type, result.metric_value, result.dataset_name) == ("accuracy", 0.9375, "digits")
     assert card.data.model_name == "a: b, pruned"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "recorded", "finetune", "words"),
+    [
+        ({}, {}, {"epochs": 1.0}, "was fine-tuned for 1 epoch"),
+        ({}, {}, {"epochs": 0.1}, "was fine-tuned for 0.1 epochs"),
+        ({}, {}, {"minutes": 10.0}, "was fine-tuned for 10 minutes"),
+        ({}, {}, {"epochs": 0.0}, "was not trained after its cut"),
+        (
+            {"candidate": "7"},
+            {"plan/candidate-7": {"epochs": 0.0}},
+            {"minutes": 0.01},
+            "was not trained after its cut",
+        ),
+        (
+            {"refitted": "true"},
+            {},
+            {"epochs": 3},
+            "has the weights from before fine-tuning, which did not help",
+        ),
+        (
+            {"candidate": "7", "role": "candidate-7"},
+            {"training/candidate-7/1a2b3c4d": {"epochs": 4}},
+            {"epochs": 3},
+            "was fine-tuned for 4 epochs",
+        ),
+        (
+            {"candidate": "7", "role": "knee"},
+            {"training/candidate-7/1a2b3c4d": {"epochs": 4}},
+            {"epochs": 3},
+            "was fine-tuned for 3 epochs",
+        ),
+    ],
+)
+def test_the_card_says_how_long_a_network_was_trained(metadata, recorded, finetune, words) -> None:
+    assert _how_tuned(metadata, recorded, finetune) == words
+
+
+def test_the_card_of_a_search_by_inputs_says_that_nothing_was_trained(tmp_path: Path) -> None:
+    model, images = stored_net(), torch.rand(64, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    front = dp.search(model, images, search=dp.SearchConfig(offspring=2, generations=1))
+    thin = front.at(flops=0.6)
+    dp.export(thin, format="hub", out=tmp_path / "hub")
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert "# TinyNet, pruned" in card
+    assert "were computed in closed form from inputs without labels; it was not trained." in card
+    assert json.loads((tmp_path / "hub" / "config.json").read_text())["params"] == thin.params
+
+
+def test_the_config_has_a_line_for_each_key(folder: Path) -> None:
+    text = (folder / "config.json").read_text()
+    assert len(text.splitlines()) == len(json.loads(text)) + 2
 
 
 def test_the_original_is_refused(tmp_path: Path) -> None:

@@ -56,6 +56,30 @@ class WrittenOut(Packed):
         return self.proj(mixed.transpose(1, 2).reshape(*x.shape[:2], -1))
 
 
+class Windows(WrittenOut):
+    """As in Swin: tokens are rolled, attention runs in windows of four, a mask separates what was apart.
+
+    Five windows, so that no two sizes are the same: it would be open which of them is that of the heads.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        mask = torch.zeros(5, 4, 4)
+        mask[-1, :3, 3] = mask[-1, 3, :3] = -100.0
+        self.register_buffer("mask", mask)
+
+    def forward(self, x: Tensor) -> Tensor:
+        many = torch.cat([x] * 5, 1)
+        windows = torch.roll(many, -1, dims=1).view(-1, 4, x.shape[2])
+        q, k, v = self.parts(windows)
+        bias = self.table[self.index.view(-1)].view(4, 4, -1).permute(2, 0, 1).unsqueeze(0)
+        scores = (q * EACH**-0.5) @ k.transpose(-2, -1) + bias
+        scores = scores.view(-1, 5, self.num_heads, 4, 4) + self.mask.unsqueeze(1).unsqueeze(0)
+        mixed = scores.view(-1, self.num_heads, 4, 4).softmax(-1) @ v
+        mixed = self.proj(mixed.transpose(1, 2).reshape(*windows.shape[:2], -1))
+        return torch.roll(mixed.view(many.shape), 1, dims=1)[:, : x.shape[1]]
+
+
 class ThreeLayers(nn.Module):
     """As transformers writes it: a layer each for queries, keys and values."""
 
@@ -119,6 +143,7 @@ class Net(nn.Module):
 STYLES: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "packed": (Packed, "attn.proj.weight"),
     "written out": (WrittenOut, "attn.proj.weight"),
+    "windows": (Windows, "attn.proj.weight"),
     "three layers": (ThreeLayers, "attn.proj.weight"),
     "torch's own": (TorchsOwn, "attn.mix.out_proj.weight"),
     "encoder": (Encoder, "attn.layer.self_attn.out_proj.weight"),

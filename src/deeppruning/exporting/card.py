@@ -15,14 +15,17 @@ from deeppruning.system.versions import versions_line
 from deeppruning.version import __version__
 
 
-def card_of(metadata: Mapping[str, str], run_dir: Path | None) -> str:
-    """The card as Markdown, with the header that the hub reads; all figures come from the run."""
+def card_of(metadata: Mapping[str, str], run_dir: Path | None, kind: str) -> str:
+    """The card as Markdown, with the header that the hub reads; all figures come from the run.
+
+    `kind` is the class of the network, its name where it has no other.
+    """
     role = metadata.get("role", "thin")
     rows, recorded, config = _read_for_card(run_dir, role)
-    names = _names_on_card(metadata, config)
+    names = _names_on_card(metadata, config, kind)
     body = [
         f"# {names['model']}, pruned",
-        _card_summary(metadata, rows, names, config),
+        _card_summary(metadata, names, recorded, config),
         _card_table(metadata, rows, recorded),
         "## How to load it",
         _loading_example(metadata),
@@ -47,9 +50,9 @@ def _read_for_card(
         return read_rows(run, [role] if is_saved else []), recorded, without_folders(dict(run.config))
 
 
-def _names_on_card(metadata: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
+def _names_on_card(metadata: Mapping[str, str], config: Mapping[str, Any], kind: str) -> dict[str, str]:
     architecture = json.loads(metadata.get("architecture", "{}")).get("name")
-    model = architecture or config.get("model", {}).get("spec") or "A network"
+    model = architecture or config.get("model", {}).get("spec") or kind
     return {"model": str(model), "data": str(config.get("data", {}).get("data") or "")}
 
 
@@ -79,7 +82,7 @@ def _card_header(metadata: Mapping[str, str], names: Mapping[str, str]) -> str:
             f"      type: {json.dumps(names['data'])}",
             "    metrics:",
             "    - type: accuracy",
-            f"      value: {1.0 - error}",
+            f"      value: {round(1.0 - error, 6)}",
             "      name: test accuracy",
         ]
     return "\n".join([*filter(None, lines), "---"])
@@ -87,23 +90,45 @@ def _card_header(metadata: Mapping[str, str], names: Mapping[str, str]) -> str:
 
 def _card_summary(
     metadata: Mapping[str, str],
-    rows: list[NetworkRow],
     names: Mapping[str, str],
+    recorded: Mapping[str, Any],
     config: Mapping[str, Any],
 ) -> str:
     """What was pruned, how it was searched and tuned, in a paragraph."""
     on = f" on {names['data']}" if names["data"] else ""
-    search, finetune = config.get("search", {}), config.get("finetune", {})
+    search = config.get("search", {})
     text = f"Filters of {names['model']}{on} were removed by DeepPruningES {__version__}"
     if search:
-        tuned = f"was fine-tuned for {finetune.get('epochs', 0)} epochs"
-        if "refitted" in metadata:
-            tuned = "has the weights from before fine-tuning, which did not help"
         text += (
             f": a {search.get('strategy', '')} search evaluated candidates by "
-            f"{search.get('evaluation', '')}, and this one ({metadata.get('role', 'thin')}) {tuned}"
+            f"{search.get('evaluation', '')}, and this one ({metadata.get('role', 'thin')}) "
+            f"{_how_tuned(metadata, recorded, config.get('finetune', {}))}"
         )
+    elif "refitted" in metadata:
+        text += ". Its weights were computed in closed form from inputs without labels; it was not trained"
     return f"{text}. The network is smaller and dense: it needs no sparse kernels and no masks."
+
+
+def _how_tuned(metadata: Mapping[str, str], recorded: Mapping[str, Any], finetune: Mapping[str, Any]) -> str:
+    """What was done to the weights of a network of a run after its cut.
+
+    >>> _how_tuned({}, {}, {"epochs": 0.25}), _how_tuned({}, {}, {"minutes": 10.0})
+    ('was fine-tuned for 0.25 epochs', 'was fine-tuned for 10 minutes')
+    """
+    if "refitted" in metadata:
+        return "has the weights from before fine-tuning, which did not help"
+    training = f"candidate-{metadata.get('candidate', '')}"
+    others = facts.trainings_in(recorded, training)
+    if others and metadata.get("role") == training:  # fine-tuned by options of its own
+        finetune = others[0] if len(others) == 1 else {}
+    epochs, minutes = finetune.get("epochs"), finetune.get("minutes")
+    too_short = minutes is not None and recorded.get(facts.plan_fact(training).key, {}).get("epochs") == 0
+    if epochs == 0 or too_short:
+        return "was not trained after its cut"
+    if epochs is None and minutes is None:
+        return "was fine-tuned"
+    how_long = f"{minutes:g} minute" if epochs is None else f"{epochs:g} epoch"
+    return f"was fine-tuned for {how_long}{'' if 1 in (epochs, minutes) else 's'}"
 
 
 def _card_table(metadata: Mapping[str, str], rows: list[NetworkRow], recorded: Mapping[str, Any]) -> str:
@@ -142,12 +167,14 @@ def _loading_example(metadata: Mapping[str, str]) -> str:
     """Three lines of code; a class of the user's own must be given."""
     own = "" if "architecture" in metadata else ", MyNet()"
     note = "  # MyNet is the class that was pruned" if own else ""
+    library = json.loads(metadata.get("architecture", "{}")).get("name", "").rpartition(":")[0]
+    needs = "It needs the Python package deeppruning-es" + (f" and {library}." if library else ".")
     lines = [
         "import deeppruning as dp",
         'folder = "."  # where this repository lies, as huggingface_hub.snapshot_download returns it',
         f"network = dp.load(folder{own}){note}",
     ]
-    return "\n".join(["```python", *lines, "```"])
+    return "\n".join([f"{needs}\n", "```python", *lines, "```"])
 
 
 def _card_limitations(metadata: Mapping[str, str], names: Mapping[str, str]) -> str:

@@ -36,8 +36,10 @@ def write_hub(export: Export, path: Path) -> float:
         _write_safetensors(export, weights)
         difference = _difference_of_hub_folder(export, weights)
         weights.replace(path / HUB_WEIGHTS)
-    write_atomically(path / CONFIG, (json.dumps(config_of(metadata), indent=2) + "\n").encode())
-    write_atomically(path / CARD, card_of(metadata, export.run).encode())
+    # A line for each key: with one for each number, a cut would fill thousands.
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in config_of(metadata).items()]
+    write_atomically(path / CONFIG, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    write_atomically(path / CARD, card_of(metadata, export.run, type(export.model).__name__).encode())
     return difference
 
 
@@ -91,7 +93,9 @@ def push(folder: Path, name: str) -> str:
     except DeepPruningError:
         raise
     except Exception as error:
-        raise RunError(f"{folder} is written, but was not pushed to {name}: {error}") from error
+        raise RunError(
+            f"{folder} is written, but was not pushed to {name}: {error}; run the command again to push it"
+        ) from error
 
 
 FORMATS.add(

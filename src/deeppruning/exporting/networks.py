@@ -1,6 +1,7 @@
 """Networks to export or measure: those of a run folder by name, and those passed from Python."""
 
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -204,6 +205,8 @@ def _network_at_hand(source: Solution | nn.Module, example: Tensor | None) -> Ru
         graph = source.search.graph
         example = _example_as_tensor(example, source.search.example_input)
         metadata = describe(source.model, graph, source.genome, role=source.role, error=source.train_error)
+        if source.network is None or source.refitted:  # otherwise it was trained by its outputs
+            metadata = {**metadata, "refitted": json.dumps(True)}
         base = None if "architecture" in metadata else original_network(source.search)
     return RunNetwork(
         source.role,

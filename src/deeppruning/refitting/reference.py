@@ -18,6 +18,7 @@ from deeppruning.graph.calls import Call, as_call, batch_size, check_finite, ont
 from deeppruning.graph.proof.twin import seeded
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.refitting.probing import ALIVE, FEWEST, FULL_SOLVE, probe
+from deeppruning.refitting.projections import projections_called
 from deeppruning.refitting.readers import LAYERS
 from deeppruning.refitting.recorder import Recorder
 from deeppruning.refitting.records import LayerRecord
@@ -65,7 +66,7 @@ class Reference:
         parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
         call = onto(as_call(inputs), parameter.device, parameter.dtype)
         check_finite(call)
-        with seeded():
+        with seeded(), projections_called(model):
             shown = probe(model, call)
             count = batch_size(call)
             if count < FEWEST:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
+from deeppruning.refitting.projections import projections_called
 from deeppruning.refitting.reference import Reference
 from deeppruning.refitting.sweep import Sweep
 
@@ -73,8 +74,9 @@ def refit_in_place(
     check_ridge(ridge)
     run = Sweep(reference, graph.recipe(genome), thin.eval().to(reference.device), ridge)
     before = [tensor.detach().clone() for tensor in _parameters_and_buffers(thin)] if compare else []
-    gap = reference.gap(thin) if compare else float("inf")
-    reached = run.go()
+    with projections_called(reference.model), projections_called(thin):
+        gap = reference.gap(thin) if compare else float("inf")
+        reached = run.go()
     left = {**{k: v for k, v in reference.left.items() if k in run.layers}, **run.left}
     if compare and math.isfinite(gap) and not reached <= gap * (1 + ROUNDING):
         with torch.no_grad():

@@ -246,6 +246,11 @@ def training_fact(training: str) -> Fact[dict[str, Any]]:
     return Fact(f"{_TRAINING}{training}", dict[str, Any])
 
 
+def trainings_in(facts: Mapping[str, Any], training: str) -> list[dict[str, Any]]:
+    """The options of all trainings of a candidate, such as "candidate-17", other than the run's own."""
+    return [facts[key] for key in facts if key.startswith(f"{_TRAINING}{training}/")]
+
+
 def plan_fact(training: str) -> Fact[dict[str, Any]]:
     """What was measured before a training: its epochs and learning rate, such as for "candidate-17"."""
     return Fact(f"{_PLAN}{training}", dict[str, Any])

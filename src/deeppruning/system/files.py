@@ -38,10 +38,10 @@ def cache_folder() -> Path:
 def plain_name(text: str) -> str:
     """A file name without special characters, made of names that may be paths.
 
-    >>> plain_name("resnet20-data/flowers:load")
-    'resnet20-data-flowers-load'
+    >>> plain_name("resnet20-data/flowers:load"), plain_name("resnet20-photos/-pruned")
+    ('resnet20-data-flowers-load', 'resnet20-photos-pruned')
     """
-    return re.sub(r"[^\w.-]+", "-", text).strip("-.")
+    return re.sub(r"[^\w.]+", "-", text).strip("-.")
 
 
 def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:

@@ -1,7 +1,7 @@
 """`nn.MultiheadAttention` with fewer heads than its width has room for, which torch's own cannot have.
 
-The same parameters, arguments and results, by the same operations in the same order, so that a thin network
-can be compared with the full one; queries, keys and values are as wide as the heads that are left.
+The same parameters, arguments and results, by the same operations, so that a thin network can be compared
+with the full one; queries, keys and values are as wide as the heads that are left.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class ThinMultiheadAttention(nn.MultiheadAttention):
         length, batch, _ = query.shape
         q, k, v = self._projected(query, key, value)
         q, k, v = (self._by_head(x, batch) for x in (q, k, v))
-        mask = _merged(attn_mask, key_padding_mask, query, batch)
+        mask = _merged(attn_mask, key_padding_mask, query, batch, self.num_heads)
         weights = None
         if need_weights:
             weights = self._weights(q, k, mask)
@@ -45,13 +45,18 @@ class ThinMultiheadAttention(nn.MultiheadAttention):
             mixed = functional.scaled_dot_product_attention(q, k, v, mask, self._share())
             mixed = mixed.permute(2, 0, 1, 3)
         mixed = mixed.reshape(length * batch, self.num_heads * self.head_dim)
-        mixed = functional.linear(mixed, self.out_proj.weight, self.out_proj.bias).view(length, batch, -1)
+        mixed = self._project(mixed, length, batch)
         if weights is not None:
             weights = weights.view(batch, self.num_heads, length, weights.shape[-1])
             weights = weights.mean(dim=1) if average_attn_weights else weights
         if not batched:
-            return mixed.squeeze(1), weights if weights is None else weights.squeeze(0)
-        return mixed.transpose(1, 0) if lengthwise else mixed, weights
+            return mixed.squeeze(0), weights if weights is None else weights.squeeze(0)
+        return mixed if lengthwise else mixed.transpose(1, 0), weights
+
+    def _project(self, mixed: Tensor, length: int, batch: int) -> Tensor:
+        """(batch, tokens, width): the output projection of (tokens x batch, channels of all heads)."""
+        made = functional.linear(mixed, self.out_proj.weight, self.out_proj.bias)
+        return made.view(length, batch, -1).transpose(1, 0)
 
     def _share(self) -> float:
         """The share of weights that is dropped."""
@@ -89,16 +94,18 @@ def _each(change: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tenso
     return made[id(query)], made[id(key)], made[id(value)]
 
 
-def _merged(attn_mask: Tensor | None, padding: Tensor | None, like: Tensor, batch: int) -> Tensor | None:
-    """Both masks as numbers to add, (1 or batch, 1, queries or 1, keys)."""
+def _merged(
+    attn_mask: Tensor | None, padding: Tensor | None, like: Tensor, batch: int, heads: int
+) -> Tensor | None:
+    """Both masks as numbers to add, (1 or batch, 1 or heads, queries or 1, keys)."""
     mask = None if attn_mask is None else _as_numbers(attn_mask, like)
     if mask is not None:
-        if mask.dim() != 2:
+        if mask.dim() != 2 and mask.shape[0] != batch * heads:
             raise ValueError(
-                "attn_mask has a mask for each head, but this network has lost heads: give one of shape "
-                f"(queries, keys) for all of them, got {tuple(mask.shape)}"
+                f"attn_mask has a mask for each head, but this network has lost heads and has {heads}: "
+                f"give one of shape (queries, keys) for all of them, got {tuple(mask.shape)}"
             )
-        mask = mask[None, None]
+        mask = mask[None, None] if mask.dim() == 2 else mask.view(batch, heads, *mask.shape[1:])
     if padding is None:
         return mask
     keys = _as_numbers(padding, like).view(batch, 1, 1, -1)
