@@ -36,7 +36,7 @@ _OF_THE_DATA = ("classes", "image_shape", "normalization", "architecture", "base
 AtHand = Result | Front | Solution | nn.Module  # what is taken in place of a run folder
 
 
-def check_example(example: Any) -> None:
+def _check_example(example: Any) -> None:
     """Refuse an example input that is no batch of a single input."""
     if not isinstance(example, Tensor):
         raise InputError(
@@ -64,7 +64,7 @@ class RunNetwork:
     def example(self, batch: int = 1) -> Tensor:
         """A batch of inputs of the right shape, all zero unless one was given."""
         if self.example_input is not None:
-            check_example(self.example_input)
+            _check_example(self.example_input)
             return self.example_input[:1].expand(batch, *self.example_input.shape[1:]).clone()
         if isinstance(self.model, OnnxNetwork) and "image_shape" not in self.metadata:
             own = next(iter(self.model.example_inputs().values()))
