@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import deeppruning as dp
-from deeppruning.errors import InputError
+from deeppruning.errors import GraphError, InputError
 from deeppruning.limits import Limits
 from deeppruning.targets.aiming import whole_figures
 from search_helpers import EXAMPLE, digits, tiny_net
@@ -103,6 +103,47 @@ def test_a_cut_that_cannot_be_made_is_refused() -> None:
         dp.cut(wide(), EXAMPLE, flops="0.01%")
     with pytest.raises(InputError, match=r"'l3'.*l1"):
         dp.cut(wide(), EXAMPLE, flops=0.5, by="l3")
+    with pytest.raises(InputError, match="unknown layer in exclude 'nothere'"):
+        dp.cut(wide(), EXAMPLE, flops=0.5, exclude=["nothere"])
+    with pytest.raises(
+        InputError, match=r"write \['head\.\*'\]"
+    ):  # letter by letter, "*" would be all layers
+        dp.cut(wide(), EXAMPLE, flops=0.5, exclude="head.*")
+    with pytest.raises(InputError, match=r"example_input is empty \(shape \(0, "):
+        dp.cut(wide(), EXAMPLE[:0], flops=0.5)
+
+
+def test_networks_that_hold_no_weights_are_refused_with_advice() -> None:
+    nowhere = wide().to("meta")
+    calls = (
+        lambda: dp.ChannelGraph(nowhere, EXAMPLE),
+        lambda: dp.cut(nowhere, EXAMPLE, flops=0.5),
+        lambda: dp.search(nowhere, digits(40)[0].images.float()),
+    )
+    for call in calls:
+        with pytest.raises(GraphError, match=r"meta device.*load_state_dict"):
+            call()
+
+
+def test_a_class_or_a_network_in_the_wrong_place_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"got function; write dp\.load"):
+        dp.load(tmp_path / "knee.safetensors", wide)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"got Sequential; make one of the network"):
+        dp.refit(wide(), [1], EXAMPLE)  # type: ignore[arg-type]
+
+
+def test_a_genome_may_come_out_of_a_computation_with_gradients() -> None:
+    graph = dp.ChannelGraph(wide(), EXAMPLE)
+    bits = torch.ones(graph.num_genes, requires_grad=True)
+    assert graph.flops(bits) == graph.flops(graph.full_genome())
+
+
+def test_importing_a_call_draws_none_of_the_callers_random_numbers() -> None:
+    code = (
+        "import random, torch, deeppruning as dp; random.seed(3); dp.search; dp.export; "
+        "assert random.random() == random.Random(3).random()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_a_search_is_aimed_at_its_target() -> None:

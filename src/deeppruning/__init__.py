@@ -6,6 +6,7 @@
 """
 
 import importlib
+import random
 from typing import TYPE_CHECKING, Any
 
 from deeppruning.version import __version__
@@ -62,7 +63,11 @@ __all__ = ["__version__", *_HOME_OF]
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'deeppruning' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME_OF[name]), name)
+    drawn = random.getstate()
+    try:
+        return getattr(importlib.import_module(_HOME_OF[name]), name)
+    finally:
+        random.setstate(drawn)  # libraries that are imported here draw numbers, which the caller's seed gave
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,7 @@ from deeppruning.errors import InputError, RunError
 from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import as_call, part_of
-from deeppruning.jobs.prepare import Compute, Job, checked, prepare
+from deeppruning.jobs.prepare import Compute, Job, check_patterns, checked, prepare
 from deeppruning.jobs.result import Front, Result
 from deeppruning.jobs.run import run
 from deeppruning.latency import Conditions
@@ -164,13 +164,13 @@ def search(
     with ExitStack() as stack:
         stack.enter_context(watch.shown())
         watch(Stage("data"))
-        batch = gather_inputs(inputs, options.sample or USUAL_SAMPLE)
-        args, kwargs = part_of(as_call(batch), slice(1))
+        task = Unlabelled.of(model, gather_inputs(inputs, options.sample or USUAL_SAMPLE))
+        args, kwargs = part_of(as_call(task.inputs), slice(1))
         job = prepare(
             model,
             search=options,
             target=limits,
-            task=Unlabelled(model, batch),
+            task=task,
             objective=objective,
             example_input=kwargs or args,
             compute=Compute(workers, device, backend),
@@ -228,6 +228,7 @@ def cut(
         prune_linear=prune_linear,
         prune_heads=prune_heads,
     )
+    check_patterns(tuple(exclude), model, graph)
     used = within(graph, limits, None)
     if used is None:
         raise InputError('say how much stays: for example flops=0.5, params="100k" or size="1MB"')

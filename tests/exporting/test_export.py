@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -328,3 +329,26 @@ def test_a_run_from_python_needs_the_class_in_hand(tmp_path: Path) -> None:
     network = read_network(run, "original", model=TinyNet())
     assert network.example(2).shape == (2, 1, 8, 8)
     assert network.model.stem.weight.shape == (6, 1, 3, 3)
+
+
+@needs_onnx
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        (
+            torch.zeros(1, 1, 8, 8),
+            r"cannot run on inputs of shape \(1, 1, 8, 8\), torch.float32: .*1 channels",
+        ),
+        (torch.zeros(1, 3, 8, 8, dtype=torch.uint8), "torch.uint8: .*give the example_input that it takes"),
+        (torch.zeros(0, 3, 8, 8), r"example_input is empty \(shape \(0, 3, 8, 8\)\)"),
+        (np.zeros((1, 3, 8, 8)), "must be one tensor with a batch, got ndarray"),
+        ((torch.zeros(1, 3, 8, 8),), "must be one tensor with a batch, got tuple"),
+    ],
+)
+def test_examples_that_the_network_does_not_take_are_refused(
+    tmp_path: Path, example: Any, message: str
+) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    with pytest.raises(InputError, match=message):
+        dp.export(network, out=tmp_path / "net.onnx", example_input=example)
+    assert list(tmp_path.iterdir()) == []

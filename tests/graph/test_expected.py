@@ -412,3 +412,49 @@ def test_a_layer_whose_width_is_used_elsewhere_is_found_by_halving():
     }
     assert graph.num_genes == 4 * 4
     assert graph.verify(np.arange(16) % 2 == 0).holds
+
+
+def test_maps_are_pruned_that_are_sampled_where_the_network_says_and_the_coordinates_stay() -> None:
+    def run(net: Net, x: torch.Tensor) -> torch.Tensor:
+        maps = net.stem(x)
+        grid = F.affine_grid(torch.eye(2, 3).expand(len(x), 2, 3).to(x), list(x.shape), align_corners=False)
+        moved = F.grid_sample(maps, grid + 0.1 * net.offsets(maps).permute(0, 2, 3, 1), align_corners=False)
+        return net.head(torch.relu(moved))
+
+    torch.manual_seed(2)
+    net = Net(run, stem=conv(3, 8), offsets=conv(8, 2), head=head(8)).eval()
+    graph = ChannelGraph(net, IMAGE)
+    assert ties(graph) == {("stem",): 8}
+    assert frozen(graph)["offsets"][0] == 2
+    kept = np.arange(8) % 3 > 0
+    assert graph.verify(kept).holds
+    images = torch.randn(3, 3, 12, 12)
+    handle = net.stem.register_forward_hook(lambda module, args, out: out * torch.tensor(kept)[:, None, None])
+    with torch.no_grad():
+        masked = net(images)
+    handle.remove()
+    with torch.no_grad():
+        assert torch.allclose(graph.prune(kept)(images), masked, atol=1e-6)
+
+
+def test_maps_go_with_the_ones_whose_maxima_they_are_put_back_to() -> None:
+    def run(net: Net, x: torch.Tensor) -> torch.Tensor:
+        pooled, places = F.max_pool2d(net.stem(x), 2, return_indices=True)
+        return net.head(F.max_unpool2d(net.inner(pooled), places, 2).rot90(1, (2, 3)))
+
+    torch.manual_seed(2)
+    net = Net(run, stem=conv(3, 8), inner=conv(8, 8), head=nn.Conv2d(8, 2, 3)).eval()
+    graph = ChannelGraph(net, IMAGE)
+    assert ties(graph) == {("stem", "inner"): 8}
+    kept = np.arange(8) % 3 > 0
+    assert graph.verify(kept).holds
+    images, gate = torch.randn(3, 3, 12, 12), torch.tensor(kept)[:, None, None]
+    handles = [
+        layer.register_forward_hook(lambda module, args, out: out * gate) for layer in (net.stem, net.inner)
+    ]
+    with torch.no_grad():
+        masked = net(images)
+    for handle in handles:
+        handle.remove()
+    with torch.no_grad():
+        assert torch.allclose(graph.prune(kept)(images), masked, atol=1e-6)

@@ -236,3 +236,28 @@ def test_no_input_is_both_refitted_on_and_judged_by(net: Net) -> None:
     assert refitted.isdisjoint(judged) and len(refitted | judged) == 50
     assert len(task.refit_inputs(final=True)[1]) == 50
     assert task.untrained_error(net) == 0.0
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.float64])
+def test_inputs_are_taken_in_the_precision_of_the_network(kind: torch.dtype) -> None:
+    torch.manual_seed(1)
+    layers = (nn.Conv2d(1, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 3), nn.Flatten(), nn.Linear(64, 3))
+    images = digits(60)[0].images.double() / 255  # as NumPy makes them
+    options = dp.SearchConfig(offspring=2, generations=1)
+    front = dp.search(nn.Sequential(*layers).to(kind), images, search=options, workers=1)
+    assert {weight.dtype for weight in front.knee.model.parameters()} == {kind}
+    assert front.knee.model(images[:2].to(kind)).dtype == kind
+
+
+def test_inputs_that_cannot_be_searched_by_say_what_they_are() -> None:
+    torch.manual_seed(1)
+    network = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 3))
+    images = digits(60)[0].images.float()
+    with pytest.raises(InputError, match="contain NaN or infinity"):
+        dp.search(network, images / 0)
+    with pytest.raises(InputError, match=r"got 1; each entry of a list.*torch\.stack"):
+        dp.search(network, list(images))
+    with pytest.raises(InputError, match="got str"):
+        dp.search(network, "photos/")
+    with pytest.raises(InputError, match=r"must be a torch\.nn\.Module, got type"):
+        dp.search(nn.ReLU, images)  # type: ignore[arg-type]

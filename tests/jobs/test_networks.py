@@ -22,7 +22,7 @@ from deeppruning.reporting.data import collect
 from deeppruning.reporting.page import write_report
 from graph_networks import NETWORKS
 from rival_helpers import make_problem
-from search_helpers import digits, quick_finetune, quick_search, tiny_net
+from search_helpers import digits, quick_finetune, quick_guided, quick_search, tiny_net
 
 
 def run_quickly(folder: Path, model: nn.Module, **options: Any) -> Result:
@@ -127,6 +127,25 @@ def test_networks_of_other_precision_are_pruned_in_it(
     graph = dp.ChannelGraph(model, torch.zeros(1, 1, 8, 8, dtype=kind))
     proof = graph.verify(result.light.genome)
     assert proof.tolerance == 1e-8 and proof.difference < 1e-10  # in double, whatever the network's own
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.float64])
+def test_the_default_search_scans_and_refits_in_the_precision_of_the_network(
+    tmp_path: Path, kind: torch.dtype
+) -> None:
+    train, test = digits(train=60, test=20)
+    result = dp.prune(
+        tiny_net().to(kind),
+        train,
+        test,
+        run_dir=tmp_path / "run",
+        search=quick_guided(offspring=2, generations=1, sample=40),
+        finetune=quick_finetune(epochs=1),
+        workers=1,
+    )
+    weights = [weight for solution in result.solutions for weight in solution.model.parameters()]
+    assert {weight.dtype for weight in weights} == {kind}
+    assert all(bool(weight.isfinite().all()) for weight in weights)
 
 
 def test_rivals_work_in_the_precision_of_the_network(tmp_path: Path) -> None:

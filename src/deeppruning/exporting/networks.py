@@ -37,6 +37,17 @@ _OF_THE_DATA = ("classes", "image_shape", "normalization", "architecture", "base
 AtHand = Result | Front | Solution | nn.Module  # what is taken in place of a run folder
 
 
+def _check_example(example: Any) -> None:
+    """Refuse an example input that is no batch of a single input."""
+    if not isinstance(example, Tensor):
+        raise InputError(
+            f"example_input must be one tensor with a batch, got {type(example).__name__}: export and bench "
+            "take networks with a single input"
+        )
+    if not example.numel():
+        raise InputError(f"example_input is empty (shape {tuple(example.shape)}): give at least one input")
+
+
 @dataclass(frozen=True, eq=False)
 class RunNetwork:
     """A network in evaluation mode, with what is known of its inputs and costs."""
@@ -54,6 +65,7 @@ class RunNetwork:
     def example(self, batch: int = 1) -> Tensor:
         """A batch of inputs of the right shape, all zero unless one was given."""
         if self.example_input is not None:
+            _check_example(self.example_input)
             return self.example_input[:1].expand(batch, *self.example_input.shape[1:]).clone()
         if isinstance(self.model, OnnxNetwork) and "image_shape" not in self.metadata:
             own = next(iter(self.model.example_inputs().values()))

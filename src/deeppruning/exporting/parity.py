@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from deeppruning.errors import GraphError
+from deeppruning.errors import GraphError, InputError, describe_raised
 from deeppruning.graph.trace.follow import tensors_in
 
 TOLERANCE = 1e-4
@@ -58,7 +58,13 @@ def refuse_changing(model: nn.Module, example: Tensor, *, tolerance: float = TOL
     used, fresh = copy.deepcopy(model), copy.deepcopy(model)
     before = {name: tensor.clone() for name, tensor in model.named_buffers()}
     images, others = (batch[:1] for batch in random_inputs(example, pixels=False))
-    once, after, again = (_pytorch_outputs(used, batch) for batch in (images, others, images))
+    try:
+        once, after, again = (_pytorch_outputs(used, batch) for batch in (images, others, images))
+    except (RuntimeError, TypeError, ValueError, LookupError) as error:
+        raise InputError(
+            f"the network cannot run on inputs of shape {tuple(example.shape)}, {example.dtype}: "
+            f"{describe_raised(error)}; give the example_input that it takes"
+        ) from error
     difference = max(
         _largest_output_difference(once, again),
         _largest_output_difference(after, _pytorch_outputs(fresh, others)),

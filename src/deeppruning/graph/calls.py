@@ -62,11 +62,28 @@ def onto(call: Call, device: torch.device | str, precision: torch.dtype | None =
     return _mapped(moved, call)
 
 
+def in_precision(call: Call, precision: torch.dtype) -> Call:
+    """The same call with its tensors of floating point in a precision, each on its device."""
+
+    def rounded(value: Any) -> Any:
+        return value.to(precision) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    return _mapped(rounded, call)
+
+
 def check_finite(call: Call) -> None:
     """Refuse inputs that contain NaN or infinity."""
     for value in tree_leaves(call):
         if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
             raise InputError("the inputs contain NaN or infinity: remove these values")
+
+
+def check_not_empty(call: Call) -> None:
+    """Refuse an example that holds nothing: whatever is computed of it, two networks would seem to agree."""
+    tensors = [value for value in tree_leaves(call) if isinstance(value, Tensor)]
+    if tensors and not any(tensor.numel() for tensor in tensors):
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+        raise InputError(f"example_input is empty (shape {shapes}): give at least one input")
 
 
 def _mapped(change: Callable[[Any], Any], call: Call) -> Call:

@@ -13,7 +13,7 @@ from deeppruning.errors import GraphError, InputError
 from deeppruning.graph.assemble import GraphOptions
 from deeppruning.graph.atoms import Bits
 from deeppruning.graph.build import build_best
-from deeppruning.graph.calls import as_call
+from deeppruning.graph.calls import as_call, check_not_empty
 from deeppruning.graph.cut.cutting import cut
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.graph.groups import Group, make_groups, render
@@ -63,8 +63,11 @@ class ChannelGraph:
                 continue
             if not isinstance(value, int) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if isinstance(exclude, str):  # would be read as patterns of one letter each, "*" among them
+            raise InputError(f"exclude must be a list of patterns, got {exclude!r}; write [{exclude!r}]")
         self._model = model
         self._args, self._kwargs = as_call(example_input, "example_input")
+        check_not_empty((self._args, self._kwargs))
         options = GraphOptions(
             tuple(exclude), tuple(exclude_types), min_channels, round_to, prune_linear, depth, prune_heads
         )
@@ -215,7 +218,7 @@ class ChannelGraph:
 
     def _population(self, genome: Any) -> tuple[Bits, bool]:
         """The genome or population as a 2-D array of bits, and whether it was a single genome."""
-        array: NDArray[Any] = np.asarray(genome.cpu() if isinstance(genome, Tensor) else genome)
+        array: NDArray[Any] = np.asarray(genome.detach().cpu() if isinstance(genome, Tensor) else genome)
         if array.ndim not in (1, 2) or array.shape[-1] != self.num_genes:
             raise InputError(
                 f"a genome of this network has {self.num_genes} bits (a population: one row each), "

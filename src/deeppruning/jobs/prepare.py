@@ -17,6 +17,7 @@ from deeppruning.config import FEW_GENERATIONS, USUAL_GENERATIONS, FinetuneConfi
 from deeppruning.errors import InputError, unknown
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import as_call, batch_size
+from deeppruning.graph.proof.twin import check_model
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.jobs.classification import Augmentation, classification, example_image, fit_augmentation
 from deeppruning.jobs.solution import original_network
@@ -221,6 +222,7 @@ def _check_model_given(model: nn.Module) -> None:
     """Refuse anything that is no network."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    check_model(model)
     broken = not_finite(learnt(model))
     if broken:
         raise InputError(

@@ -180,6 +180,11 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
 
     For example: `dp.load("runs/mine/knee.safetensors", MyNet())`.
     """
+    if model is not None and not isinstance(model, nn.Module):
+        raise InputError(
+            f"model must be an instance of the original's class, got {type(model).__name__}; "
+            'write dp.load("knee.safetensors", MyNet())'
+        )
     path = Path(path)
     if (path / HUB_WEIGHTS).is_file():
         path /= HUB_WEIGHTS

@@ -35,6 +35,11 @@ def refit(graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float | None 
     adapted in the same pass. If the network's outputs end up further from the original's than those of the
     plain cut, the plain cut is returned.
     """
+    if not isinstance(graph, ChannelGraph):
+        raise InputError(
+            f"graph must be a ChannelGraph, got {type(graph).__name__}; make one of the network: "
+            "dp.refit(dp.ChannelGraph(model, example_input), genome, inputs)"
+        )
     check_ridge(ridge)
     reference = Reference.of(graph, inputs, thorough=True)
     if reference.count < reference.needed:

@@ -35,7 +35,7 @@ from deeppruning.searching.importance import Evidence
 from deeppruning.searching.importance.elimination import Elimination, StandIn, eliminate_groups
 from deeppruning.searching.importance.evidence import split_inputs
 from deeppruning.searching.unlabelled import drift
-from deeppruning.system.device import device_or_cpu
+from deeppruning.system.device import device_or_cpu, precision_of
 
 LEVELS = tuple(step / 16 for step in range(15, 0, -1))  # shares of a group's filters with a known loss
 LOOKS = (0.75, 0.5)  # shares of a group's filters at which is looked
@@ -155,7 +155,8 @@ class Scanner:
         reference = Reference.of(graph, kwargs or args, device=device)
         few = _spread_inputs(others, count)
         starts = range(0, batch_size(few), PART)
-        parts = [onto(part_of(few, slice(start, start + PART)), device) for start in starts]
+        own = precision_of(reference.model)  # images come in single precision
+        parts = [onto(part_of(few, slice(start, start + PART)), device, own) for start in starts]
         return cls(graph, reference, parts, [_outputs_of(reference.model, part) for part in parts])
 
     @classmethod

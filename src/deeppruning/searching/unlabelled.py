@@ -22,11 +22,12 @@ from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.data.stream import ImageStream
 from deeppruning.errors import Diverged, InputError
-from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
+from deeppruning.graph.calls import Call, as_call, batch_size, check_finite, in_precision, onto, part_of
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.refitting.probing import FEWEST
 from deeppruning.searching.evaluations import refits
 from deeppruning.searching.task import MOST_REFITTED, Judgement, Task, candidate_inputs
+from deeppruning.system.device import precision_of
 from deeppruning.training.distillation import distillation_loss
 from deeppruning.training.evaluate import mode
 from deeppruning.training.imitation import relative_distance
@@ -58,10 +59,23 @@ class Unlabelled(Task):
     def __post_init__(self) -> None:
         count = batch_size(as_call(self.inputs))
         if count < 2 * FEWEST:
+            several = isinstance(self.inputs, (tuple, list)) and len(self.inputs) > 1
             raise InputError(
                 f"a search needs at least {2 * FEWEST} inputs, half to refit on and half to judge by, "
                 f"got {count}"
+                + ("; each entry of a list or tuple is an argument of its own" if several else "")
+                + ("; join the inputs into one batch, for example by torch.stack" if several else "")
             )
+
+    @classmethod
+    def of(cls, model: nn.Module, inputs: Any) -> Unlabelled:
+        """For a network and inputs in any precision: arrays of NumPy are double unless told otherwise."""
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+        call = as_call(inputs)
+        check_finite(call)
+        args, kwargs = in_precision(call, precision_of(model))
+        return cls(model, args[0] if isinstance(inputs, Tensor) else kwargs or args)
 
     def candidate_error(self, model: nn.Module, seed: int) -> float:
         """The share of different answers, or the relative distance of the outputs."""
@@ -173,7 +187,7 @@ def gather_inputs(inputs: Any, most: int) -> Any:
         return _joined_batches(inputs, most)
     if isinstance(inputs, IterableDataset):
         return _stacked_entries(list(islice(inputs, most)))
-    is_batch = isinstance(inputs, (Tensor, tuple, list, Mapping))
+    is_batch = isinstance(inputs, (Tensor, tuple, list, Mapping, str, bytes))  # a text is refused there
     if is_batch or not hasattr(inputs, "__getitem__") or not hasattr(inputs, "__len__"):
         batch_size(as_call(inputs))  # raises an error if there is no batch
         return inputs

@@ -41,6 +41,11 @@ def check_model(model: nn.Module) -> None:
             raise GraphError(
                 f"{where} has lazy parameters without a shape; run it once before its graph is built"
             )
+        if any(tensor is not None and tensor.is_meta for tensor in held):
+            raise GraphError(
+                f"{where} has parameters on the meta device, which holds no values; load its weights first, "
+                "for example with load_state_dict(weights, assign=True)"
+            )
 
 
 def probe_copy(

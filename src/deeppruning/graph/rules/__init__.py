@@ -23,6 +23,8 @@ RULES: dict[str, Rule] = {
     "_weight_norm_interface": weights.weight_norm,
     "as_strided": elementwise.as_strided,
     "glu": elementwise.glu,
+    **dict.fromkeys(operations.SAMPLERS, elementwise.sampled),
+    **dict.fromkeys(operations.UNPOOLINGS, elementwise.unpooled),
     **dict.fromkeys(operations.SAME, elementwise.same),
     **dict.fromkeys(operations.MOVES, elementwise.move),
     **dict.fromkeys(operations.FACTORIES, _constants),

@@ -256,6 +256,42 @@ def _without_channels(call: Call, met: list[tuple[Tensor, Payload]]) -> Payload:
     return next(payload for payload in payloads if isinstance(payload, Fixed))
 
 
+def sampled(call: Call) -> list[Payload]:
+    """Each map sampled at places that the network computes, the same ones for all maps (`grid_sample`)."""
+    maps, *places = call.tensors()
+    payload = call.lookup(maps)
+    if not isinstance(payload, Channels):
+        return call.freeze_inputs(payload.reason if isinstance(payload, Fixed) else _unknown(call))
+    if payload.dimension != 1:
+        return call.freeze_inputs(f"{call.place} mixes channels")
+    for place in places:
+        coordinates = call.lookup(place)
+        if isinstance(coordinates, Channels):
+            call.table.freeze(coordinates.atoms, f"{call.place} reads coordinates from it")
+        elif isinstance(coordinates, Origin):
+            call.table.pin(coordinates.name, f"{call.place} reads coordinates from it")
+    return [payload]
+
+
+def unpooled(call: Call) -> list[Payload]:
+    """Each map spread to where its maxima were: the channels of the values are those of the places."""
+    maps, places = (call.lookup(tensor) for tensor in call.tensors())
+    if (
+        not (isinstance(maps, Channels) and isinstance(places, Channels))
+        or maps.dimension != places.dimension
+    ):
+        return call.freeze_inputs(_unknown(call))
+    if maps.dimension >= next(call.tensors()).ndim - (3 if call.name.endswith("3d") else 2):
+        return call.freeze_inputs(f"{call.place} mixes channels")
+    call.table.tie(maps.atoms, places.atoms)
+    return [maps]
+
+
+def _unknown(call: Call) -> str:
+    """The reason for channels that are frozen because a rule is missing."""
+    return f"{call.place} is not understood"
+
+
 def spatial(call: Call) -> list[Payload]:
     """Pooling and resampling: each channel's map separately."""
     payload = call.lookup(next(call.tensors()))

@@ -26,7 +26,7 @@ MOVES = _names(
     """
     view _unsafe_view reshape _reshape_alias permute transpose t slice select split split_with_sizes
     unbind chunk cat stack expand unsqueeze squeeze index_select index
-    flip roll repeat repeat_interleave pixel_shuffle pixel_unshuffle channel_shuffle
+    flip rot90 roll repeat repeat_interleave pixel_shuffle pixel_unshuffle channel_shuffle
     native_channel_shuffle unfold im2col narrow movedim diagonal constant_pad_nd
     reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
     replication_pad3d upsample_nearest1d upsample_nearest2d upsample_nearest3d
@@ -57,6 +57,10 @@ SPATIAL_PREFIXES = (
     "upsample_",
     "_upsample_",
 )
+
+# Maps that are all sampled at the same places; maps of maxima that are put back in their places.
+SAMPLERS = _names("grid_sampler grid_sampler_2d grid_sampler_3d cudnn_grid_sampler")
+UNPOOLINGS = _names("max_unpool2d max_unpool3d")
 
 # Operations along given dimensions: harmless to channels that run along another one.
 ALONG = _names(
