@@ -18,9 +18,10 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(BASE)
 	$(BIN)/deeppruning demo
 
-# The variable silences the theme's advertisement, which is no warning about these pages.
+# Not --quiet: mkdocs then drops its warnings before --strict counts them. The variable silences the theme's
+# advertisement, which is no warning about these pages.
 docs: $(SITE)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open $(CURDIR)/site/index.html"
 
 # Types are checked while the tests wait for processes and clusters to start.

@@ -1,4 +1,4 @@
-"""The table of all results is current, and holds the figures of the pages that it links to."""
+"""The tables of all results are current, and hold the figures of the pages that it links to."""
 
 import re
 
@@ -6,11 +6,20 @@ from docs_pages import ROOT
 from markdown_tables import anchor, parse_tables, read_section
 from results_index import PAGE, RESULTS, page_text
 
-TABLE = parse_tables(PAGE.read_text())[0]
+*HEADINGS, LAST = re.findall(r"^## (.+)$", PAGE.read_text(), re.MULTILINE)
+TABLE = [
+    {"network": heading.split(", ")[0], **row}
+    for heading, rows in zip(HEADINGS, parse_tables(PAGE.read_text()), strict=True)
+    for row in rows
+]
 
 
 def test_the_page_is_current() -> None:
     assert PAGE.read_text() == page_text(), "run `python tools/results_index.py`"
+
+
+def test_each_network_and_data_set_has_one_table() -> None:
+    assert LAST == "Pages" and len(HEADINGS) == len(set(HEADINGS)) > 5
 
 
 def test_every_line_leads_to_its_command() -> None:

@@ -1,5 +1,7 @@
 """Hooks that mkdocs calls while it builds the site: they add pages from outside docs/ and adapt links."""
 
+import re
+
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
@@ -15,6 +17,10 @@ from docs_pages import (
 )
 
 SHIM = "assets/javascripts/iframe-worker.js"
+_FLAG = re.compile(r"(?<!\S)-[^\s]{1,27}(?!\S)")  # longer ones would not fit on a phone
+_CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
+_CODE = re.compile(r"<code>([^<]+)</code>")
+_FIGURE = re.compile(r"(?<=\d) (?=%|ms\b|s\b|min\b)|(?<=[\d>]) (?=± )|(?<=±) (?=\d)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -39,3 +45,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.generated_by is not None:
         return markdown
     return with_site_links(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Say where lines may break: browsers break flags after `--`, code in narrow cells within words, figures
+    before their units."""
+    html = _CODE.sub(_whole_flags, html)
+    return _CELL.sub(lambda cell: _FIGURE.sub("&nbsp;", _CODE.sub(_breakable, cell[0])), html)
+
+
+def _whole_flags(code: re.Match[str]) -> str:
+    return "<code>" + _FLAG.sub(r'<span class="flag">\g<0></span>', code[1]) + "</code>"
+
+
+def _breakable(code: re.Match[str]) -> str:
+    return "<code>" + re.sub(r"(?<=[/(._=])(?=\w)", "<wbr>", code[1]) + "</code>"

@@ -1,11 +1,12 @@
-"""Writes docs/results/index.md, one table of all pruned networks that were measured, and the README's part.
+"""Writes docs/results/index.md, tables of all pruned networks that were measured, and the README's part.
 
 python tools/results_index.py
 
-The README shows five lines of that table and a plot, docs/results/summary.svg; both are written here, too.
+The README shows five lines of these tables and a plot, docs/results/summary.svg; both are written here, too.
 """
 
 from dataclasses import fields
+from itertools import groupby
 
 from readme_results import README, with_results
 from results_lines import RESULTS, Measured, measured
@@ -13,20 +14,25 @@ from results_plot import PLOT, plot_text
 
 PAGE = RESULTS / "index.md"
 INTRODUCTION = """\
-# Results in one table
+# All results
 
-Every pruned network that was measured, by network and size. Errors are test errors in %: of the original,
-of the pruned network before any training, and after the training that the next column names. *Latency* is
-the time of one input on one thread, in PyTorch unless said otherwise, as a ratio to the original's. *Time*
-is that of the search and of the training of this network, summed over workers. The last column leads to the
-command and its conditions; all was measured on two cores of a shared machine (AMD EPYC) without a GPU. A
-dash means that it was not measured.
+Every pruned network that was measured: a table for each network and data set, the largest pruned network
+first. All was measured on two cores of a shared machine (AMD EPYC) without a GPU. A dash means that it was
+not measured.
 
-Of methods that had the same FLOPs and the same training, the one with the lowest trained error is in bold;
-differences within the spread (± standard deviation over seeds) are noise. "The paper" is quoted from the
-paper: means of 10 runs, with originals of its own and FLOPs counted in its way. `tools/results_index.py`
+- *Original*, *untrained* and *trained* are test errors in %: of the original, of the pruned network before
+  any training, and after the training that the next column names.
+- *Latency* is the time of one input on one thread, in PyTorch unless said otherwise, as a ratio to the
+  original's.
+- *Time* is that of the search and of the training of this network, summed over workers.
+- *How* leads to the command and its conditions.
+- **Bold**: the lowest trained error of the methods that had the same FLOPs and the same training.
+  Differences within the spread (± standard deviation over seeds) are noise.
+- "The paper" is quoted from the paper: means of 10 runs, with originals of its own and FLOPs counted in
+  its way.
+
+What the names of the other methods mean is [listed here](../compare.md#the-methods). `tools/results_index.py`
 writes this page from the records and from the tables of the linked pages.
-
 """
 ENDING = """\
 
@@ -40,10 +46,7 @@ ENDING = """\
 - [Other tasks](../training-loops.md): segmentation, detection, audio, Lightning, transformers.
 """
 
-TITLES = (
-    "network", "data", "method", "FLOPs left", "original", "untrained", "trained", "after", "latency", "time",
-    "how",
-)  # fmt: skip
+TITLES = ("method", "FLOPs left", "original", "untrained", "trained", "after", "latency", "time", "how")
 
 
 def page_text() -> str:
@@ -51,9 +54,12 @@ def page_text() -> str:
     lines = measured()
     order = {line.network: place for place, line in reversed([*enumerate(lines)])}
     lines.sort(key=lambda line: (order[line.network], line.data, -line.left))
-    table = [f"| {' | '.join(TITLES)} |", f"|{'---|' * len(TITLES)}"]
-    table += [_text(line, best=line in _best(lines)) for line in lines]
-    return INTRODUCTION + "\n".join(table) + "\n" + ENDING
+    parts = [INTRODUCTION]
+    for (network, data), group in groupby(lines, key=lambda line: (line.network, line.data)):
+        rows = [_text(line, best=line in _best(lines)) for line in group]
+        head = [f"## {network}, {data}", "", f"| {' | '.join(TITLES)} |", f"|{'---|' * len(TITLES)}"]
+        parts.append("\n".join([*head, *rows]) + "\n")
+    return "\n".join(parts) + ENDING
 
 
 def _best(lines: list[Measured]) -> list[Measured]:
@@ -70,10 +76,10 @@ def _error(line: Measured) -> float:
 
 
 def _text(line: Measured, *, best: bool) -> str:
-    cells = [getattr(line, field.name) for field in fields(line)]
-    cells[3] = f"{line.left:.1f} %"
+    cells = [getattr(line, field.name) for field in fields(line)][2:]
+    cells[1] = f"{line.left:.1f} %"
     if best:
-        cells[2] = f"**{cells[2]}**"
+        cells[0] = f"**{cells[0]}**"
     return f"| {' | '.join(cells)} |"
 
 

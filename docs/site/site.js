@@ -1,4 +1,5 @@
-// Names for what the theme leaves without: its search, the menus of sections and the buttons beside code.
+// Names for what the theme leaves without: its search, the menus of sections, the buttons beside code, and tables wider
+// than the page, which the keyboard can then scroll.
 (() => {
   "use strict";
   const name = (element, text) => {
@@ -14,6 +15,20 @@
       if (title && title.textContent.trim()) name(one, `Pages of ${title.textContent.trim()}`);
     }
   };
-  new MutationObserver(nameAll).observe(document.documentElement, { childList: true, subtree: true });
-  nameAll();
+  const reach = () => {
+    for (const [place, one] of [...document.querySelectorAll(".md-typeset__scrollwrap")].entries()) {
+      const wide = one.scrollWidth > one.clientWidth;
+      if (wide === one.hasAttribute("tabindex")) continue;
+      if (wide) {
+        one.tabIndex = 0;
+        one.setAttribute("role", "region");
+        name(one, `Table ${place + 1}`);
+      } else for (const attribute of ["tabindex", "role", "aria-label"]) one.removeAttribute(attribute);
+    }
+  };
+  const all = () => { nameAll(); reach(); };
+  addEventListener("resize", reach);
+  addEventListener("load", reach);
+  new MutationObserver(all).observe(document.documentElement, { childList: true, subtree: true });
+  all();
 })();

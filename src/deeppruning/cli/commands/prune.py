@@ -63,11 +63,11 @@ def prune(
 
     If timm or torchvision is installed, MODEL may also be timm:NAME or torchvision:NAME.
 
-    Evaluates many ways to remove filters, selects three (heavy: most accurate, light: cheapest, knee: best
-    trade-off), fine-tunes them and saves them with the history of the whole search. With --target, the search
-    concentrates near the limits and also returns a network that meets them. The result does not depend on
-    --workers or --backend. Without --weights, the network is trained first, in a folder next to the run. If
-    the run is stopped, continue it with `deeppruning resume`.
+    Evaluates many candidates (ways to remove filters), selects three (heavy: most accurate, light: cheapest,
+    knee: best trade-off), fine-tunes them and saves them with the history of the whole search. With --target,
+    the search concentrates near the limits and also returns a network that meets them. The result does not
+    depend on --workers or --backend. Without --weights, the network is trained first, in a folder next to the
+    run. If the run is stopped, continue it with `deeppruning resume`.
 
     Defaults are in brackets; "paper:" is the value in the paper, and with --preset paper.
 

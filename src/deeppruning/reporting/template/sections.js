@@ -118,7 +118,7 @@ function drawConfig() {
   fill(byId("options"), Object.entries(data.config).map(([name, rows]) => table(name, rows !== null && typeof rows === "object" ? rows : { [name]: rows })));
   const after = { recalibrate: "after recalibration", refit: "after refitting" }[(data.config.search || {}).evaluation] || "after brief training";
   byId("footer").textContent = "FLOPs are multiply-adds of convolution and linear layers for one input. The error in the search is "
-    + `measured ${after} on a small sample; only the selected networks are fine-tuned on all training data.`;
+    + `measured ${after} on a small sample${data.solutions.some(wasTrained) ? "; only the selected networks are fine-tuned on all training data" : ""}.`;
   if (data.by_drift) byId("footer").textContent = "FLOPs are multiply-adds of convolution and linear layers for one input. The drift is the fraction of "
     + "other answers where the output is a score for each class, else the squared distance of the outputs over their variance. Nothing is trained.";
 }
