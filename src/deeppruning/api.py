@@ -184,7 +184,7 @@ def search(
         folder = stack.enter_context(scratch_folder())
         history = stack.enter_context(History(folder / "history.sqlite"))
         widths = widths_line(job.search.round_to, job.multiples)
-        counts = graph.num_genes, job.search.planned_generations, job.search.evaluations
+        counts = graph.num_genes, job.search.generations, job.search.evaluations
         watch(Started(str(folder), *counts, 0, None, *costs, widths))
         proofs = Proofs.of_run(context, history, watch)
         near = within(graph, limits, context.plan)

@@ -1,7 +1,7 @@
 """Every option of training, the search and fine-tuning: our defaults, or the paper's by `paper()`.
 
 >>> SearchConfig(offspring=4).evaluations
-35
+19
 >>> SearchConfig.paper().evaluations
 203
 >>> SearchConfig(mutation=2.0)
@@ -26,7 +26,6 @@ RUNTIMES = ("torch", "onnxruntime")  # in which a latency can be measured
 STRATEGIES = ("guided", "paper")
 USUAL_SAMPLE = 1000  # the paper's
 USUAL_EPOCHS = 10  # of fine-tuning
-USUAL_GENERATIONS, FEW_GENERATIONS = 8, 3  # of the guided search
 _MOST_THREADS = 512  # of one process; thousands exhaust its memory before they start
 _LARGEST_SEED = 2**63 - 1
 
@@ -133,10 +132,7 @@ class SearchConfig(Options):
     offspring: int = option(  # all candidates of a generation are in memory at once
         10, "Number of new candidates per generation (lambda).", low=1, high=100_000, paper=20, common=True
     )
-    generations: int | None = option(
-        None, "Number of generations.", low=1, high=1_000_000, paper=10, common=True,
-        default_text=f"{USUAL_GENERATIONS}; {FEW_GENERATIONS} for large inputs, such as images of 224 pixels",
-    )  # fmt: skip
+    generations: int = option(4, "Number of generations.", low=1, high=1_000_000, paper=10, common=True)
     minutes: float | None = option(
         None, "Time limit of the guided search: no generation is started that would end after it.",
         low=0.01, common=True, default_text="no limit",
@@ -252,14 +248,9 @@ class SearchConfig(Options):
         ]
 
     @property
-    def planned_generations(self) -> int:
-        """The number of generations; as for small inputs where none is given."""
-        return USUAL_GENERATIONS if self.generations is None else self.generations
-
-    @property
     def evaluations(self) -> int:
         """Number of candidates that a run evaluates: 3 + offspring first, offspring per later generation."""
-        return 3 + self.offspring * self.planned_generations
+        return 3 + self.offspring * self.generations
 
     def training(self, seed: int) -> TrainConfig:
         """The brief fine-tuning of one candidate as a training job."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deeppruning.evolution.guided import GuidedStrategy
-from deeppruning.evolution.seeds import Balance, seeds
+from deeppruning.evolution.seeds import Balance, coarse_to_fine, seeds
 from deeppruning.evolution.space import Space
 
 SIZES = (12, 24, 16)
@@ -69,3 +69,17 @@ def test_balanced_seeds_come_first_one_for_each_share() -> None:
     archive = {"low": 0.15, "high": 0.85, "bins": 3}
     strategy = GuidedStrategy(space_of(), offspring=4, generations=2, losses=[EVEN, EVEN, DEAR], **archive)
     assert [origin.operator for origin in strategy.origins][:4] == ["original"] + ["balanced"] * 3
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 20])
+def test_numbers_from_coarse_to_fine_are_all_there(count: int) -> None:
+    assert sorted(coarse_to_fine(count)) == list(range(count))
+
+
+def test_the_first_seeds_are_spread_over_the_whole_range_of_costs() -> None:
+    space = space_of(units=(2,))
+    shares = np.linspace(0.2, 0.8, 13).tolist()
+    whole = float(PRICES.sum())
+    first = list(itertools.islice(seeds(space, shares, [EVEN, EVEN, [0.5, 0.5, 0.5, 0.5]]), 5))
+    spent = sorted(float(seed.genome @ PRICES) / whole for seed in first)
+    assert spent == pytest.approx([0.2, 0.35, 0.5, 0.65, 0.8], abs=0.05)

@@ -57,8 +57,8 @@ def run(strategy: GuidedStrategy, tell: Callable[[np.ndarray], Told] | None = No
 
 def test_a_run_asks_for_three_more_at_first_and_83_with_the_default_values():
     usual = SearchConfig()
-    whole = strategy_of(offspring=usual.offspring, generations=usual.planned_generations)
-    assert whole.evaluations == usual.evaluations == 83
+    whole = strategy_of(offspring=usual.offspring, generations=usual.generations)
+    assert whole.evaluations == usual.evaluations == 43
     strategy = strategy_of(offspring=5, generations=4)
     batches = run(strategy)
     assert [len(batch) for batch in batches] == [8, 5, 5, 5] and strategy.evaluations == 23
@@ -235,7 +235,7 @@ def test_without_units_there_are_no_mixtures():
     }
 
 
-def test_the_search_begins_with_the_seeds_and_gives_them_half_of_its_evaluations():
+def test_the_search_begins_with_the_seeds_and_gives_them_three_quarters_of_its_evaluations():
     strategy = strategy_of(generations=12, offspring=5)
     expected = [seed.genome for seed in seeds(strategy.space, [strategy.archive.top(n) for n in range(8)])]
     origins = []
@@ -246,7 +246,7 @@ def test_the_search_begins_with_the_seeds_and_gives_them_half_of_its_evaluations
         strategy.tell(*toy(strategy.space)(strategy.ask()))
     assert origins[0].operator == "original"
     seeded = [row for row, origin in enumerate(origins) if not origin.parents]
-    assert seeded == list(range(min(strategy.evaluations // 2, 1 + len(expected))))
+    assert seeded == list(range(min(strategy.evaluations * 3 // 4, 1 + len(expected))))
     assert all(np.array_equal(genomes[row], expected[row - 1]) for row in seeded[1:])
 
 

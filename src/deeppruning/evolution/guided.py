@@ -31,7 +31,7 @@ from deeppruning.evolution.space import Space
 from deeppruning.genome import Genome
 from deeppruning.roles import ORIGINAL
 
-SEEDED = 0.5  # at most this part of all evaluations goes to seeds
+SEEDED = 0.75  # at most this part of all evaluations goes to seeds
 REACH = 2  # bins from which a parent may come
 TRIES = 20  # to find a genome that is new
 EVENLY = 0.5  # of the offspring are made for bins drawn evenly; others where there is most to gain

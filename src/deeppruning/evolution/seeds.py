@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,13 +61,29 @@ def _balanced_seeds(
         return
     order, falling = space.orders[0], sorted(shares, reverse=True)
     prices = [share * whole for share in falling]
-    with_units = Balance(space, losses, order).genomes(prices)
+    with_units = list(Balance(space, losses, order).genomes(prices))
     # What several missing units cost together is far from the sum of their losses.
-    all_there = Balance(space, losses, order, depth=False).genomes(prices)
-    for share, *genomes in zip_longest(falling, with_units, all_there):
-        for genome, operator in zip(genomes, ("balanced", "balanced widths"), strict=True):
-            if genome is not None:
-                yield Seed(space.fit(genome, share * whole, order), operator), share
+    all_there = list(Balance(space, losses, order, depth=False).genomes(prices))
+    for genomes, operator in ((with_units, "balanced"), (all_there, "balanced widths")):
+        for place in coarse_to_fine(len(genomes)):
+            share = falling[place]
+            yield Seed(space.fit(genomes[place], share * whole, order), operator), share
+
+
+def coarse_to_fine(count: int) -> list[int]:
+    """The numbers from 0 to `count` - 1, so that those at the start are spread over all of them.
+
+    A search that can afford only some of its seeds then has them all over its range of costs.
+
+    >>> coarse_to_fine(9)
+    [0, 8, 4, 2, 6, 1, 3, 5, 7]
+    """
+    places = list(range(count))[:: max(1, count - 1)]
+    while len(places) < count:
+        known = sorted(places)
+        middles = ((low + high) // 2 for low, high in pairwise(known) if high - low > 1)
+        places += middles
+    return places
 
 
 def _seeds_of_every_order(

@@ -13,12 +13,10 @@ from deeppruning.amounts import listed
 from deeppruning.backends import Backend
 from deeppruning.backends.local import local_backend
 from deeppruning.backends.registry import Wanted
-from deeppruning.config import FEW_GENERATIONS, USUAL_GENERATIONS, FinetuneConfig, SearchConfig
+from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError, unknown
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.calls import as_call, batch_size
 from deeppruning.graph.proof.twin import check_model
-from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.jobs.classification import Augmentation, classification, example_image, fit_augmentation
 from deeppruning.jobs.solution import original_network
 from deeppruning.limits import COUNTED, Limits
@@ -28,7 +26,7 @@ from deeppruning.refitting.probing import FEWEST
 from deeppruning.runs import History
 from deeppruning.searching.candidate import Context
 from deeppruning.searching.events import Observer, Stage, ignore
-from deeppruning.searching.task import MOST_REFITTED, Classification, Task, candidate_inputs
+from deeppruning.searching.task import Classification, Task
 from deeppruning.searching.unlabelled import Unlabelled
 from deeppruning.system.device import available_threads, default_workers, most_workers, workers_here
 from deeppruning.targets.aiming import Settled, refuse_unreachable, settle, with_objective
@@ -140,8 +138,6 @@ def prepare(
         options = task.search
     elif isinstance(task, Unlabelled):
         task = replace(task, device=device)
-    if options.generations is None:
-        options = replace(options, generations=_usual_generations(task))
     example_input = _example_of_task(model, task) if example_input is None else example_input
     observer(Stage("graph"))
     graph = prunable_graph(model, example_input, options)
@@ -196,16 +192,6 @@ def _example_of_task(model: nn.Module, task: Task) -> Any:
     if not isinstance(task, Classification):
         raise InputError("a task of your own needs example_input: one input the network can be run on")
     return example_image(model, task.sample)
-
-
-def _usual_generations(task: Task) -> int:
-    """Fewer for inputs that are so large that candidates are refitted on fewer of them: they take long."""
-    inputs = task.refit_inputs()
-    if inputs is None:
-        return USUAL_GENERATIONS
-    call = as_call(inputs)
-    numbers = sum(leaf.numel() for leaf in tensors_in(call)) // batch_size(call)
-    return FEW_GENERATIONS if candidate_inputs(numbers) < MOST_REFITTED else USUAL_GENERATIONS
 
 
 def checked(kind: type[Config], options: Config | None) -> Config:

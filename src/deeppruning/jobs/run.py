@@ -184,7 +184,7 @@ def _announce_search(job: Job, folder: RunFolder) -> None:
         Started(
             run=str(folder.path),
             genes=graph.num_genes,
-            generations=job.search.planned_generations,
+            generations=job.search.generations,
             evaluations=job.search.evaluations,
             known=sum(row.evaluation is not None for row in history.candidates()),
             original_error=figures["train_error"],

@@ -71,7 +71,7 @@ def search(
             )
 
         recorded = history.candidates() if has_moved(history) else []
-        planned = config.planned_generations
+        planned = config.generations
         budget = TimeBudget(config.minutes if config.strategy == "guided" else None, history)
         for generation, _ in enumerate(ask_evaluate_tell(strategy, evaluate, recorded), start=1):
             picks = Picks(*(candidates[pick.id] for pick in strategy.picks))

@@ -39,7 +39,7 @@ def paper_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
     return EvolutionStrategy(
         context.graph.num_genes,
         offspring=config.offspring,
-        generations=config.planned_generations,
+        generations=config.generations,
         mutation=config.mutation,
         selection=config.selection,
         parents=config.parents,
@@ -57,7 +57,7 @@ def guided_strategy(
     return GuidedStrategy(
         space,
         offspring=config.offspring,
-        generations=config.planned_generations,
+        generations=config.generations,
         low=config.low,
         high=config.high,
         bins=config.bins,
