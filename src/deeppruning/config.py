@@ -148,7 +148,7 @@ class SearchConfig(Options):
         20, "Guided search: number of cost ranges; the best candidate of each is kept.", low=1, high=10_000
     )
     focus: float | None = option(
-        None, "Guided search: fraction of the cost near which half of the candidates lie; --target sets it.",
+        None, "Guided search: fraction of the cost for which most offspring are made; --target sets it.",
         low=0.001, high=1.0, default_text="none",
     )  # fmt: skip
     mutation: float = option(0.1, "Paper's search: probability that a bit flips.", high=1.0, paper=0.1)

@@ -83,3 +83,20 @@ def test_the_first_seeds_are_spread_over_the_whole_range_of_costs() -> None:
     first = list(itertools.islice(seeds(space, shares, [EVEN, EVEN, [0.5, 0.5, 0.5, 0.5]]), 5))
     spent = sorted(float(seed.genome @ PRICES) / whole for seed in first)
     assert spent == pytest.approx([0.2, 0.35, 0.5, 0.65, 0.8], abs=0.05)
+
+
+def test_after_a_scan_a_focus_has_its_balanced_seeds_and_then_offspring() -> None:
+    losses = [EVEN, EVEN, [0.05, 0.05, 0.05, 0.05]]
+    space = space_of(units=(2,))
+    at_focus = list(seeds(space, [0.5], losses, only_balanced=True))
+    assert [seed.operator for seed in at_focus] == ["balanced", "balanced widths"]
+    strategy = GuidedStrategy(
+        space, offspring=8, generations=6, bins=4, low=0.2, high=0.9, losses=losses, focus=0.5
+    )
+    shares = []
+    while not strategy.done:
+        genomes = strategy.ask()
+        shares += (genomes @ PRICES / PRICES.sum()).tolist()
+        strategy.tell(np.stack([1.0 - genomes.mean(axis=1), genomes @ PRICES], axis=1))
+    late = np.array(shares[len(shares) // 2 :])  # offspring
+    assert ((late > 0.45) & (late <= 0.5)).mean() >= 0.5

@@ -32,10 +32,11 @@ from deeppruning.genome import Genome
 from deeppruning.roles import ORIGINAL
 
 SEEDED = 0.75  # at most this part of all evaluations goes to seeds
+SEEDED_WITH_FOCUS = 0.5  # there are few seeds at one cost: its place is for their offspring
 REACH = 2  # bins from which a parent may come
 TRIES = 20  # to find a genome that is new
 EVENLY = 0.5  # of the offspring are made for bins drawn evenly; others where there is most to gain
-FOCUSED = 0.5  # of seeds and offspring are made for the focus, if there is one
+FOCUSED = 0.75  # of the offspring are made for the focus, if there is one
 NEAR = 0.9  # of the focus: from here on a measured cost counts as near it
 ALIKE = 0.01  # costs that differ by less count as equal when the light pick is chosen
 
@@ -48,9 +49,9 @@ class GuidedStrategy(Generations):
     `EvolutionStrategy`. Selection is on the score where one is told beside the objectives, else on the error;
     the three picks are those of the paper, among the archive, by error and cost.
 
-    `losses` are the result of a scan, for balanced seeds. `focus` is a share of the original's cost: half of
-    the seeds and of the offspring are made for it. `limits` is the space with a price that is 1 where several
-    limits are met.
+    `losses` are the result of a scan, for balanced seeds. `focus` is a share of the original's cost: three
+    quarters of the offspring are made for it, and the seeds that a scan gives. `limits` is the space with a
+    price that is 1 where several limits are met.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class GuidedStrategy(Generations):
     def _propose(self, rng: np.random.Generator) -> Batch:
         """Seeds first, then offspring of the archive."""
         proposed: list[tuple[Genome, Origin]] = []
-        seeded = int(SEEDED * self.evaluations)
+        seeded = int((SEEDED if self._focus is None else SEEDED_WITH_FOCUS) * self.evaluations)
         if self._told == 0:
             proposed.append((self.space.full(), Origin(ORIGINAL)))
             seeded = max(seeded, len(self.ids))  # there is nothing else to begin with
@@ -240,12 +241,15 @@ class GuidedStrategy(Generations):
         return self._limits.fill(self._limits.fit(varied, 1.0, order), 1.0, order)
 
     def _focused_seeds(self, focus: float, losses: Sequence[Sequence[float]]) -> Iterator[Seed]:
-        """Seeds at the focus, filled up to the limits."""
+        """Seeds at the focus, filled up to the limits.
+
+        After a scan only its own: offspring of these, all at one cost, are better than the other seeds.
+        """
         space, price = (
             (self.space, focus * self._price_of_original()) if self._limits is None else (self._limits, 1.0)
         )
         whole = float(space.price(space.full()[None])[0])
-        for seed in seeds(space, [price / whole], losses):
+        for seed in seeds(space, [price / whole], losses, only_balanced=True):
             yield Seed(space.fill(seed.genome, price, space.orders[0]), seed.operator)
 
     def _price_for(self, parent: Individual, number: int) -> float:

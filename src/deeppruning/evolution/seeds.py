@@ -34,19 +34,23 @@ class Seed:
     operator: str
 
 
-def seeds(space: Space, shares: Sequence[float], losses: Sequence[Sequence[float]] = ()) -> Iterator[Seed]:
+def seeds(
+    space: Space,
+    shares: Sequence[float],
+    losses: Sequence[Sequence[float]] = (),
+    *,
+    only_balanced: bool = False,
+) -> Iterator[Seed]:
     """All seeds for these shares of the original's price, the most promising first.
 
     `losses` are the result of a scan, a row per group: of four values the first is the loss with three
-    quarters of the filters, the last that without the group. Duplicates, and seeds that miss their price by
-    far, are left out.
+    quarters of the filters, the last that without the group. After a scan, there can be `only_balanced`
+    seeds. Duplicates, and seeds that miss their price by far, are left out.
     """
     whole = float(space.price(space.full()[None])[0])
     yielded: set[bytes] = set()
-    for seed, share in (
-        *_balanced_seeds(space, shares, whole, losses),
-        *_seeds_of_every_order(space, shares, whole),
-    ):
+    others = () if losses and only_balanced else _seeds_of_every_order(space, shares, whole)
+    for seed, share in (*_balanced_seeds(space, shares, whole, losses), *others):
         spent = float(space.price(seed.genome[None])[0]) / whole
         if seed.genome.tobytes() not in yielded and 0.8 * share <= spent <= 1.05 * share:
             yielded.add(seed.genome.tobytes())
