@@ -158,3 +158,25 @@ def test_a_search_by_inputs_alone_says_where_it_stands(
     assert lines[:3] == (first if progress else [])
     fresh = sum(event.fresh for event in candidates)
     assert [line.split()[0] for line in lines].count("candidate") == (fresh if progress else 0)
+
+
+def test_after_the_search_each_network_that_is_ready_to_be_trained_is_told(tmp_path: Path) -> None:
+    train, test = digits()
+    heard: list[Event] = []
+    dp.prune(
+        tiny_net(),
+        train,
+        test,
+        run_dir=tmp_path / "run",
+        search=quick_guided(generations=1),
+        finetune=quick_finetune(epochs=1),
+        workers=1,
+        observer=heard.append,
+    )
+    told = [event for event in heard if isinstance(event, Stage) and event.name == "networks"]
+    count = told[0].of
+    assert 2 <= count <= 4  # the original and up to three networks
+    assert told == [Stage("networks", done, count) for done in range(count + 1)]
+    heard.clear()
+    dp.resume(tmp_path / "run", tiny_net(), train, test, observer=heard.append)
+    assert [event for event in heard if isinstance(event, Stage) and event.name == "networks"] == []

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deeppruning.amounts import aligned, duration, percent
 from deeppruning.comparison.problem import Target
 from deeppruning.errors import DAMAGE, RunError
-from deeppruning.searching.events import EpochDone, FinetuneDiverged, FinetunePlanned, Remark
+from deeppruning.searching.events import EpochDone, FinetuneDiverged, FinetunePlanned, Remark, Stage
 
 OURS = "deeppruninges"  # the picks of the run that the comparison is matched to
 
@@ -77,7 +77,7 @@ class MethodDone:
     rows: tuple[Row, ...]
 
 
-ComparisonEvent = MethodDone | EpochDone | FinetuneDiverged | FinetunePlanned | Remark
+ComparisonEvent = MethodDone | Stage | EpochDone | FinetuneDiverged | FinetunePlanned | Remark
 ComparisonObserver = Callable[[ComparisonEvent], None]
 
 

@@ -30,6 +30,7 @@ _STAGES = {  # by name
     "orders": "ordering filters",
     "reference": "recording what the original computes",
     "scan": "scanning layers",
+    "networks": "preparing and testing the selected networks",
 }
 
 

@@ -30,7 +30,7 @@ from deeppruning.runs import EpochRow
 from deeppruning.runs.facts import TUNING, diverged_fact, plan_fact
 from deeppruning.runs.folder import FINETUNE, RunFolder
 from deeppruning.searching.candidate import Context
-from deeppruning.searching.events import EpochDone, FinetuneDiverged, FinetunePlanned
+from deeppruning.searching.events import EpochDone, FinetuneDiverged, FinetunePlanned, Stage
 from deeppruning.searching.task import Task
 from deeppruning.system.files import folder_within, write_atomically
 from deeppruning.training.tensors import read_tensors, tensor_bytes
@@ -69,7 +69,7 @@ class Finetuning:
 
     run: RunFolder
     context: Context
-    observer: Callable[[EpochDone | FinetuneDiverged | FinetunePlanned], None]
+    observer: Callable[[Stage | EpochDone | FinetuneDiverged | FinetunePlanned], None]
     seed: int
     variant: str = ""  # names a second training with other options, kept apart from the first
 
@@ -105,6 +105,11 @@ class Finetuning:
             self.run.history.set_fact(TUNING, sorted({*earlier, *genomes} - {ORIGINAL_ID}))
         order = sorted(genomes, key=lambda id_: -int(self.context.graph.flops(genomes[id_])))
         broken: dict[int, RunError] = {}
+        # Before round 0, which takes minutes where inputs are large and many.
+        fresh = {id_ for id_ in order if not self._is_settled(id_) and self._rounds_done(id_) < 0}
+        new = len(fresh)
+        if fresh:
+            self.observer(Stage("networks", 0, new))
         while waiting := [id_ for id_ in order if id_ not in broken and not self._is_settled(id_)]:
             # Made as workers become free: the next one reuses the teacher's outputs of the first.
             items = ((id_, self._next_round(genomes[id_], id_, starts.get(id_))) for id_ in waiting)
@@ -116,6 +121,9 @@ class Finetuning:
                     self._start_again(id_, outcome.value.diverged, roles[id_])
                 else:
                     self._keep_round(id_, outcome.value, roles[id_])
+                if id_ in fresh:
+                    fresh.remove(id_)
+                    self.observer(Stage("networks", new - len(fresh), new))
         return {id_: broken.get(id_) or self._read_finished(id_) for id_ in order}
 
     def _next_round(self, genome: Genome, id_: int, start: bytes | None) -> Round:

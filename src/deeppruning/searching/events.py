@@ -13,7 +13,8 @@ from deeppruning.training.checkpoint import EpochReport
 class Stage:
     """A step of the preparations begins, or has come as far as `done` of `of`, where that is known.
 
-    Its name is "data", "graph", "widths", "original", "orders", "reference" or "scan".
+    Its name is "data", "graph", "widths", "original", "orders", "reference" or "scan"; or "networks", the
+    first step of the selected ones after the search.
     """
 
     name: str
