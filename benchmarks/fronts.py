@@ -24,7 +24,7 @@ import deeppruning as dp
 from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.data.registry import load_data
-from deeppruning.data.sample import balanced_indices
+from deeppruning.data.sample import balanced_sample
 from deeppruning.models import create_model
 from deeppruning.training.evaluate import evaluate
 from deeppruning.training.weights import load_weights, normalization_for
@@ -42,7 +42,7 @@ def measure(
     model: nn.Module, train: ImageSet, test: ImageSet, seed: int, shares: list[float], options: dict[str, Any]
 ) -> dict[str, Any]:
     """One search, and the test errors of its front."""
-    sample = train.subset(balanced_indices(train, SAMPLE, seed))
+    sample = balanced_sample(train, SAMPLE, seed)
     inputs = normalize(sample.images, sample.normalization)
     before = used()
     config = dp.SearchConfig(round_to=1, threads=1, seed=seed, **options)
