@@ -80,9 +80,10 @@ def test_the_first_seeds_are_spread_over_the_whole_range_of_costs() -> None:
     space = space_of(units=(2,))
     shares = np.linspace(0.2, 0.8, 13).tolist()
     whole = float(PRICES.sum())
-    first = list(itertools.islice(seeds(space, shares, [EVEN, EVEN, [0.5, 0.5, 0.5, 0.5]]), 5))
+    first = list(itertools.islice(seeds(space, shares, [EVEN, EVEN, [0.05, 0.05, 0.05, 0.05]]), 6))
     spent = sorted(float(seed.genome @ PRICES) / whole for seed in first)
-    assert spent == pytest.approx([0.2, 0.35, 0.5, 0.65, 0.8], abs=0.05)
+    assert spent == pytest.approx([0.2, 0.2, 0.5, 0.5, 0.8, 0.8], abs=0.05)
+    assert [seed.operator for seed in first] == ["balanced", "balanced widths"] * 3
 
 
 def test_after_a_scan_a_focus_has_its_balanced_seeds_and_then_offspring() -> None:

@@ -68,10 +68,11 @@ def _balanced_seeds(
     with_units = list(Balance(space, losses, order).genomes(prices))
     # What several missing units cost together is far from the sum of their losses.
     all_there = list(Balance(space, losses, order, depth=False).genomes(prices))
-    for genomes, operator in ((with_units, "balanced"), (all_there, "balanced widths")):
-        for place in coarse_to_fine(len(genomes)):
-            share = falling[place]
-            yield Seed(space.fit(genomes[place], share * whole, order), operator), share
+    for place in coarse_to_fine(len(falling)):
+        share = falling[place]
+        for genomes, operator in ((with_units, "balanced"), (all_there, "balanced widths")):
+            if place < len(genomes):  # the others cannot come down to this price
+                yield Seed(space.fit(genomes[place], share * whole, order), operator), share
 
 
 def coarse_to_fine(count: int) -> list[int]:
