@@ -132,15 +132,15 @@ def test_a_file_in_the_folder_is_all_it_takes(tmp_path: Path) -> None:
         *(f"assert {added!r} in {registry}" for _, registry, added in FILES.values()),
         "assert 'as-cut' in EVALUATIONS and 'filters' in OBJECTIVES",
         "from deeppruning.cli.main import cli",
-        "cli(['compare', '--help'], standalone_mode=False)",
+        "cli(['compare', '--help-all'], standalone_mode=False)",
     ]
     done = subprocess.run([sys.executable, "-c", "\n".join(script)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     shown = " ".join(done.stdout.split())
     assert "flops|params|size|latency|filters|megabytes|FUNCTION" in shown
     assert "finetune|recalibrate|as-cut" in shown
-    assert "after brief SGD, or with only" in shown
-    assert "or as it is cut." in shown
+    assert "after brief SGD (finetune), or with only" in shown
+    assert "or as it is cut (as-cut)." in shown
     assert "deepest-first" in shown
     assert "l2+refit" in shown
 
