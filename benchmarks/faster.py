@@ -1,7 +1,8 @@
 """Really faster? ResNet56 on CIFAR-10 by FLOPs, by latency and by l1-norm: latency and error side by side.
 
-    deeppruning prune resnet56 --weights W --data cifar10 --generations 7 --finetune-epochs 0 --out runs/flops
-    deeppruning prune resnet56 --weights W --data cifar10 --generations 7 --finetune-epochs 0 \
+    deeppruning prune resnet56 --weights W --data cifar10 --generations 7 --offspring 20 \\
+        --finetune-epochs 0 --out runs/flops
+    deeppruning prune resnet56 --weights W --data cifar10 --generations 7 --offspring 20 --finetune-epochs 0 \\
         --objective latency --latency-runtime onnxruntime --out runs/latency
     python benchmarks/faster.py --weights W --flops-run runs/flops --latency-run runs/latency
 

@@ -176,7 +176,7 @@ def from_photographs() -> Iterator[Measured]:
         top1 = float(row["top-1"].removesuffix(" %"))
         change = float(row["difference from the original"].split()[0])
         yield Measured(
-            row["network"], f"ImageNet, {row['photographs of val']} photographs", OURS,
+            row["network"], f"ImageNet, {row['photographs of val']} photographs", row["method"],
             float(row["FLOPs left"].removesuffix(" %")), f"{100 - top1 + change:.2f}", f"{100 - top1:.2f}",
             how=_link("imagenet.md", heading),
         )  # fmt: skip
