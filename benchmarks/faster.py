@@ -2,8 +2,8 @@
 
     deeppruning prune resnet56 --weights W --data cifar10 --generations 7 --offspring 20 \\
         --finetune-epochs 0 --out runs/flops
-    deeppruning prune resnet56 --weights W --data cifar10 --generations 7 --offspring 20 --finetune-epochs 0 \\
-        --objective latency --latency-runtime onnxruntime --out runs/latency
+    deeppruning prune resnet56 --weights W --data cifar10 --generations 7 --offspring 20 \\
+        --finetune-epochs 0 --objective latency --latency-runtime onnxruntime --out runs/latency
     python benchmarks/faster.py --weights W --flops-run runs/flops --latency-run runs/latency
 
 Networks: the original; the knee of the search by FLOPs; the knee of the search by latency, and its best
