@@ -130,7 +130,8 @@ def test_transposed_convolutions_with_padding_of_any_form(tmp_path: Path) -> Non
     ]
     constants = {"up": weights(WIDTH, 6, 3, 3), "bias": weights(6)}
     path = written(tmp_path, side_by_side(forms, constants, width=6))
-    cut_and_written(path, tmp_path, genes=WIDTH + 6 * len(forms))
+    genes = WIDTH + 6 * len(forms)
+    assert cut_and_written(path, tmp_path, genes=genes).num_genes == genes
 
 
 def test_a_bias_added_behind_a_cropped_convolution_becomes_its_own(tmp_path: Path) -> None:
