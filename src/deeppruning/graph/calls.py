@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from deeppruning.errors import InputError
+from deeppruning.system.device import inputs_at_once
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -49,6 +50,46 @@ def part_of(call: Call, rows: slice) -> Call:
         return value[rows] if in_batch else value
 
     return _mapped(part, call)
+
+
+def portions(call: Call, device: torch.device | str = "cpu") -> list[slice]:
+    """The inputs of a call, as many at once as run fast, where nothing depends on how many do.
+
+    >>> portions(as_call(torch.zeros(8, 3, 224, 224)))
+    [slice(0, 6, None), slice(6, 8, None)]
+    """
+    count = batch_size(call)
+    tensors = [value for value in tree_leaves(call) if isinstance(value, Tensor)]
+    in_batch = [tensor for tensor in tensors if tensor.dim() and len(tensor) == count]
+    at_once = inputs_at_once(sum(tensor.nbytes for tensor in in_batch) // max(count, 1), device)
+    return [slice(start, min(start + at_once, count)) for start in range(0, max(count, 1), at_once)]
+
+
+def run_in_portions(network: nn.Module, call: Call, device: torch.device | str = "cpu") -> Any:
+    """The outputs of a network, which is on the device, for all inputs of a call; no gradients.
+
+    Nested outputs are joined leaf by leaf. Where a leaf has not one entry for each input, or is no tensor,
+    all inputs run at once.
+    """
+
+    def run(rows: slice) -> Any:
+        args, kwargs = onto(part_of(call, rows), device)
+        return network(*args, **kwargs)
+
+    rows = portions(call, device)
+    with torch.no_grad():
+        outputs = [run(rows[0])]
+        if len(rows) == 1:
+            return outputs[0]
+        if not all(_has_entries(leaf, rows[0].stop) for leaf in tree_leaves(outputs[0])):
+            return run(slice(None))
+        outputs += [run(some) for some in rows[1:]]
+        return tree_map(lambda *leaves: torch.cat(leaves), *outputs)
+
+
+def _has_entries(leaf: Any, count: int) -> bool:
+    """Whether an output has one entry for each of so many inputs."""
+    return isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == count
 
 
 def onto(call: Call, device: torch.device | str, precision: torch.dtype | None = None) -> Call:

@@ -12,7 +12,7 @@ from torch import nn
 
 from deeppruning.config import FinetuneConfig
 from deeppruning.errors import DAMAGE, Diverged, InputError, RunError
-from deeppruning.graph.calls import Call, as_call, batch_size, check_finite, onto, part_of
+from deeppruning.graph.calls import Call, as_call, batch_size, check_finite, part_of, run_in_portions
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.searching.unlabelled import CHUNK, drift
 from deeppruning.system.files import write_atomically
@@ -144,8 +144,11 @@ class _Judge:
     def __call__(self, model: nn.Module) -> float:
         count, score = batch_size(self.call), 0.0
         for start in range(0, count, CHUNK):
-            args, kwargs = onto(part_of(self.call, slice(start, start + CHUNK)), self.device)
-            with mode(model, training=False), mode(self.original, training=False), torch.no_grad():
-                moved = drift(self.original(*args, **kwargs), model(*args, **kwargs))
+            part = part_of(self.call, slice(start, start + CHUNK))
+            with mode(model, training=False), mode(self.original, training=False):
+                expected, outputs = (
+                    run_in_portions(each, part, self.device) for each in (self.original, model)
+                )
+            moved = drift(expected, outputs)
             score += moved.judged * min(CHUNK, count - start) / count
         return score

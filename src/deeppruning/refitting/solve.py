@@ -61,7 +61,8 @@ class Fit:
         self._held.append((x, y))
         if within is not None:
             self._intervals.append((x, *within))
-        if self.rows >= self._inputs:
+        # Many at once: the sums are as large as the inputs squared, however few rows are added.
+        if sum(x.shape[-2] for x, _ in self._held) >= self._inputs:
             self._sum_up()
 
     def _sum_up(self) -> Tensor:
@@ -77,8 +78,9 @@ class Fit:
     @property
     def finite(self) -> bool:
         """Whether all rows are finite and their squares can be summed."""
-        sums = [self._square_y, self._cross]
-        sums += [x.square().sum((-2, -1)) for x, _ in self._held] if self._gram is None else [self._gram]
+        few = self._gram is None
+        sums = [x.square().sum((-2, -1)) for x, _ in self._held] if few else [self._sum_up()]
+        sums += [self._square_y, self._cross]
         return all(bool(values.isfinite().all()) for values in sums)
 
     def solve(self, start: Tensor, ridge: float) -> tuple[Tensor, Tensor]:

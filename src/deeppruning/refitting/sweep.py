@@ -221,8 +221,10 @@ class Sweep:
         offset = layer.bias is not None or norm is not None
         make = partial(Fit, inputs=unknowns, outputs=outputs, intercept=offset, leading=(groups,))
         halves: tuple[Fit, Fit] = self.open.setdefault(name, (make(), make()))
+        first = self._rows(record).start or 0
         for chunk, part in record.patches(layer, x, self._rows(record)):
-            for half, some in zip(halves, (slice(0, None, 2), slice(1, None, 2)), strict=True):
+            odd = (first + chunk.start) % 2  # every second of all inputs, however they are divided into parts
+            for half, some in zip(halves, (slice(odd, None, 2), slice(1 - odd, None, 2)), strict=True):
                 # (inputs, places, channels, kernel) -> (groups, rows, unknowns)
                 grouped = part[some].reshape(-1, groups, unknowns).transpose(0, 1)
                 targets, *within = (

@@ -15,15 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from deeppruning.backends.base import Session
 from deeppruning.errors import Diverged, RunError
 from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
+from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of, run_in_portions
 from deeppruning.graph.groups import Group
 from deeppruning.refitting import Reference, refit_in_place
 from deeppruning.refitting.probing import FEWEST as NEEDED
@@ -42,7 +40,7 @@ LOOKS = (0.75, 0.5)  # shares of a group's filters at which is looked
 SCANNED = 1600  # inputs that the looks at all groups share
 FEWEST, MOST = 32, 256  # inputs of one look
 REFITTED = 1  # times as many are refitted on where a group is removed
-PART = 32  # inputs that run at once
+PART = 32  # inputs whose outputs are compared at once
 FAILURE_SHOWN = 1500  # characters of a worker's traceback that an error message repeats
 SMALLEST = 1e-9  # losses below it are taken as this one
 
@@ -157,7 +155,8 @@ class Scanner:
         starts = range(0, batch_size(few), PART)
         own = precision_of(reference.model)  # images come in single precision
         parts = [onto(part_of(few, slice(start, start + PART)), device, own) for start in starts]
-        return cls(graph, reference, parts, [_outputs_of(reference.model, part) for part in parts])
+        outputs = [run_in_portions(reference.model, part, device) for part in parts]
+        return cls(graph, reference, parts, outputs)
 
     @classmethod
     def in_(cls, context: Context) -> Scanner:
@@ -167,7 +166,7 @@ class Scanner:
 
     def loss(self, cut: ScanCut) -> float:
         """The drift from the original; infinite if outputs are not finite."""
-        network, hooks = self.reference.model, []
+        network, device, hooks = self.reference.model, self.reference.device, []
         if not cut.stand_ins:
             network = self.graph.prune(cut.genome).eval()
             refit_in_place(self.reference, self.graph, cut.genome, network)
@@ -175,8 +174,8 @@ class Scanner:
             hooks.append(network.get_submodule(name).register_forward_pre_hook(stand_in))
         try:
             drifts = [
-                batch_size(part) * drift(outputs, _outputs_of(network, part)).judged
-                for part, outputs in zip(self.parts, self.outputs, strict=True)
+                batch_size(part) * drift(expected, run_in_portions(network, part, device)).judged
+                for part, expected in zip(self.parts, self.outputs, strict=True)
             ]
         except Diverged:
             return math.inf
@@ -189,12 +188,6 @@ class Scanner:
 def _spread_inputs(call: Call, most: int) -> Call:
     """About `most` of the inputs, evenly spread."""
     return part_of(call, slice(None, None, max(1, batch_size(call) // most)))
-
-
-def _outputs_of(network: nn.Module, call: Call) -> Any:
-    args, kwargs = call
-    with torch.no_grad():
-        return network(*args, **kwargs)
 
 
 def scan_loss(context: Context, cut: ScanCut) -> float:

@@ -22,7 +22,15 @@ from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.data.stream import ImageStream
 from deeppruning.errors import Diverged, InputError
-from deeppruning.graph.calls import Call, as_call, batch_size, check_finite, in_precision, onto, part_of
+from deeppruning.graph.calls import (
+    Call,
+    as_call,
+    batch_size,
+    check_finite,
+    in_precision,
+    part_of,
+    run_in_portions,
+)
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.refitting.probing import FEWEST
 from deeppruning.searching.evaluations import refits
@@ -33,7 +41,7 @@ from deeppruning.training.evaluate import mode
 from deeppruning.training.imitation import relative_distance
 from deeppruning.training.tensors import hash_tensors
 
-CHUNK = 128  # inputs that go through the network at once
+CHUNK = 128  # inputs whose outputs are compared at once
 KEPT_BYTES = 2**28  # of the original's outputs; larger ones are computed again for each candidate
 LABELS = ("label", "labels", "target", "targets")  # of an entry that is a dict
 
@@ -141,9 +149,8 @@ class Unlabelled(Task):
 
     def _run(self, model: nn.Module, call: Call) -> Any:
         """The outputs of a network, in evaluation mode, for a part of the inputs."""
-        args, kwargs = onto(call, self.device)
-        with mode(model, training=False), torch.no_grad():
-            return model(*args, **kwargs)
+        with mode(model, training=False):
+            return run_in_portions(model, call, self.device)
 
 
 def drift(expected: Any, outputs: Any) -> Judgement:

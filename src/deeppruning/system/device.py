@@ -13,6 +13,9 @@ from torch import nn
 
 from deeppruning.errors import InputError
 
+MOST_AT_ONCE = 128  # inputs
+BYTES_AT_ONCE = 2**22  # of inputs on a CPU; their activations are several times as large
+
 
 def choose_device(name: str = "auto") -> torch.device:
     """The device of this name; "auto" is a GPU if there is one, else the CPU."""
@@ -44,6 +47,20 @@ def precision_of(model: nn.Module) -> torch.dtype:
     """
     kinds = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     return next(kinds, torch.float32)
+
+
+def inputs_at_once(bytes_each: int, device: str | torch.device = "cpu") -> int:
+    """How many inputs of so many bytes run at once, where nothing depends on how many do.
+
+    On a CPU so few that activations stay in its caches, and in blocks that the C library reuses instead of
+    returning them to the system: with photographs of 224 pixels, batches of 32 take up to 2.6 times as long.
+
+    >>> inputs_at_once(4 * 3 * 32 * 32), inputs_at_once(4 * 3 * 224 * 224)
+    (128, 6)
+    """
+    if torch.device(device).type != "cpu":
+        return MOST_AT_ONCE
+    return min(max(BYTES_AT_ONCE // max(bytes_each, 1), 1), MOST_AT_ONCE)
 
 
 def _why_absent(device: torch.device) -> str:

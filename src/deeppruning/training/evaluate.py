@@ -15,7 +15,7 @@ from deeppruning.amounts import percent
 from deeppruning.data.batches import Augment, Batches, leaves_one_image
 from deeppruning.data.stream import Images
 from deeppruning.errors import InputError
-from deeppruning.system.device import precision_of
+from deeppruning.system.device import inputs_at_once, precision_of
 from deeppruning.training.finite import check_learnt, check_outputs_finite
 
 SURE = 0.01  # the significance level at which guessing is ruled out
@@ -48,11 +48,13 @@ def evaluate(
     model: nn.Module,
     data: Images,
     *,
-    batch_size: int = 250,
+    batch_size: int | None = None,
     device: str | torch.device = "cpu",
     augment: Augment | None = None,
 ) -> Performance:
     """Error and loss of `model` in evaluation mode on every image of `data`.
+
+    Without a batch size, as many images run at once as run fast and do not need much memory.
 
     The model is moved to `device` and stays there; its mode is restored. Raises Diverged if an output is not
     finite.
@@ -63,8 +65,7 @@ def evaluate(
     loss = 0.0
     start = time.perf_counter()
     with mode(model, training=False), torch.inference_mode():
-        precision = precision_of(model)
-        for images, labels in Batches(data, batch_size, augment=augment, device=device, precision=precision):
+        for images, labels in _batches(model, data, device, augment, batch_size):
             outputs = model(images)
             check_outputs(outputs, len(labels), data.num_classes)
             check_outputs_finite(outputs)
@@ -75,9 +76,7 @@ def evaluate(
     return Performance(int(wrong) / count, loss / count, count / seconds, count)
 
 
-def outputs_on(
-    model: nn.Module, data: Images, *, batch_size: int = 250, device: str | torch.device = "cpu"
-) -> torch.Tensor:
+def outputs_on(model: nn.Module, data: Images, *, device: str | torch.device = "cpu") -> torch.Tensor:
     """The outputs (images, classes) of a network in evaluation mode for every image, on the CPU.
 
     The model is moved to `device` and stays there. Raises Diverged if an output is not finite.
@@ -85,12 +84,25 @@ def outputs_on(
     model.to(device)
     batches = []
     with mode(model, training=False), torch.inference_mode():
-        for images, labels in Batches(data, batch_size, device=device, precision=precision_of(model)):
+        for images, labels in _batches(model, data, device):
             outputs = model(images)
             check_outputs(outputs, len(labels), data.num_classes)
             check_outputs_finite(outputs)
             batches.append(outputs.float().cpu())
     return torch.cat(batches)
+
+
+def _batches(
+    model: nn.Module,
+    data: Images,
+    device: str | torch.device,
+    augment: Augment | None = None,
+    batch_size: int | None = None,
+) -> Batches:
+    """All images in their order, in the precision of the network."""
+    precision = precision_of(model)
+    at_once = batch_size or inputs_at_once(math.prod(data.image_shape) * precision.itemsize, device)
+    return Batches(data, at_once, augment=augment, device=device, precision=precision)
 
 
 def check_outputs(outputs: object, batch: int, classes: int) -> None:

@@ -20,14 +20,13 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from deeppruning.genome import Genome
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.calls import Call, batch_size, onto, part_of
+from deeppruning.graph.calls import Call, batch_size, onto, part_of, portions
 from deeppruning.training.evaluate import mode
 
 RIDGE = 0.01  # of the mean variance: channels that are nearly copies of others stay well conditioned
 FEW_ROWS = 0.25  # added to it, times channels per row: few rows say little about many channels
 STEPS = 64  # in which a group is emptied
 ROWS, ROWS_PER_CHANNEL = 4096, 4  # positions of all inputs at which what a layer reads is sampled
-PART = 32  # inputs that run at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +142,8 @@ def gather_readers(
     hooks = [network.get_submodule(name).register_forward_pre_hook(partial(record, name)) for name in genes]
     try:
         with mode(network, training=False), torch.inference_mode():
-            for start in range(0, count, PART):
-                args, kwargs = onto(part_of(call, slice(start, start + PART)), device)
+            for rows in portions(call, device):
+                args, kwargs = onto(part_of(call, rows), device)
                 network(*args, **kwargs)
     finally:
         for hook in hooks:

@@ -17,7 +17,7 @@ from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.searching.importance.elimination import Reader, gather_readers
-from deeppruning.system.device import precision_of
+from deeppruning.system.device import inputs_at_once, precision_of
 from deeppruning.training.evaluate import mode
 
 Scores = NDArray[np.float64]  # one per gene; the lowest is removed first
@@ -99,8 +99,9 @@ def gather_activations(graph: ChannelGraph, images: ImageSet, device: str = "cpu
         network.get_submodule(name).register_forward_hook(partial(recorder.record, name))
         for name in recorder.genes
     ]
+    at_once = inputs_at_once(images.images[0].numel() * precision_of(network).itemsize, device)
     with mode(network, training=False), torch.inference_mode():
-        for batch, _ in Batches(images, 250, device=device, precision=precision_of(network)):
+        for batch, _ in Batches(images, at_once, device=device, precision=precision_of(network)):
             recorder.images = len(batch)
             network(batch)
             recorder.first += len(batch)
