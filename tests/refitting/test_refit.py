@@ -2,6 +2,7 @@
 
 import itertools
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.models import create_model
 from deeppruning.refitting import Reference, refit_in_place, refit_with
+from deeppruning.refitting.memory import CANDIDATES
 from deeppruning.refitting.patches import Places, answers_at, patches_at
 from deeppruning.refitting.solve import RIDGES, Fit
 from graph_checks import assert_untouched, call, snapshot
@@ -222,7 +224,7 @@ def test_a_lost_branch_answers_with_its_mean():
 
 
 def test_a_layer_too_large_for_the_full_solve_mixes_its_channels(monkeypatch):
-    monkeypatch.setattr("deeppruning.refitting.recorder.FULL_SOLVE", 20)
+    monkeypatch.setattr("deeppruning.refitting.reference.CANDIDATES", replace(CANDIDATES, full_solve=20))
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 12, 3), nn.ReLU(), nn.Conv2d(12, 12, 3), nn.ReLU(), nn.Conv2d(12, 4, 1)

@@ -1,5 +1,7 @@
 """Parts that run in turns: every one waits for the others, and a failure of one ends all."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,8 @@ from torch import nn
 
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
-from deeppruning.refitting import Reference, recorder, reference, refit_with
+from deeppruning.refitting import Reference, memory, probing, reference, refit_with
+from deeppruning.refitting.memory import CANDIDATES
 from deeppruning.refitting.turns import Turns
 
 
@@ -71,6 +74,12 @@ class Residual(nn.Module):
         return self.head(self.norm(x + self.branch(x)).mean((2, 3)))
 
 
+def look_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At all places of each input, so that all see the same however inputs are divided."""
+    monkeypatch.setattr(reference, "CANDIDATES", replace(CANDIDATES, fewest_places=144))
+    monkeypatch.setattr(memory, "MOST_PLACES", 144)
+
+
 @pytest.fixture
 def cut() -> tuple[ChannelGraph, np.ndarray, torch.Tensor]:
     torch.manual_seed(0)
@@ -84,12 +93,11 @@ def test_many_parts_give_what_one_gives(cut, monkeypatch):
     graph, genome, images = cut
     whole = Reference.of(graph, images)
     assert len(whole.parts) == 1
-    monkeypatch.setattr(reference, "PART", 8 * 12 * 12 * 4 * 9)  # bytes: nine inputs
-    monkeypatch.setattr(recorder, "FEWEST_PLACES", 144)  # all of them, so that both see the same
-    monkeypatch.setattr(recorder, "MOST_PLACES", 144)
+    monkeypatch.setattr(probing, "PART", 8 * 12 * 12 * 4 * 9)  # bytes: nine inputs
+    look_everywhere(monkeypatch)
     several = Reference.of(graph, images)
     assert [rows.stop - rows.start for rows in several.rows] == [8, 9, 9, 8, 9, 9, 9]
-    monkeypatch.setattr(reference, "PART", 2**30)
+    monkeypatch.setattr(probing, "PART", 2**30)
     whole = Reference.of(graph, images)
     for name, (mean, variance) in whole.norms.items():
         assert torch.allclose(several.norms[name][0], mean, atol=1e-5)
@@ -122,11 +130,10 @@ def test_layers_that_see_windows_of_the_inputs_are_refitted_in_parts_as_in_one(m
     graph = ChannelGraph(Windows().eval(), images[:1], prune_linear=True)
     genome = graph.full_genome()
     genome[[1, 2, graph.num_genes - 3]] = False
-    monkeypatch.setattr(recorder, "FEWEST_PLACES", 144)  # all of them, so that both see the same
-    monkeypatch.setattr(recorder, "MOST_PLACES", 144)
+    look_everywhere(monkeypatch)
     whole = Reference.of(graph, images)
     assert whole.layers["wide"].answers.shape == (9 * 61, 16, 12)
-    monkeypatch.setattr(reference, "PART", 8 * 12 * 12 * 4 * 20)  # bytes: about twenty inputs
+    monkeypatch.setattr(probing, "PART", 8 * 12 * 12 * 4 * 20)  # bytes: about twenty inputs
     several = Reference.of(graph, images)
     assert len(several.rows) == 5
     assert several.layers["wide"].parts == [slice(9 * some.start, 9 * some.stop) for some in several.rows]
@@ -144,7 +151,7 @@ def test_a_layer_whose_first_dimension_is_not_the_inputs_is_left_where_parts_dif
             return self.head(self.narrow(torch.relu(self.wide(places))).amax(0))
 
     graph = ChannelGraph(Columns().eval(), torch.randn(1, 3, 12, 12), prune_linear=True)
-    monkeypatch.setattr(reference, "PART", 8 * 12 * 12 * 4 * 20)
+    monkeypatch.setattr(probing, "PART", 8 * 12 * 12 * 4 * 20)
     several = Reference.of(graph, torch.randn(61, 3, 12, 12))
     assert "another form for another number of inputs" in several.left["wide"]
     assert set(several.layers) == {"stem", "head"}
@@ -156,13 +163,6 @@ def test_a_network_that_keeps_values_between_calls_runs_as_one_part(monkeypatch)
             self.seen = self.stem(x)
             return self.head(self.norm(self.seen + self.branch(self.seen)).mean((2, 3)))
 
-    monkeypatch.setattr(reference, "PART", 1)
+    monkeypatch.setattr(probing, "PART", 1)
     graph = ChannelGraph(Keeps().eval(), torch.randn(1, 3, 12, 12))
     assert len(Reference.of(graph, torch.randn(40, 3, 12, 12)).parts) == 1
-
-
-def test_memory_limits_the_number_of_inputs(cut):
-    graph, _, images = cut
-    each = 2 * 8 * 12 * 12 * 4  # two of the widest activations
-    assert Reference.of(graph, images, memory=30 * each).count == 30
-    assert Reference.of(graph, images, memory=1).count == 16  # fewer say nothing

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from deeppruning.errors import InputError
 from deeppruning.graph.calls import Call, part_of
+from deeppruning.refitting.memory import FULL_SOLVE, MOST_PLACES, Density, LayerSize
 from deeppruning.refitting.readers import LAYERS, ReaderRun, Readers
+from deeppruning.system.live_memory import LiveMemory
 
 FEWEST = 16  # inputs below which nothing can be said about a layer
-MOST_PLACES = 64
-FULL_SOLVE = 2304  # unknowns per filter above which channels are mixed instead
-ALIVE = (
-    2  # widest activations that an input needs while it waits: a layer's input, a shortcut, what is recorded
-)
+PART = 2**27  # bytes of the widest activation of one part of the batch; fits into caches, more or less
 
 
 @dataclass(frozen=True)
@@ -27,27 +28,51 @@ class Probe:
 
     readers: Readers
     widest: int  # bytes of the widest activation of one input
+    waiting: int  # bytes of one input that waits at a layer for the others: what this or later ones read
+    working: int  # bytes of one input that runs, at the worst moment
     needed: int  # inputs that would give every layer an equation for each of its unknowns
     keeps_state: bool  # whether modules keep values between calls: parts would read each other's
+    layers: tuple[LayerSize, ...]
+
+    def memory(self, count: int, density: Density) -> int:
+        """Bytes that a refit on `count` inputs takes, beside the inputs."""
+        recorded = sum(layer.recorded(count, density) for layer in self.layers)
+        solved = max((layer.solved(count, density) for layer in self.layers), default=0)
+        at_once = -(-count // self.parts(count))
+        return self.waiting * count + self.working * at_once + recorded + solved
+
+    def parts(self, count: int) -> int:
+        """In how many parts so many inputs run."""
+        return 1 if self.keeps_state else -(-count * self.widest // PART)
+
+    def room(self, memory: int, most: int, density: Density) -> int:
+        """How many of `most` inputs a refit has room for."""
+        return max(FEWEST, bisect_right(range(1, most + 1), memory, key=lambda n: self.memory(n, density)))
 
 
 def probe(model: nn.Module, call: Call) -> Probe:
-    """Run the original on two inputs: its readers, its widest output and the inputs that a refit needs."""
+    """Run the original on two inputs: its readers, its memory and the inputs that a refit needs."""
     widest, needed = 1, FEWEST
+    sizes: dict[str, LayerSize] = {}
 
-    def look(module: nn.Module, inputs: Any, output: Any) -> None:
+    def look(name: str, module: nn.Module, inputs: Any, output: Any) -> None:
         nonlocal widest, needed
         if not isinstance(output, Tensor):
             return
-        widest = max(widest, output.numel() * output.element_size() // 2)
+        widest = max(widest, output.nbytes // 2)
         if isinstance(module, LAYERS) and isinstance(module.weight, Tensor) and output.dim() > 1:
-            places = math.prod(output.shape[1:]) // max(1, module.weight.shape[0])  # no operation of its own
+            filters, channels = module.weight.shape[:2]
+            places = math.prod(output.shape[1:]) // max(1, filters)  # no operation of its own
             unknowns = math.prod(module.weight.shape[1:])
-            unknowns = unknowns if unknowns <= FULL_SOLVE else module.weight.shape[1]
+            groups = getattr(module, "groups", 1)
+            sizes[name] = LayerSize(
+                unknowns, channels, groups, filters, max(1, places), output.element_size(), summed=False
+            )
+            unknowns = unknowns if unknowns <= FULL_SOLVE else channels
             needed = max(needed, -(-unknowns // max(1, min(places, MOST_PLACES))))
 
     before = _module_state(model)
-    handles = [module.register_forward_hook(look) for module in model.modules()]
+    handles = [module.register_forward_hook(partial(look, name)) for name, module in model.named_modules()]
     try:
         readers = ReaderRun(model).find(model, *part_of(call, slice(2)))
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -55,27 +80,30 @@ def probe(model: nn.Module, call: Call) -> Probe:
     finally:
         for handle in handles:
             handle.remove()
-    return Probe(readers, widest, needed, keeps_state=_module_state(model) != before)
+    keeps_state = _module_state(model) != before
+    layers = tuple(replace(size, summed=name in readers.sums) for name, size in sizes.items())
+    return Probe(readers, widest, *_live_memory(model, call), needed, keeps_state, layers)
 
 
-def bytes_per_input(model: nn.Module, call: Call) -> int:
-    """The memory that one input takes in a refit, from a run on one input."""
-    widest = 1
+def _live_memory(model: nn.Module, call: Call) -> tuple[int, int]:
+    """Bytes of one input where it waits for others, which is at layers and norms, and at the worst moment."""
+    waiting = 0
+    args, kwargs = part_of(call, slice(2))
+    live = LiveMemory()
 
-    def look(module: nn.Module, inputs: Any, output: Any) -> None:
-        nonlocal widest
-        if isinstance(output, Tensor):
-            widest = max(widest, output.numel() * output.element_size())
+    def wait(*_: Any) -> None:
+        nonlocal waiting
+        waiting = max(waiting, live.now())
 
-    handles = [module.register_forward_hook(look) for module in model.modules()]
-    args, kwargs = part_of(call, slice(1))
+    places = [module for module in model.modules() if isinstance(module, (*LAYERS, _BatchNorm))]
+    handles = [module.register_forward_pre_hook(wait) for module in places]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), live:
             model(*args, **kwargs)
     finally:
         for handle in handles:
             handle.remove()
-    return ALIVE * widest
+    return waiting // 2, live.peak // 2
 
 
 def _module_state(model: nn.Module) -> dict[tuple[int, str], Any]:

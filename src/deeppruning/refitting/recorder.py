@@ -14,15 +14,11 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils.hooks import RemovableHandle
 
 from deeppruning.errors import InputError
+from deeppruning.refitting.memory import Density
 from deeppruning.refitting.patches import Places, answers_at, patches_at
-from deeppruning.refitting.probing import FULL_SOLVE, MOST_PLACES
 from deeppruning.refitting.readers import LAYERS, Readers
 from deeppruning.refitting.records import LayerRecord, Moments, Partner
-from deeppruning.refitting.solve import MOST_HELD
 
-ROWS_PER_UNKNOWN, FEWEST_PLACES = 6, 8  # of candidates: a search refits many of them
-THOROUGH_ROWS, THOROUGH_PLACES = 24, 16  # of networks that are handed out
-LARGER = 2  # times as many unknowns are solved for there
 MOST_UNKNOWNS = 8192  # channels above which a layer is left as cut
 
 
@@ -35,13 +31,9 @@ class Recorder:
         count: int,
         readers: Readers,
         generator: torch.Generator,
-        *,
-        thorough: bool,
+        density: Density,
     ) -> None:
-        self.model, self.count = model, count
-        self.rows_per_unknown = THOROUGH_ROWS if thorough else ROWS_PER_UNKNOWN
-        self.fewest_places = THOROUGH_PLACES if thorough else FEWEST_PLACES
-        self.full_solve = LARGER * FULL_SOLVE if thorough else FULL_SOLVE
+        self.model, self.count, self.density = model, count, density
         self.readers, self.generator = readers, generator
         self.left: dict[str, str] = {}
         self.norms: dict[str, Moments] = {}
@@ -124,13 +116,10 @@ class Recorder:
         unknowns = weight[0].numel()
         linear = isinstance(module, nn.Linear)
         extents = tuple(y.shape[1:-1] if linear else y.shape[2:])
-        rows = self.rows_per_unknown * min(unknowns, self.full_solve)
-        enough = max(-(-rows // self.count), self.fewest_places)
-        room = MOST_HELD // (self.count * unknowns)
-        places_per_row = -(-min(enough, MOST_PLACES, room) * self._inputs // len(x))
-        places = Places.draw(len(x), extents, max(1, places_per_row), self.generator)
+        places_per_row = -(-self.density.places(unknowns, self.count) * self._inputs // len(x))
+        places = Places.draw(len(x), extents, places_per_row, self.generator)
         reads = None
-        if unknowns > self.full_solve:
+        if unknowns > self.density.full_solve:
             patches = patches_at(module, x, places)
             reads = patches[..., patches.shape[-1] // 2].clone()
         answers = answers_at(y, places, channels_last=linear)

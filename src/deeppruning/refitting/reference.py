@@ -17,14 +17,14 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import Call, as_call, batch_size, check_finite, onto, part_of
 from deeppruning.graph.proof.twin import seeded
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.refitting.probing import ALIVE, FEWEST, FULL_SOLVE, probe
+from deeppruning.refitting.memory import CANDIDATES, FULL_SOLVE, THOROUGH
+from deeppruning.refitting.probing import FEWEST, Probe, probe
 from deeppruning.refitting.projections import projections_called
 from deeppruning.refitting.readers import LAYERS
 from deeppruning.refitting.recorder import Recorder
 from deeppruning.refitting.records import LayerRecord
 
-MEMORY = 2**33  # bytes that the activations of all inputs may take while they wait for each other at a layer
-PART = 2**27  # bytes of the widest activation of one part of the batch; fits into caches, more or less
+MEMORY = 2**33  # bytes that a refit may take beside its inputs
 MOST_NUMBERS = 2**22  # kept of each output
 
 
@@ -60,12 +60,7 @@ class Reference:
         Without a device it runs on that of the network. `memory` in bytes limits how many inputs are used.
         `thorough` looks at more places of each input, for a network that is handed out.
         """
-        model = graph.prune(graph.full_genome()).eval()
-        if device is not None:
-            model.to(device)
-        parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
-        call = onto(as_call(inputs), parameter.device, parameter.dtype)
-        check_finite(call)
+        model, call = _original_on(graph, as_call(inputs), device)
         with seeded(), projections_called(model):
             shown = probe(model, call)
             count = batch_size(call)
@@ -74,13 +69,14 @@ class Reference:
                     f"refit needs at least {FEWEST} inputs to learn from, got {count}; give more "
                     f"({shown.needed} would give every layer an equation for each of its unknowns)"
                 )
-            count = max(FEWEST, min(count, memory // (ALIVE * shown.widest)))
-            parts = 1 if shown.keeps_state else -(-count * shown.widest // PART)
+            density = THOROUGH if thorough else CANDIDATES
+            count = shown.room(memory, count, density)
+            parts = shown.parts(count)
             bounds = [count * part // parts for part in range(parts + 1)]
             rows = [slice(first, last) for first, last in pairwise(bounds)]
             reference = cls(model, [part_of(call, some) for some in rows], rows, shown.needed)
             generator = torch.Generator().manual_seed(seed)
-            reference._record_run(Recorder(model, count, shown.readers, generator, thorough=thorough))
+            reference._record_run(Recorder(model, count, shown.readers, generator, density))
         return reference
 
     @property
@@ -119,7 +115,7 @@ class Reference:
         self.norms = {name: moments.result() for name, moments in recorder.norms.items()}
         self.means = recorder.means
         self.called = frozenset(readers.calls)
-        self.full_solve = recorder.full_solve
+        self.full_solve = recorder.density.full_solve
         self._leave_unsolvable(readers.calls)
         for name, record in self.layers.items():
             record.norm, record.gate = readers.norms.get(name), readers.gates.get(name)
@@ -147,6 +143,24 @@ class Reference:
                 self.left[name] = "it shares its weight with another layer"
             if name in self.left:
                 self.layers.pop(name, None)
+
+
+def probe_original(graph: ChannelGraph, inputs: Any, device: str | None = None) -> Probe:
+    """What a run of the original on two of the inputs shows."""
+    model, call = _original_on(graph, part_of(as_call(inputs), slice(2)), device)
+    with seeded(), projections_called(model):
+        return probe(model, call)
+
+
+def _original_on(graph: ChannelGraph, call: Call, device: str | None) -> tuple[nn.Module, Call]:
+    """The original and the inputs on a device, or on that of the network."""
+    model = graph.prune(graph.full_genome()).eval()
+    if device is not None:
+        model.to(device)
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
+    call = onto(call, parameter.device, parameter.dtype)
+    check_finite(call)
+    return model, call
 
 
 def _sampled_outputs(outputs: Any) -> list[Tensor]:

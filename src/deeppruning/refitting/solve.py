@@ -15,6 +15,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from deeppruning.refitting.memory import MOST_HELD
+
 TOUCH = 1e-7  # of the mean diagonal, so that inputs that are always zero do not make it unsolvable
 SMALLEST = 1e-12
 FIRM = 1e-3  # ridge from which single precision suffices for products of rows
@@ -22,7 +24,6 @@ RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0)  # to choose from; smaller ones fit a little
 PLACES = range(len(RIDGES))
 TRIED = 64  # outputs by which a ridge is chosen
 STEPS = 3  # in which a solution moves within intervals; more change little
-MOST_HELD = 2**27  # numbers of rows that are kept for these steps
 
 
 class Fit:

@@ -12,16 +12,17 @@ from deeppruning.config import SearchConfig
 from deeppruning.errors import Diverged
 from deeppruning.genome import Genome, candidate_seed
 from deeppruning.graph import ChannelGraph
-from deeppruning.graph.calls import as_call
 from deeppruning.latency import LatencyPlan
 from deeppruning.objectives import Objective, as_objective
 from deeppruning.refitting import Reference, refit_in_place
-from deeppruning.refitting.probing import bytes_per_input
+from deeppruning.refitting.memory import THOROUGH
+from deeppruning.refitting.reference import probe_original
 from deeppruning.runs.records import Evaluation, Status, now
 from deeppruning.searching.task import Judgement, Task
+from deeppruning.system.allocator import release_freed_memory
 
 Value = TypeVar("Value")
-FINAL_REFERENCE = "final reference"
+SEARCH_REFERENCE, FINAL_REFERENCE = "reference", "final reference"
 ROOM_FOR_MANY = 5000  # inputs: more than most people give
 
 
@@ -59,23 +60,26 @@ class Context:
             inputs = self.task.refit_inputs(final=final)
             if inputs is None:
                 return None
+            if final:
+                self.forget(SEARCH_REFERENCE)
+            release_freed_memory()
             memory = int(self.memory * 1e9)
             return Reference.of(self.graph, inputs, device=self.device, memory=memory, thorough=final)
 
-        return self.once(FINAL_REFERENCE if final else "reference", compute)
+        return self.once(FINAL_REFERENCE if final else SEARCH_REFERENCE, compute)
 
     def memory_line(self) -> str:
         """How many inputs a refit has room for, if they are large enough for that to matter."""
-        if self.task.refit_inputs() is None:
+        inputs = self.task.refit_inputs()
+        if inputs is None:
             return ""
-        network = self.graph.prune(self.graph.full_genome()).eval()
-        each = bytes_per_input(network, as_call(self.example_input))
-        room = int(self.memory * 1e9) // each
+        shown = probe_original(self.graph, inputs, self.device)
+        room = shown.room(int(self.memory * 1e9), ROOM_FOR_MANY, THOROUGH)
         if room >= ROOM_FOR_MANY:
             return ""
         return (
-            f"a refit takes about {each / 1e6:.1f} MB of memory per input, so that the limit of "
-            f"{self.memory:g} GB (--memory) has room for {room:,} inputs; each worker has its own"
+            f"a refit has room for {room:,} inputs like these in the {self.memory:g} GB of memory that it "
+            "may take (--memory); each worker may take as much, and the inputs themselves come on top"
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -89,6 +93,8 @@ def refit_if_asked(context: Context, genome: Genome, thin: nn.Module, *, final: 
     """
     reference = None if genome.all() else context.reference(final=final)
     if reference is not None:
+        if final:
+            release_freed_memory()
         refit_in_place(reference, context.graph, genome, thin, compare=final)
 
 

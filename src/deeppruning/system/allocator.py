@@ -1,4 +1,4 @@
-"""Keep freed memory in the process, so that training steps do not request it from the system again.
+"""Freed memory: kept in the process while training steps request it again, given back before something else.
 
 glibc returns large freed blocks to the kernel. A training step frees and reallocates hundreds of megabytes
 of activations, and every page then faults and is zeroed again. What this saves depends on network and
@@ -8,6 +8,7 @@ machine: compare benchmarks/training.py with and without --no-allocator.
 import ctypes
 import os
 import sys
+from typing import Any
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -21,12 +22,25 @@ def keep_freed_memory() -> bool:
     that only imports it.
     """
     configured = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
-    if not sys.platform.startswith("linux") or configured:
-        return False
-    try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-    except (OSError, AttributeError):
+    mallopt = _of_glibc("mallopt")
+    if mallopt is None or configured:
         return False
     # glibc before 2.35 refuses more than 32 MB here.
     accepted = mallopt(_M_MMAP_THRESHOLD, 2**30) or mallopt(_M_MMAP_THRESHOLD, 2**25)
     return bool(accepted) and bool(mallopt(_M_TRIM_THRESHOLD, _LARGEST_INT))
+
+
+def release_freed_memory() -> bool:
+    """Give freed memory back, before something that needs much in other pieces; whether there was any."""
+    trim = _of_glibc("malloc_trim")
+    return trim is not None and bool(trim(ctypes.c_size_t(0)))
+
+
+def _of_glibc(name: str) -> Any:
+    """A function of glibc; None where there is none."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        return getattr(ctypes.CDLL("libc.so.6"), name)
+    except (OSError, AttributeError):
+        return None

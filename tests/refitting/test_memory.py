@@ -1,0 +1,71 @@
+"""The memory that a refit takes: what is counted is what is recorded, and the limit holds."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from deeppruning.graph import ChannelGraph
+from deeppruning.refitting import Reference
+from deeppruning.refitting.memory import CANDIDATES, THOROUGH
+from deeppruning.refitting.reference import probe_original
+
+
+class Summed(nn.Module):
+    """A branch that is added to what it reads; its 3x3 layers have places that outnumber those looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 3, padding=1)
+        self.inner, self.outer = nn.Conv2d(6, 10, 3, padding=1, groups=2), nn.Conv2d(10, 6, 1)
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        return self.head((x + self.outer(torch.relu(self.inner(x)))).mean((2, 3)))
+
+
+torch.manual_seed(0)
+GRAPH = ChannelGraph(Summed().eval(), torch.zeros(1, 3, 16, 16))
+SHOWN = probe_original(GRAPH, torch.randn(2, 3, 16, 16))
+
+
+def recorded_bytes(reference: Reference) -> int:
+    kept = 0
+    for record in reference.layers.values():
+        tensors = [record.answers, record.reads, record.partner.answers if record.partner else None]
+        kept += sum(tensor.nbytes for tensor in tensors if tensor is not None)
+    return kept
+
+
+def test_what_is_counted_is_what_is_recorded():
+    for count, thorough in ((16, False), (50, False), (50, True)):
+        reference = Reference.of(GRAPH, torch.randn(count, 3, 16, 16), thorough=thorough)
+        density = THOROUGH if thorough else CANDIDATES
+        counted = sum(layer.recorded(count, density) for layer in SHOWN.layers)
+        assert counted == recorded_bytes(reference) > 0
+
+
+def test_solving_counts_rows_and_sums():
+    layer = next(layer for layer in SHOWN.layers if layer.groups == 2)
+    assert (layer.unknowns, layer.filters, layer.places) == (27, 10, 256)
+    rows = 50 * 8  # 8 places of each input
+    assert layer.solved(50, CANDIDATES) == 3 * rows * (2 * 27 + 10) * 4 + 3 * 8 * 27**2 * 2
+
+
+@settings(max_examples=50, deadline=None)
+@given(memory=st.integers(0, 2**26), most=st.integers(16, 400))
+def test_room_is_the_most_inputs_that_fit(memory, most):
+    for density in (CANDIDATES, THOROUGH):
+        room = SHOWN.room(memory, most, density)
+        assert 16 <= room <= most
+        assert room == 16 or SHOWN.memory(room, density) <= memory
+        assert room == most or SHOWN.memory(room + 1, density) > memory
+
+
+def test_fewer_inputs_are_used_where_memory_is_short():
+    images = torch.randn(200, 3, 16, 16)
+    memory = SHOWN.memory(60, CANDIDATES)
+    assert Reference.of(GRAPH, images, memory=memory).count == 60
+    assert Reference.of(GRAPH, images).count == 200
+    assert Reference.of(GRAPH, images, memory=1).count == 16  # fewer say nothing
