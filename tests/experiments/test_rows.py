@@ -11,7 +11,7 @@ from table import read_paper
 
 ROWS = {path.stem: path for path in row_files()}
 WHAT = {
-    "resnet56-cifar10": ("resnet56", "cifar10", "guided", 143, 0, 0.408),
+    "resnet56-cifar10": ("resnet56", "cifar10", "guided", 43, 0, 0.408),
     "densenet100-cifar10": ("densenet100", "cifar10", "guided", 39, 0, 0.396),
     "densenet100-cifar100": ("densenet100", "cifar100", "guided", 39, 0, 0.213),
     "resnet20-cifar10": ("resnet20", "cifar10", "guided", 143, 0, None),
