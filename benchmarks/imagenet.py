@@ -50,9 +50,12 @@ def originals(options: argparse.Namespace) -> None:
 
 def search(options: argparse.Namespace) -> None:
     """A search in a process of its own, which measures itself; with the code of another version, if given."""
+    from deeppruning.system.allocator import ENVIRONMENT
+
     command = [sys.executable, __file__, *sys.argv[1:], "--apart"]
     threads = str(options.threads)
     environment = {
+        **ENVIRONMENT,  # as in a run from the command line
         **os.environ,
         "PYTHONPATH": str(options.source.resolve()),
         "OMP_NUM_THREADS": threads,

@@ -25,13 +25,43 @@ print(kept, resident() - before)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks glibc, of Linux")
-def test_freed_memory_is_kept_until_it_is_released():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
+THREADS = """
+import resource
+from threading import Thread
+
+from deeppruning.system.allocator import keep_freed_memory
+
+assert keep_freed_memory()
+import numpy as np
+
+def faults_of_thread() -> int:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    thread = Thread(target=lambda: np.ones(100 * 2**20, dtype=np.uint8))
+    thread.start()
+    thread.join()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print(faults_of_thread(), faults_of_thread())
+"""
+
+
+def figures(script: str) -> list[int]:
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     if "AssertionError" in done.stderr:
         pytest.skip("there is no glibc, or its allocator is configured by a variable")
-    kept, left = map(int, done.stdout.split())
+    return [int(figure) for figure in done.stdout.split()]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks glibc, of Linux")
+def test_freed_memory_is_kept_until_it_is_released():
+    kept, left = figures(SCRIPT)
     assert kept > 190_000 and left < 20_000  # kB, of 204,800
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks glibc, of Linux")
+def test_threads_reuse_the_memory_of_other_threads():
+    first, second = figures(THREADS)
+    assert second < first / 2
 
 
 def test_releasing_twice_does_no_harm():

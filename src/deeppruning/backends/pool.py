@@ -29,11 +29,10 @@ from deeppruning.backends.limits import AUTO, OFF, Kind, Timeout, read_timeout, 
 from deeppruning.backends.parcel import pack, unpack
 from deeppruning.backends.workers import LOOK_EVERY, Worker, WorkerSession, cannot_send
 from deeppruning.errors import InputError
+from deeppruning.system import allocator
 
 _TIME_TO_START = 600.0  # seconds to import torch and unpack, on a busy machine with a slow disk
 _TIME_TO_DIE = 10.0
-# glibc would return large freed blocks to the system at every step and ask for them again at the next.
-_KEEP_FREED_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _CHUNK = 2**20
 _LOOK_FOR_PARENT_EVERY = 0.5
@@ -134,7 +133,7 @@ class PoolWorker(Worker):
                 [sys.executable, "-c", BOOTSTRAP, json.dumps(sys.path), *(str(int(n)) for n in numbers)],
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
-                env=_KEEP_FREED_MEMORY | os.environ | dict.fromkeys(_THREAD_VARIABLES, str(threads)),
+                env=allocator.ENVIRONMENT | os.environ | dict.fromkeys(_THREAD_VARIABLES, str(threads)),
                 start_new_session=True,  # Ctrl-C in the terminal reaches this process alone, which decides
             )
         self.name = worker_name(self._process.pid)

@@ -1,8 +1,9 @@
 """Freed memory: kept in the process while training steps request it again, given back before something else.
 
 glibc returns large freed blocks to the kernel. A training step frees and reallocates hundreds of megabytes
-of activations, and every page then faults and is zeroed again. What this saves depends on network and
-machine: compare benchmarks/training.py with and without --no-allocator.
+of activations, and every page then faults and is zeroed again. Each thread has a heap of its own, too small
+for such blocks, and the parts of a refit run in threads: one heap serves them all. What this saves depends on
+network and machine: compare benchmarks/training.py with and without --no-allocator.
 """
 
 import ctypes
@@ -12,13 +13,21 @@ from typing import Any
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 _LARGEST_INT = 2**31 - 1
+_LARGEST_BLOCK = 2**30
+# The same for a process that is to be started.
+ENVIRONMENT = {
+    "MALLOC_TRIM_THRESHOLD_": str(_LARGEST_INT),
+    "MALLOC_MMAP_THRESHOLD_": str(_LARGEST_BLOCK),
+    "MALLOC_ARENA_MAX": "1",
+}
 
 
 def keep_freed_memory() -> bool:
     """Make glibc keep freed memory; False where there is no glibc or the user has configured it.
 
-    Called by the command line before training starts: a library must not change the process of a program
+    Called by the command line before any work starts: a library must not change the process of a program
     that only imports it.
     """
     configured = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
@@ -26,8 +35,8 @@ def keep_freed_memory() -> bool:
     if mallopt is None or configured:
         return False
     # glibc before 2.35 refuses more than 32 MB here.
-    accepted = mallopt(_M_MMAP_THRESHOLD, 2**30) or mallopt(_M_MMAP_THRESHOLD, 2**25)
-    return bool(accepted) and bool(mallopt(_M_TRIM_THRESHOLD, _LARGEST_INT))
+    accepted = mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK) or mallopt(_M_MMAP_THRESHOLD, 2**25)
+    return bool(accepted and mallopt(_M_TRIM_THRESHOLD, _LARGEST_INT) and mallopt(_M_ARENA_MAX, 1))
 
 
 def release_freed_memory() -> bool:
