@@ -1,12 +1,16 @@
 """The memory that a refit takes: what is counted is what is recorded, and the limit holds."""
 
+import math
+
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
-from deeppruning.refitting import Reference
+from deeppruning.refitting import Reference, refit
 from deeppruning.refitting.memory import CANDIDATES, THOROUGH
 from deeppruning.refitting.reference import probe_original
 
@@ -69,3 +73,17 @@ def test_fewer_inputs_are_used_where_memory_is_short():
     assert Reference.of(GRAPH, images, memory=memory).count == 60
     assert Reference.of(GRAPH, images).count == 200
     assert Reference.of(GRAPH, images, memory=1).count == 16  # fewer say nothing
+
+
+def test_refit_says_how_many_inputs_have_room():
+    inputs, genome = torch.randn(40, 3, 16, 16), GRAPH.full_genome()
+    genome[list(GRAPH.groups[-1].genes)[1:]] = False
+    room = SHOWN.memory(30, THOROUGH) / 1e9
+    with pytest.warns(UserWarning, match=r"refitted on 30 of 40 inputs: more have no room in .* GB"):
+        refit(GRAPH, GRAPH.repair(genome), inputs, memory=room)
+
+
+@pytest.mark.parametrize("memory", [0.0, -1.0, math.inf, math.nan])
+def test_refit_refuses_memory_that_is_none(memory: float):
+    with pytest.raises(InputError, match="memory must be above 0"):
+        refit(GRAPH, GRAPH.full_genome(), torch.randn(20, 3, 16, 16), memory=memory)

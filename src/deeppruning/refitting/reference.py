@@ -24,7 +24,7 @@ from deeppruning.refitting.readers import LAYERS
 from deeppruning.refitting.recorder import Recorder
 from deeppruning.refitting.records import LayerRecord
 
-MEMORY = 2**33  # bytes that a refit may take beside its inputs
+MEMORY = 8 * 10**9  # bytes that a refit may take beside its inputs
 MOST_NUMBERS = 2**22  # kept of each output
 
 

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.calls import as_call, batch_size
 from deeppruning.refitting.projections import projections_called
-from deeppruning.refitting.reference import Reference
+from deeppruning.refitting.reference import MEMORY, Reference
 from deeppruning.refitting.sweep import Sweep
 
 ROUNDING = 1e-5  # of the distance between outputs
@@ -27,13 +28,16 @@ class Refitted:
     left: dict[str, str] = field(default_factory=dict)
 
 
-def refit(graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float | None = None) -> nn.Module:
+def refit(
+    graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float | None = None, memory: float = MEMORY / 1e9
+) -> nn.Module:
     """Cut, then refit in closed form on a batch of inputs: no labels, no training, no randomness.
 
     The weights of every convolution and linear layer become the least-squares solution for the outputs of
     the original's remaining filters, given what the thin network's preceding layers produce; batch norms are
     adapted in the same pass. If the network's outputs end up further from the original's than those of the
-    plain cut, the plain cut is returned.
+    plain cut, the plain cut is returned. `memory` is what this may take beside the inputs, in GB: fewer
+    inputs are used where not all have room.
     """
     if not isinstance(graph, ChannelGraph):
         raise InputError(
@@ -41,7 +45,16 @@ def refit(graph: ChannelGraph, genome: Any, inputs: Any, *, ridge: float | None 
             "dp.refit(dp.ChannelGraph(model, example_input), genome, inputs)"
         )
     check_ridge(ridge)
-    reference = Reference.of(graph, inputs, thorough=True)
+    if not 0 < memory < math.inf:
+        raise InputError(f"memory must be above 0 and finite, got {memory}; give it in GB, such as 8")
+    reference = Reference.of(graph, inputs, memory=int(memory * 1e9), thorough=True)
+    given = batch_size(as_call(inputs))
+    if reference.count < given:
+        warnings.warn(
+            f"refitted on {reference.count:,} of {given:,} inputs: more have no room in {memory:g} GB; give "
+            "refit a larger memory=",
+            stacklevel=2,
+        )
     if reference.count < reference.needed:
         warnings.warn(
             f"some layers have fewer equations than unknowns: give {reference.needed} inputs",
