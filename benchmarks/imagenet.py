@@ -218,6 +218,7 @@ def parse() -> argparse.Namespace:
         one.add_argument("--at", type=float, nargs="+", default=[0.85, 0.70, 0.58], help="of the FLOPs")
         one.add_argument("--only", nargs="+", choices=METHODS, default=METHODS, help="[all]")
         one.add_argument("--photographs", type=int, help="of calib to refit on [as in the search]")
+        one.add_argument("--memory", type=float, default=8.0, help="of a refit, in GB [8]")
         one.add_argument("--images", type=int, default=2000, help="of val [2000]")
         one.add_argument("--threads", type=int, nargs="+", default=[1, 2] if name == "latency" else [2])
         one.add_argument("--turns", type=int, default=20, help="of the measurement of latency [20]")

@@ -46,6 +46,7 @@ class Peers:
         self.graph, self.rounded = rounded.rounded(1), rounded
         self.whole = self.graph.flops(self.graph.full_genome())
         self.calib = Photographs.read(options.folder / "calib")
+        self.memory: float = options.memory
         self.photographs: int = options.photographs or self.front["photographs"]
         self.orders: Path = options.orders or options.front.with_suffix(".blocks.json")
 
@@ -69,7 +70,7 @@ class Peers:
         if method == L1:
             return self.graph.prune(genome).eval()
         inputs = self.calib.spread(self.photographs).tensor(self.name)
-        return dp.refit(self.graph, genome, inputs).eval()
+        return dp.refit(self.graph, genome, inputs, memory=self.memory).eval()
 
     def _without_blocks(self, share: float) -> Bits:
         """Without whole branches, those first that alone are missed least."""
