@@ -13,11 +13,12 @@ SUMS = 3  # matrices of unknowns by unknowns, in double precision: two halves of
 
 @dataclass(frozen=True)
 class Density:
-    """At how many places of each input layers are looked at."""
+    """At how many places of each input layers are looked at, and how closely they are solved."""
 
     rows_per_unknown: int
     fewest_places: int
     full_solve: int  # unknowns per filter above which channels are mixed instead
+    steps: int  # of a solution within intervals
 
     def places(self, unknowns: int, count: int) -> int:
         """Of each of `count` inputs, for a layer with so many unknowns per filter.
@@ -30,8 +31,8 @@ class Density:
         return max(1, min(enough, MOST_PLACES, MOST_HELD // (count * unknowns)))
 
 
-CANDIDATES = Density(6, 8, FULL_SOLVE)  # a search refits many of them
-THOROUGH = Density(24, 16, 2 * FULL_SOLVE)  # of networks that are handed out
+CANDIDATES = Density(6, 8, FULL_SOLVE, 3)  # a search refits many of them
+THOROUGH = Density(24, 16, 2 * FULL_SOLVE, 6)  # of networks that are handed out
 
 
 @dataclass(frozen=True)

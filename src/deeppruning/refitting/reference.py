@@ -17,7 +17,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import Call, as_call, batch_size, check_finite, onto, part_of
 from deeppruning.graph.proof.twin import seeded
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.refitting.memory import CANDIDATES, FULL_SOLVE, THOROUGH
+from deeppruning.refitting.memory import CANDIDATES, THOROUGH, Density
 from deeppruning.refitting.probing import FEWEST, Probe, probe
 from deeppruning.refitting.projections import projections_called
 from deeppruning.refitting.readers import LAYERS
@@ -35,6 +35,7 @@ class Reference:
     model: nn.Module
     parts: list[Call]  # the inputs, in parts that run one after another
     rows: list[slice]  # the inputs of each part
+    density: Density
     needed: int = FEWEST  # inputs that would give every layer an equation for each of its unknowns
     layers: dict[str, LayerRecord] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)  # layers that cannot be refitted, with the reason
@@ -42,7 +43,6 @@ class Reference:
     means: dict[str, Tensor] = field(default_factory=dict)  # of the answers of each layer or norm
     called: frozenset[str] = frozenset()  # modules that ran as such; others are read by someone else
     outputs: list[list[Tensor]] = field(default_factory=list)  # of each part, at some places
-    full_solve: int = FULL_SOLVE  # unknowns per filter above which channels are mixed instead
 
     @classmethod
     def of(
@@ -74,7 +74,7 @@ class Reference:
             parts = shown.parts(count)
             bounds = [count * part // parts for part in range(parts + 1)]
             rows = [slice(first, last) for first, last in pairwise(bounds)]
-            reference = cls(model, [part_of(call, some) for some in rows], rows, shown.needed)
+            reference = cls(model, [part_of(call, some) for some in rows], rows, density, shown.needed)
             generator = torch.Generator().manual_seed(seed)
             reference._record_run(Recorder(model, count, shown.readers, generator, density))
         return reference
@@ -115,7 +115,6 @@ class Reference:
         self.norms = {name: moments.result() for name, moments in recorder.norms.items()}
         self.means = recorder.means
         self.called = frozenset(readers.calls)
-        self.full_solve = recorder.density.full_solve
         self._leave_unsolvable(readers.calls)
         for name, record in self.layers.items():
             record.norm, record.gate = readers.norms.get(name), readers.gates.get(name)

@@ -27,7 +27,7 @@ WIDE, BLOCKS = (
     512,
     8,
 )  # products of so many columns are computed by so many blocks of them, which saves a third
-STEPS = 3  # in which a solution moves within intervals; more change little
+STEPS = 3  # in which a solution moves within intervals
 
 
 class Fit:
@@ -38,8 +38,8 @@ class Fit:
     solution is then the slope and its offset.
 
     A target can be an interval (`within`): behind a ReLU, all values below zero are as good as each other.
-    A solution is then moved in a few steps, each the least-squares solution for the nearest points of the
-    intervals to the outputs of the last one.
+    A solution is then moved in a few steps, each the least-squares solution for the points of the intervals
+    that are nearest to the outputs before it.
     """
 
     def __init__(self, *, inputs: int, outputs: int, intercept: bool, leading: tuple[int, ...] = ()) -> None:
@@ -88,15 +88,18 @@ class Fit:
         sums += [self._square_y, self._cross]
         return all(bool(values.isfinite().all()) for values in sums)
 
-    def solve(self, start: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
-        """Weights (..., inputs, outputs) near `start`, and the offsets (..., outputs) that go with them."""
+    def solve(self, start: Tensor, ridge: float, steps: int = STEPS) -> tuple[Tensor, Tensor]:
+        """Weights (..., inputs, outputs) near `start`, and the offsets (..., outputs) that go with them.
+
+        Where all targets are intervals, they are found in so many steps.
+        """
         first = start.double().cpu()
         few = self._few and ridge >= FIRM
         change, sound = self._by_rows(first, ridge) if few else self._by_inputs(first, ridge)
         weights = first + torch.where(sound[..., None, None], change, torch.zeros_like(change))
         offset = (self._sum_y - self._sum_x @ weights) / max(self.rows, 1)
         if self.by_intervals:
-            weights, offset = self._within(first, ridge, weights, offset)
+            weights, offset = self._within(first, ridge, weights, offset, steps)
         return weights.to(start), offset.squeeze(-2).to(start)
 
     @property
@@ -110,19 +113,31 @@ class Fit:
         rows = sum(x.shape[-2] for x, _, _ in self._intervals)
         return 0 < rows == self.rows and rows * self._inputs * math.prod(self._leading) <= MOST_HELD
 
-    def _within(self, first: Tensor, ridge: float, weights: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
-        """The solution for intervals, from the one for plain targets."""
+    def _within(
+        self, first: Tensor, ridge: float, weights: Tensor, offset: Tensor, steps: int
+    ) -> tuple[Tensor, Tensor]:
+        """The solution for intervals, from the one for plain targets.
+
+        Each step starts ahead of the last solution, in the direction of the last step (Nesterov): with as
+        many steps that comes closer.
+        """
         x, least, greatest = (torch.cat(pieces, -2) for pieces in zip(*self._intervals, strict=True))
         change_for = self._change_by_rows(x, ridge) if self._few and ridge >= FIRM else self._change(x, ridge)
         if change_for is None:
             return weights, offset
         free = float(self.intercept)  # without an intercept, the offset stays zero
         offset, before = free * offset, x @ first.to(x)
-        for _ in range(STEPS):
-            nearest = (x @ weights.to(x) + offset.to(x)).clamp(least, greatest)
+        ahead, ahead_offset, inertia = weights, offset, 1.0
+        for _ in range(steps):
+            nearest = (x @ ahead.to(x) + ahead_offset.to(x)).clamp(least, greatest)
             total = nearest.sum(-2, keepdim=True, dtype=torch.float64).cpu()
-            weights = first + change_for(nearest - before)
-            offset = free * (total - self._sum_x @ weights) / self.rows
+            moved = first + change_for(nearest - before)
+            moved_offset = free * (total - self._sum_x @ moved) / self.rows
+            grown = (1 + math.sqrt(1 + 4 * inertia**2)) / 2
+            further, inertia = (inertia - 1) / grown, grown
+            ahead = moved + further * (moved - weights)
+            ahead_offset = moved_offset + further * (moved_offset - offset)
+            weights, offset = moved, moved_offset
         return weights, offset
 
     def _change(self, x: Tensor, ridge: float) -> Callable[[Tensor], Tensor] | None:

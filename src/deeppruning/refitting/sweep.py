@@ -193,7 +193,7 @@ class Sweep:
         record = self.reference.layers[name]
         filters = self._kept_positions(f"{name}.weight", 0, record.answers.shape[-1]).to(x.device)
         targets = record.answers[self._rows(record)].index_select(-1, filters)
-        if record.reads is not None and layer.weight[0].numel() > self.reference.full_solve:
+        if record.reads is not None and layer.weight[0].numel() > self.reference.density.full_solve:
             self.held.pop((self.turns.current, name), None)
             self._solve_by_mixing(name, layer, record, x, targets, filters)
             return
@@ -247,7 +247,7 @@ class Sweep:
         ridge = fit.best_ridge(held_out, start) if self.ridge is None else self.ridge
         fit.join(held_out)
         _check_fit_finite(name, fit)
-        solved, offsets = fit.solve(start, ridge)
+        solved, offsets = fit.solve(start, ridge, self.reference.density.steps)
         if not bool(solved.isfinite().all()) or not bool(offsets.isfinite().all()):
             self.left[name] = f"its solution does not fit into {weight.dtype}"
             return
