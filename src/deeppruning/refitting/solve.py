@@ -23,10 +23,8 @@ FIRM = 1e-3  # ridge from which single precision suffices for products of rows
 RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0)  # to choose from; smaller ones fit a little better and train much worse
 PLACES = range(len(RIDGES))
 TRIED = 64  # outputs by which a ridge is chosen
-WIDE, BLOCKS = (
-    512,
-    8,
-)  # products of so many columns are computed by so many blocks of them, which saves a third
+WIDE = 512  # columns from which their products are computed in blocks
+BLOCKS = 8  # of columns; leaves a third of the work out
 STEPS = 3  # in which a solution moves within intervals
 
 
