@@ -184,7 +184,8 @@ def search(
         folder = stack.enter_context(scratch_folder())
         history = stack.enter_context(History(folder / "history.sqlite"))
         widths = widths_line(job.search.round_to, job.multiples)
-        counts = graph.num_genes, job.search.generations, job.search.evaluations
+        generations = job.search.generations
+        counts = graph.num_genes, generations, job.search.evaluations if generations else None
         watch(Started(str(folder), *counts, 0, None, *costs, widths))
         proofs = Proofs.of_run(context, history, watch)
         near = within(graph, limits, context.plan)

@@ -26,6 +26,7 @@ RUNTIMES = ("torch", "onnxruntime")  # in which a latency can be measured
 STRATEGIES = ("guided", "paper")
 USUAL_SAMPLE = 1000  # the paper's
 USUAL_EPOCHS = 10  # of fine-tuning
+USUAL_GENERATIONS = 4
 _MOST_THREADS = 512  # of one process; thousands exhaust its memory before they start
 _LARGEST_SEED = 2**63 - 1
 
@@ -132,9 +133,12 @@ class SearchConfig(Options):
     offspring: int = option(  # all candidates of a generation are in memory at once
         10, "Number of new candidates per generation (lambda).", low=1, high=100_000, paper=20, common=True
     )
-    generations: int = option(4, "Number of generations.", low=1, high=1_000_000, paper=10, common=True)
+    generations: int | None = option(  # None, with minutes, as many as these allow
+        None, "Number of generations.", low=1, high=1_000_000, paper=10, common=True,
+        default_text=f"{USUAL_GENERATIONS}; with --minutes, as many as they allow",
+    )  # fmt: skip
     minutes: float | None = option(
-        None, "Time limit of the guided search: no generation is started that would end after it.",
+        None, "Time that the guided search takes: no generation is started that would end after it.",
         low=0.01, common=True, default_text="no limit",
     )  # fmt: skip
     low: float = option(
@@ -227,6 +231,8 @@ class SearchConfig(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.generations is None and self.minutes is None:
+            object.__setattr__(self, "generations", USUAL_GENERATIONS)
         if self.low >= self.high:
             raise InputError(f"low must lie below high, got {self.low} and {self.high}")
         if self.selection == "comma" and self.offspring < 3:
@@ -249,8 +255,11 @@ class SearchConfig(Options):
 
     @property
     def evaluations(self) -> int:
-        """Number of candidates that a run evaluates: 3 + offspring first, offspring per later generation."""
-        return 3 + self.offspring * self.generations
+        """Number of candidates that a run evaluates: 3 + offspring first, offspring per later generation.
+
+        Where minutes limit the search alone, the number that it is planned for without them.
+        """
+        return 3 + self.offspring * (self.generations or USUAL_GENERATIONS)
 
     def training(self, seed: int) -> TrainConfig:
         """The brief fine-tuning of one candidate as a training job."""

@@ -193,11 +193,13 @@ class Options:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
     def changed(self) -> list[str]:
-        """The names of options that differ from their defaults."""
+        """The names of options that are neither their defaults nor what these are settled to."""
+        required = {each.name: getattr(self, each.name) for each in fields(self) if each.default is MISSING}
+        usual = type(self)(**required)
         return [
             each.name
             for each in fields(self)
-            if each.default is not MISSING and getattr(self, each.name) != each.default
+            if getattr(self, each.name) not in (each.default, getattr(usual, each.name))
         ]
 
     @classmethod

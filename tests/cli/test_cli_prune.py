@@ -178,7 +178,7 @@ def test_every_option_tells_its_default_and_the_papers_values():
     said = " ".join(CliRunner().invoke(cli, ["prune", "--help-all"]).stdout.split())
     for text in (
         "[10; paper: 20]",
-        "[4; paper: 10]",
+        "[4; with --minutes, as many as they allow; paper: 10]",
         "[guided; paper: paper]",
         "[refit; paper: finetune]",
         "[true; paper: false]",

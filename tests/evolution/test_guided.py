@@ -55,7 +55,7 @@ def run(strategy: GuidedStrategy, tell: Callable[[np.ndarray], Told] | None = No
     return batches
 
 
-def test_a_run_asks_for_three_more_at_first_and_83_with_the_default_values():
+def test_a_run_asks_for_three_more_at_first_and_43_with_the_default_values():
     usual = SearchConfig()
     whole = strategy_of(offspring=usual.offspring, generations=usual.generations)
     assert whole.evaluations == usual.evaluations == 43
@@ -63,6 +63,16 @@ def test_a_run_asks_for_three_more_at_first_and_83_with_the_default_values():
     batches = run(strategy)
     assert [len(batch) for batch in batches] == [8, 5, 5, 5] and strategy.evaluations == 23
     assert all(batch.dtype == np.bool_ and batch.shape[1] == 128 for batch in batches)
+
+
+def test_a_search_ended_by_its_time_has_the_seeds_of_what_is_planned_and_then_offspring():
+    strategy = strategy_of(offspring=5, generations=10**9, planned=23)
+    seeded = []
+    for _ in range(5):
+        asked = strategy.ask()
+        seeded += [not origin.parents for origin in strategy.origins]
+        strategy.tell(*toy(strategy.space)(asked))
+    assert seeded == [True] * 17 + [False] * 11  # three quarters of 23
 
 
 def test_the_first_genome_is_the_original_and_the_others_are_cut():

@@ -3,10 +3,13 @@
 import pytest
 import torch
 
+import deeppruning as dp
 from deeppruning.api import search as run_search
-from deeppruning.config import SearchConfig
+from deeppruning.comparison.prepare import Match
+from deeppruning.config import FinetuneConfig, SearchConfig
 from deeppruning.errors import InputError
 from deeppruning.jobs.prepare import prepare
+from deeppruning.roles import ROLES
 from deeppruning.runs import facts
 from deeppruning.runs.history import History
 from deeppruning.searching.events import GenerationDone, Remark
@@ -38,6 +41,42 @@ def test_a_search_keeps_to_its_minutes():
     done = [event.generation for event in events if isinstance(event, GenerationDone)]
     assert done[-1] < 50 and front.best(flops=0.8).flops > 0
     assert [event.about for event in events if isinstance(event, Remark)].count("budget") == 1
+
+
+def test_minutes_alone_leave_the_number_of_generations_open():
+    assert SearchConfig().generations == 4 and SearchConfig().changed() == []
+    assert SearchConfig(minutes=20, generations=2).generations == 2
+    open_ = SearchConfig(minutes=20)
+    assert open_.generations is None and open_.changed() == ["minutes"]
+    assert open_.evaluations == SearchConfig().evaluations == 43
+    assert SearchConfig.from_table(open_.to_table()) == open_
+
+
+def test_a_search_by_its_minutes_alone_ends_where_it_finds_nothing_new():
+    images = digits()[0].images.float() / 255
+    events = []
+    options = SearchConfig(offspring=3, minutes=60.0, round_to=4)  # tiny_net has few widths in fours
+    front = run_search(tiny_net(), images[:64], search=options, workers=1, observer=events.append)
+    done = [event for event in events if isinstance(event, GenerationDone)]
+    assert {event.generations for event in done} == {None}
+    assert [event.generation for event in done] == list(range(1, len(done) + 1))
+    (said,) = (event.text for event in events if isinstance(event, Remark) and event.about == "budget")
+    assert f"after {len(done)} generations, before its 60 minutes are over" in said
+    genomes = [each.genome.tobytes() for each in front.candidates]
+    assert {*genomes[-3:]} <= {*genomes[:-3]}  # the last generation
+
+
+def test_a_run_that_its_time_ended_can_be_matched(tmp_path):
+    train, test = digits()
+    options = SearchConfig(offspring=3, generations=50, minutes=0.01, round_to=1, sample=60)
+    finetune = FinetuneConfig(epochs=0)
+    result = dp.prune(
+        tiny_net(), train, test, search=options, finetune=finetune, run_dir=tmp_path / "run", workers=1
+    )
+    picks = Match.read(tmp_path / "run", tiny_net()).picks
+    assert {role: network.genome.tobytes() for role, network in picks.items()} == {
+        role: getattr(result, role).genome.tobytes() for role in ROLES
+    }
 
 
 def test_minutes_that_cannot_be_meant_are_refused():

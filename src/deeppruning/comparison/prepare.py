@@ -78,7 +78,8 @@ class Match:
             if run.history.get_fact(facts.MULTIPLES) and search.round_to != EVERY_WIDTH:
                 search = replace(search, round_to=None)  # these multiples were not asked for
             candidates = {candidate.id: candidate for candidate in run.history.candidates()}
-            picks = run.history.picks().get(search.generations, {})
+            last = run.history.get_fact(facts.ENDED) or search.generations
+            picks = run.history.picks().get(last or 0, {})
             if picks.keys() != set(ROLES):
                 raise RunError(
                     f"the search in {path} is not over, so there are no selected networks to match; "

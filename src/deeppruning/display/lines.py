@@ -73,10 +73,14 @@ def _started_line(event: Started) -> str:
     """The start of a search: its size and the original's figures."""
     error = event.original_error
     sample = f", error of the original on the sample {percent(error)}" if error else ""
-    begun = f"; {event.known} of {event.evaluations} candidates are evaluated already" if event.known else ""
+    of = "" if event.evaluations is None else f" of {event.evaluations}"
+    begun = f"; {event.known}{of} candidates are evaluated already" if event.known else ""
     begun += f"; {event.widths}" if event.widths else ""
+    candidates = "as many candidates as its time allows"
+    if event.evaluations is not None:
+        candidates = f"{event.evaluations} candidates"
     return (
-        f"searching: {event.genes} filter groups, {event.evaluations} candidates, "
+        f"searching: {event.genes} filter groups, {candidates}, "
         f"{amount(event.original_flops)} FLOPs, {event.original_params:,} parameters{sample}{begun}"
     )
 
@@ -102,13 +106,14 @@ def candidate_line(event: CandidateDone, state: SearchState) -> str:
     if not event.fresh:
         return ""
     evaluation = event.candidate.evaluated
-    width, saved = len(str(state.total)), percent(state.saved(event.candidate), 1)
+    saved = percent(state.saved(event.candidate), 1)
+    number = f"{state.done:>{len(str(state.total))}}/{state.total}" if state.total else f"{state.done:>4}"
     where = f"  on {node_of(evaluation.worker)}" if state.by_node() else ""
     tried = f"  ({event.attempts} attempts: workers died or hung)" if event.attempts > 1 else ""
     ok = event.candidate.status is Status.OK
     trouble = "" if ok else f"  {event.candidate.status}: {event.candidate.reason}"
     return (
-        f"candidate {state.done:>{width}}/{state.total}  {state.judged_by} {percent(evaluation.error):>8}  "
+        f"candidate {number}  {state.judged_by} {percent(evaluation.error):>8}  "
         f"FLOPs -{saved}  {evaluation.seconds:.1f} s{where}{tried}{trouble}"
     )
 
@@ -119,7 +124,8 @@ def _generation_line(event: GenerationDone, state: SearchState) -> str:
         return ""
     left = state.seconds_left()
     time_left = f"{duration(left)} left" if left else ""
-    parts = [f"generation {event.generation}/{event.generations}", state.picks_line(), state.archive]
+    of = "" if event.generations is None else f"/{event.generations}"
+    parts = [f"generation {event.generation}{of}", state.picks_line(), state.archive]
     return " | ".join(filter(None, [*parts, time_left, state.by_node()]))
 
 

@@ -77,7 +77,7 @@ class SearchState:
         elif isinstance(event, CandidateDone):
             self._count_candidate(event)
         elif isinstance(event, GenerationDone):
-            self.generation = min(event.generation + 1, event.generations)
+            self.generation = min(event.generation + 1, event.generations or event.generation + 1)
             self.picks = {role: event.picks[role] for role in ROLES}
             if self.within is not None:
                 self.archive = growth_line(self.within, self.candidates, event.original_flops)
@@ -103,8 +103,8 @@ class SearchState:
 
     @property
     def total(self) -> int:
-        """Candidates of the whole run."""
-        return self.started.evaluations if self.started is not None else 0
+        """Candidates of the whole run; 0 if that is unknown."""
+        return (self.started.evaluations or 0) if self.started is not None else 0
 
     def headline(self) -> tuple[str, int, int]:
         """What is being done, how much of it is done, and out of how much; out of 0 if that is unknown."""
@@ -120,6 +120,8 @@ class SearchState:
         if self.scanned is not None and not self.done:
             done, total = self.scanned.done, self.scanned.of
             return f"scanning layers  {done}/{total}", done, total
+        if not self.total:
+            return f"generation {self.generation}  candidate {self.done}", self.done, 0
         generations = self.started.generations if self.started is not None else 0
         what = f"generation {self.generation}/{generations}  candidate {self.done}/{self.total}"
         return what, self.done, self.total
@@ -133,7 +135,7 @@ class SearchState:
             each = sum(done.report.seconds for done in latest) / len(latest)
             rounds = sum(done.epochs - done.report.epoch for done in self.epochs.values())
             return each * rounds / min(self.workers, len(self.epochs))
-        if not self.seconds:
+        if not self.seconds or not self.total:
             return None
         # The median: a worker's first candidate takes longer, and would be multiplied by all that are left.
         return median(self.seconds) * (self.total - self.done) / self.workers

@@ -66,6 +66,7 @@ class Generations(ABC):
         self.generations = generations
         self.seed = seed
         self.improved = 0  # entries of an archive, by the last generation
+        self.novel = 0  # genomes of the last generation that had not been proposed before
         self._told = 0
         self._next_id = 0
         self._batch: Batch | None = None

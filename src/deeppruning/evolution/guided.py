@@ -51,7 +51,8 @@ class GuidedStrategy(Generations):
 
     `losses` are the result of a scan, for balanced seeds. `focus` is a share of the original's cost: three
     quarters of the offspring are made for it, and the seeds that a scan gives. `limits` is the space with a
-    price that is 1 where several limits are met.
+    price that is 1 where several limits are met. Seeds take a part of the evaluations that are `planned`:
+    all, unless time ends the search.
     """
 
     def __init__(
@@ -66,9 +67,11 @@ class GuidedStrategy(Generations):
         losses: Sequence[Sequence[float]] = (),
         focus: float | None = None,
         limits: Space | None = None,
+        planned: int | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(offspring=offspring, generations=generations, seed=seed)
+        self._planned = self.evaluations if planned is None else planned
         self.space = space
         self.archive: Archive[Individual] = Archive(low=low, high=high, bins=bins)
         self._refuse_empty_range()
@@ -167,7 +170,8 @@ class GuidedStrategy(Generations):
     def _propose(self, rng: np.random.Generator) -> Batch:
         """Seeds first, then offspring of the archive."""
         proposed: list[tuple[Genome, Origin]] = []
-        seeded = int((SEEDED if self._focus is None else SEEDED_WITH_FOCUS) * self.evaluations)
+        known = len(self._proposed)
+        seeded = int((SEEDED if self._focus is None else SEEDED_WITH_FOCUS) * self._planned)
         if self._told == 0:
             proposed.append((self.space.full(), Origin(ORIGINAL)))
             seeded = max(seeded, len(self.ids))  # there is nothing else to begin with
@@ -179,6 +183,7 @@ class GuidedStrategy(Generations):
         self._proposed |= {genome.tobytes() for genome, _ in proposed}
         while len(proposed) < len(self.ids):
             proposed.append(self._new_offspring(rng))
+        self.novel = len(self._proposed) - known
         return Batch(np.array([genome for genome, _ in proposed]), [origin for _, origin in proposed])
 
     def _new_offspring(self, rng: np.random.Generator) -> tuple[Genome, Origin]:

@@ -185,7 +185,7 @@ def _announce_search(job: Job, folder: RunFolder) -> None:
             run=str(folder.path),
             genes=graph.num_genes,
             generations=job.search.generations,
-            evaluations=job.search.evaluations,
+            evaluations=job.search.evaluations if job.search.generations else None,
             known=sum(row.evaluation is not None for row in history.candidates()),
             original_error=figures["train_error"],
             original_flops=figures["flops"],

@@ -11,7 +11,7 @@ from typing import Any
 
 from deeppruning.amounts import percent
 from deeppruning.roles import KNEE
-from deeppruning.runs.facts import FINISHED, ScanFigures
+from deeppruning.runs.facts import ENDED, FINISHED, ScanFigures
 from deeppruning.runs.folder import LOCK
 from deeppruning.runs.lock import holder_of, read_note
 from deeppruning.runs.records import EpochRow
@@ -21,7 +21,7 @@ def standing(
     path: Path, data: Mapping[str, Any], *, waiting: int, facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The state of a run as one word, whether a process works on it, and a line for people."""
-    candidates, picks, total = data["candidates"], data["picks"], data["generations"]
+    candidates, picks, total = data["candidates"], data["picks"], facts.get(ENDED.key) or data["generations"]
     if facts.get(FINISHED.key):
         return {"state": "finished", "alive": False, "status": "finished"}
     alive = in_use(path)

@@ -28,8 +28,8 @@ class Started:
 
     run: str
     genes: int
-    generations: int
-    evaluations: int  # of the whole run
+    generations: int | None  # None if the search is ended by its time alone
+    evaluations: int | None  # of the whole run
     known: int  # of these, evaluated before this process started
     original_error: float | None  # on the search's sample, None where the task has none
     original_flops: int
@@ -71,7 +71,7 @@ class GenerationDone:
     """The survivors of a generation are selected."""
 
     generation: int
-    generations: int
+    generations: int | None  # None if the search is ended by its time alone
     picks: Mapping[str, Candidate]  # by role
     original_flops: int
 

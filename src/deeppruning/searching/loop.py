@@ -77,7 +77,13 @@ def search(
             picks = Picks(*(candidates[pick.id] for pick in strategy.picks))
             history.record_picks(generation, {role: pick.id for role, pick in picks.items()})
             observer(GenerationDone(generation, planned, dict(picks.items()), original_flops))
-            if generation < planned and budget.is_over(generation):
+            if generation == planned:
+                break
+            if planned is None and not strategy.novel:
+                history.set_fact(facts.ENDED, generation)
+                observer(Remark("budget", budget.nothing_new(generation)))
+                break
+            if budget.is_over(generation):
                 improved = strategy.improved, config.bins
                 observer(Remark("budget", budget.line(generation, planned, *improved)))
                 break
@@ -201,10 +207,17 @@ class TimeBudget:
         self._history.set_fact(facts.ENDED, generation)
         return True
 
-    def line(self, generation: int, planned: int, improved: int, ranges: int) -> str:
+    def line(self, generation: int, planned: int | None, improved: int, ranges: int) -> str:
         """What people are told, with what more time might bring."""
+        after = f"{generation} generations" if planned is None else f"{generation} of {planned} generations"
         return (
-            f"the budget of {self.minutes:g} minutes is spent: the search ends after {generation} of "
-            f"{planned} generations; the last one improved {improved} of {ranges} cost ranges, which more "
-            "time might improve further"
+            f"the budget of {self.minutes:g} minutes is spent: the search ends after {after}; the last one "
+            f"improved {improved} of {ranges} cost ranges, which more time might improve further"
+        )
+
+    def nothing_new(self, generation: int) -> str:
+        """What people are told where the time would be spent on networks that are evaluated already."""
+        return (
+            f"the search ends after {generation} generations, before its {self.minutes:g} minutes are over: "
+            "it finds no network in its range of costs that it has not evaluated"
         )

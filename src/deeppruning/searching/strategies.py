@@ -19,6 +19,7 @@ from deeppruning.searching.guide import Guide, load_or_make_guide
 from deeppruning.searching.scan import Look
 
 Price = Callable[[Population], NDArray[np.float64]]
+ENDLESS = 10**9  # generations, of a search that is ended by its time
 
 
 def make_strategy(
@@ -39,7 +40,7 @@ def paper_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
     return EvolutionStrategy(
         context.graph.num_genes,
         offspring=config.offspring,
-        generations=config.generations,
+        generations=config.generations or ENDLESS,
         mutation=config.mutation,
         selection=config.selection,
         parents=config.parents,
@@ -57,12 +58,13 @@ def guided_strategy(
     return GuidedStrategy(
         space,
         offspring=config.offspring,
-        generations=config.generations,
+        generations=config.generations or ENDLESS,
         low=config.low,
         high=config.high,
         bins=config.bins,
         losses=guide.losses,
         focus=config.focus,
         limits=None if within is None else space.priced(within),
+        planned=config.evaluations,
         seed=config.seed,
     )
