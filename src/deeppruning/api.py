@@ -73,12 +73,13 @@ def prune(
     `target` sets limits, {"flops": 0.4} or {"size": "1MB", "latency": "5ms", "error": "+1%"}: the search
     concentrates near them, and `result.target` is the network that meets them (see docs/targets.md).
 
-    The result does not depend on `workers` (default: as many as there are cores), `device` ("auto": a GPU
-    if there is one; in calls on a run, the device it recorded) or `backend` (a RayBackend for a cluster, a
-    PoolBackend for another time limit per candidate). `observer` receives all events. `progress` is shown in
-    terminals and notebooks unless it is False, elsewhere only if it is True; `report` writes the run's page
-    and plots at the end. `track` names trackers, "tensorboard", "mlflow" or "wandb", that record the run (see
-    docs/trackers.md). `tables` are further tables for the run's config.toml.
+    The result does not depend on `workers` (default: as many as there are cores) unless minutes end the
+    search, nor on `device` ("auto": a GPU if there is one; in calls on a run, the device it recorded) or
+    `backend` (a RayBackend for a cluster, a PoolBackend for another time limit per candidate). `observer`
+    receives all events. `progress` is shown in terminals and notebooks unless it is False, elsewhere only if
+    it is True; `report` writes the run's page and plots at the end. `track` names trackers, "tensorboard",
+    "mlflow" or "wandb", that record the run (see docs/trackers.md). `tables` are further tables for the run's
+    config.toml.
     """
     watch = Watch(observer, progress, report=report, tracking=Tracking.of(track))
     with watch.shown():

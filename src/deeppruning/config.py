@@ -231,7 +231,7 @@ class SearchConfig(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.generations is None and self.minutes is None:
+        if self.generations is None and (self.minutes is None or self.strategy != "guided"):
             object.__setattr__(self, "generations", USUAL_GENERATIONS)
         if self.low >= self.high:
             raise InputError(f"low must lie below high, got {self.low} and {self.high}")

@@ -51,6 +51,12 @@ def test_options_come_on_top_of_a_preset():
     assert search == SearchConfig(strategy="paper") and tuning == FinetuneConfig()
 
 
+def test_minutes_alone_leave_the_number_of_generations_open():
+    assert configs_of("--minutes", "20")[0] == SearchConfig(minutes=20)
+    assert configs_of("--minutes", "20")[0].generations is None
+    assert configs_of("--minutes", "20", "--generations", "3")[0].generations == 3
+
+
 def test_mistakes_are_explained():
     with pytest.raises(InputError, match=r"unknown strategy 'papr'; did you mean paper"):
         configs_of("--strategy", "papr")

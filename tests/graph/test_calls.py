@@ -28,6 +28,7 @@ def test_portions_cover_all_inputs_once_and_in_order():
     assert portions(as_call(torch.zeros(300, 3, 32, 32))) == [slice(0, 128), slice(128, 256), slice(256, 300)]
     assert portions(as_call(torch.zeros(0, 3, 32, 32))) == [slice(0, 0)]
     assert portions(as_call(PHOTOGRAPHS), "cuda") == [slice(0, 9)]
+    assert portions(as_call(torch.zeros(60, 3, 224, 224)), "cuda") == [slice(0, 55), slice(55, 60)]
 
 
 def test_nested_outputs_of_portions_are_those_of_all_inputs():
@@ -43,3 +44,25 @@ def test_an_output_over_all_inputs_is_computed_with_all_of_them():
     outputs = run_in_portions(network, as_call(PHOTOGRAPHS))
     assert network.seen == [6, 9]
     assert torch.allclose(outputs["largest"][0], PHOTOGRAPHS.mean((2, 3)).sum())
+
+
+class Padded(nn.Module):
+    """Its output is as long as the longest of the inputs that came at once; a second one is missing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        self.seen.append(len(x))
+        return x.flatten(1)[:, : int(x[:, 0, 0, 0].max())], None
+
+
+def test_outputs_of_another_form_in_each_portion_are_computed_with_all_inputs():
+    inputs, network = PHOTOGRAPHS.clone(), Padded()
+    inputs[:, 0, 0, 0] = 5.0
+    outputs, missing = run_in_portions(network, as_call(inputs))
+    assert network.seen == [6, 3] and outputs.shape == (9, 5) and missing is None
+    inputs[8, 0, 0, 0] = 7.0
+    outputs, missing = run_in_portions(network, as_call(inputs))
+    assert network.seen[2:] == [6, 3, 9] and outputs.shape == (9, 7) and missing is None

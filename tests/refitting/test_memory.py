@@ -10,8 +10,10 @@ from torch import nn
 
 from deeppruning.errors import InputError
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.calls import as_call
 from deeppruning.refitting import Reference, refit
 from deeppruning.refitting.memory import CANDIDATES, THOROUGH
+from deeppruning.refitting.probing import probe
 from deeppruning.refitting.reference import probe_original
 
 
@@ -65,6 +67,65 @@ def test_room_is_the_most_inputs_that_fit(memory, most):
         assert 16 <= room <= most
         assert room == 16 or SHOWN.memory(room, density) <= memory
         assert room == most or SHOWN.memory(room + 1, density) > memory
+
+
+class Viewed(nn.Module):
+    """Views of its input and of its weights, which are there anyway, come before small activations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 512), nn.Linear(512, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(x.unsqueeze(1).flatten(1))))
+
+
+def test_weights_and_other_inputs_are_not_memory_of_an_input():
+    shown = [
+        probe(Viewed().eval(), as_call(torch.randn(count, 64)))  # of these inputs, two are run
+        for count in (2, 5000)
+    ]
+    assert [(each.waiting, each.working) for each in shown] == 2 * [(4 * 512, 2 * 4 * 512)]
+
+
+class Sparse(nn.Module):
+    """Multiplies by a sparse matrix, whose numbers do not lie in one piece of memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mix", torch.eye(6).to_sparse())
+        self.first, self.head = nn.Linear(6, 12), nn.Linear(12, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.first(torch.sparse.mm(self.mix.t(), x.mT).mT)))
+
+
+def test_sparse_tensors_are_no_obstacle():
+    shown = probe(Sparse().eval(), as_call(torch.randn(20, 6)))
+    assert [layer.filters for layer in shown.layers] == [12, 2] and shown.working > 0
+
+
+class Headed(nn.Module):
+    """Layers that are never solved: too many channels, called twice, transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(3, 3, 2, stride=2)
+        self.twice, self.once = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 4, 3, padding=1)
+        self.head = nn.Linear(9216, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.once(self.twice(self.twice(self.up(x)))).flatten(1))
+
+
+def test_layers_that_are_never_solved_take_no_memory():
+    model = Headed().eval()
+    shown = probe(model, as_call(torch.randn(2, 3, 24, 24)))
+    assert [(layer.unknowns, layer.filters) for layer in shown.layers] == [(27, 4)]
+    graph = ChannelGraph(model, torch.zeros(1, 3, 24, 24))
+    reference = Reference.of(graph, torch.randn(40, 3, 24, 24), memory=2**24)
+    assert reference.count == 40 and [*reference.layers] == ["once"]
+    assert "9216 channels, more than the 8192" in reference.left["head"]
 
 
 def test_fewer_inputs_are_used_where_memory_is_short():

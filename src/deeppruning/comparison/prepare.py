@@ -45,6 +45,7 @@ class Match:
     picks: dict[str, Network]
     evaluated: tuple[Evaluation, ...]
     guide: Mapping[str, Any] | None = None  # of a guided search
+    by_time: bool = False  # whether the search was ended by its time
 
     @property
     def refits(self) -> bool:
@@ -54,7 +55,7 @@ class Match:
     @property
     def method(self) -> str:
         """The method that repeats this run's search, with the same candidates; empty if there is none."""
-        if self.search.objective != FLOPS.name:
+        if self.search.objective != FLOPS.name or self.by_time:
             return ""
         if self.search.strategy == "guided":
             alike = self.search.evaluation == REFIT and self.search.multiples == EVERY_WIDTH
@@ -78,7 +79,10 @@ class Match:
             if run.history.get_fact(facts.MULTIPLES) and search.round_to != EVERY_WIDTH:
                 search = replace(search, round_to=None)  # these multiples were not asked for
             candidates = {candidate.id: candidate for candidate in run.history.candidates()}
-            last = run.history.get_fact(facts.ENDED) or search.generations
+            ended = run.history.get_fact(facts.ENDED)
+            last = ended or search.generations
+            if search.strategy == "guided":  # all methods get as many candidates, whatever time they take
+                search = replace(search, generations=last, minutes=None)
             picks = run.history.picks().get(last or 0, {})
             if picks.keys() != set(ROLES):
                 raise RunError(
@@ -95,11 +99,16 @@ class Match:
                     picks={role: Network(candidates[id_].genome) for role, id_ in picks.items()},
                     evaluated=tuple(run.history.evaluations()),
                     guide=run.history.get_fact(facts.GUIDE),
+                    by_time=ended is not None,
                 )
 
 
 def comparable(search: SearchConfig) -> SearchConfig:
     """The options with every width allowed, unless they say otherwise: all can meet the same FLOPs."""
+    if search.minutes is not None:
+        raise InputError(
+            "a comparison gives all methods the same number of candidates: give generations, not minutes"
+        )
     return replace(search, round_to=EVERY_WIDTH) if search.round_to is None else search
 
 

@@ -55,12 +55,17 @@ class Watch:
         """Receive an event."""
         if self._display is not None:
             self._display(event)
-        # The command line's own progress shows remarks itself.
-        unseen = self._display is None and not isinstance(self._observer, SearchProgress)
-        if isinstance(event, Remark) and (unseen or (self._display and event.about == "original")):
+        if isinstance(event, Remark) and self._warns_of(event):
             warnings.warn(event.text.removeprefix("WARNING: "), stacklevel=2)
         self._observer(event)
         self.tracking(event)
+
+    def _warns_of(self, remark: Remark) -> bool:
+        """Whether a remark is also a warning: one that nobody sees otherwise, unless all is well."""
+        if self._display is not None:
+            return remark.about == "original"
+        # The command line's own progress shows remarks itself.
+        return remark.about != "memory" and not isinstance(self._observer, SearchProgress)
 
     @contextmanager
     def shown(self) -> Iterator[None]:

@@ -134,6 +134,9 @@ class GuidedStrategy(Generations):
                 f"no genome of generation {self.generation} lies within {self.archive.low:.0%} to "
                 f"{self.archive.high:.0%} of the original's cost: there is nothing to select from"
             )
+        new = {genome.tobytes() for genome in batch.genomes} - self._proposed
+        self.novel = len(new)
+        self._proposed |= new
         self._start_next_generation()
 
     def _scale_archive(self, costs: list[float]) -> None:
@@ -170,7 +173,6 @@ class GuidedStrategy(Generations):
     def _propose(self, rng: np.random.Generator) -> Batch:
         """Seeds first, then offspring of the archive."""
         proposed: list[tuple[Genome, Origin]] = []
-        known = len(self._proposed)
         seeded = int((SEEDED if self._focus is None else SEEDED_WITH_FOCUS) * self._planned)
         if self._told == 0:
             proposed.append((self.space.full(), Origin(ORIGINAL)))
@@ -180,19 +182,18 @@ class GuidedStrategy(Generations):
             if seed is None:
                 break
             proposed.append((seed.genome, Origin(seed.operator)))
-        self._proposed |= {genome.tobytes() for genome, _ in proposed}
+        taken = self._proposed | {genome.tobytes() for genome, _ in proposed}
         while len(proposed) < len(self.ids):
-            proposed.append(self._new_offspring(rng))
-        self.novel = len(self._proposed) - known
+            proposed.append(self._new_offspring(rng, taken))
+            taken.add(proposed[-1][0].tobytes())
         return Batch(np.array([genome for genome, _ in proposed]), [origin for _, origin in proposed])
 
-    def _new_offspring(self, rng: np.random.Generator) -> tuple[Genome, Origin]:
-        """A genome that was not proposed before, unless none is found in `TRIES` tries."""
+    def _new_offspring(self, rng: np.random.Generator, taken: Container[bytes]) -> tuple[Genome, Origin]:
+        """A genome that is not taken, unless none is found in `TRIES` tries."""
         for _ in range(TRIES):
             genome, origin = self._vary_parent(rng)
-            if genome.tobytes() not in self._proposed:
+            if genome.tobytes() not in taken:
                 break
-        self._proposed.add(genome.tobytes())
         return genome, origin
 
     def _vary_parent(self, rng: np.random.Generator) -> tuple[Genome, Origin]:

@@ -68,8 +68,7 @@ def portions(call: Call, device: torch.device | str = "cpu") -> list[slice]:
 def run_in_portions(network: nn.Module, call: Call, device: torch.device | str = "cpu") -> Any:
     """The outputs of a network, which is on the device, for all inputs of a call; no gradients.
 
-    Nested outputs are joined leaf by leaf. Where a leaf has not one entry for each input, or is no tensor,
-    all inputs run at once.
+    Nested outputs are joined leaf by leaf. Where they cannot be, all inputs run at once.
     """
 
     def run(rows: slice) -> Any:
@@ -84,12 +83,19 @@ def run_in_portions(network: nn.Module, call: Call, device: torch.device | str =
         if not all(_has_entries(leaf, rows[0].stop) for leaf in tree_leaves(outputs[0])):
             return run(slice(None))
         outputs += [run(some) for some in rows[1:]]
-        return tree_map(lambda *leaves: torch.cat(leaves), *outputs)
+        if len({_form(output) for output in outputs}) > 1:
+            return run(slice(None))
+        return tree_map(lambda *leaves: None if leaves[0] is None else torch.cat(leaves), *outputs)
 
 
 def _has_entries(leaf: Any, count: int) -> bool:
-    """Whether an output has one entry for each of so many inputs."""
-    return isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == count
+    """Whether an output has one entry for each of so many inputs, or is missing."""
+    return leaf is None or (isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == count)
+
+
+def _form(outputs: Any) -> str:
+    """How outputs are nested, and the extents of each beside the number of inputs."""
+    return str(tree_map(lambda leaf: None if leaf is None else tuple(leaf.shape[1:]), outputs))
 
 
 def onto(call: Call, device: torch.device | str, precision: torch.dtype | None = None) -> Call:

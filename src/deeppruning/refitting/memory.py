@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 MOST_PLACES = 64
 FULL_SOLVE = 2304  # unknowns per filter above which channels are mixed instead
+MOST_UNKNOWNS = 8192  # channels above which a layer is left as cut
 MOST_HELD = 2**27  # numbers of rows that are kept while a layer is solved
 COPIES = 3  # of the rows of the layer that is being solved: as they come, joined, and weighted
 SUMS = 3  # matrices of unknowns by unknowns, in double precision: two halves of the rows, and a factor

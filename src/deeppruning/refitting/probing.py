@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvTransposeNd
 
 from deeppruning.errors import InputError
 from deeppruning.graph.calls import Call, part_of
-from deeppruning.refitting.memory import FULL_SOLVE, MOST_PLACES, Density, LayerSize
+from deeppruning.graph.trace.follow import tensors_in
+from deeppruning.refitting.memory import FULL_SOLVE, MOST_PLACES, MOST_UNKNOWNS, Density, LayerSize
 from deeppruning.refitting.readers import LAYERS, ReaderRun, Readers
 from deeppruning.system.live_memory import LiveMemory
 
@@ -32,13 +34,13 @@ class Probe:
     working: int  # bytes of one input that runs, at the worst moment
     needed: int  # inputs that would give every layer an equation for each of its unknowns
     keeps_state: bool  # whether modules keep values between calls: parts would read each other's
-    layers: tuple[LayerSize, ...]
+    layers: tuple[LayerSize, ...]  # that can be solved
 
     def memory(self, count: int, density: Density) -> int:
-        """Bytes that a refit on `count` inputs takes, beside the inputs."""
+        """Bytes that a refit takes at most, beside its inputs; more of these never take less."""
         recorded = sum(layer.recorded(count, density) for layer in self.layers)
         solved = max((layer.solved(count, density) for layer in self.layers), default=0)
-        at_once = -(-count // self.parts(count))
+        at_once = count if self.keeps_state else min(count, -(-PART // self.widest))
         return self.waiting * count + self.working * at_once + recorded + solved
 
     def parts(self, count: int) -> int:
@@ -60,16 +62,11 @@ def probe(model: nn.Module, call: Call) -> Probe:
         if not isinstance(output, Tensor):
             return
         widest = max(widest, output.nbytes // 2)
-        if isinstance(module, LAYERS) and isinstance(module.weight, Tensor) and output.dim() > 1:
-            filters, channels = module.weight.shape[:2]
-            places = math.prod(output.shape[1:]) // max(1, filters)  # no operation of its own
-            unknowns = math.prod(module.weight.shape[1:])
-            groups = getattr(module, "groups", 1)
-            sizes[name] = LayerSize(
-                unknowns, channels, groups, filters, max(1, places), output.element_size(), summed=False
-            )
-            unknowns = unknowns if unknowns <= FULL_SOLVE else channels
-            needed = max(needed, -(-unknowns // max(1, min(places, MOST_PLACES))))
+        size = _size_of_solvable(module, output)
+        if size is not None:
+            sizes[name] = size
+            unknowns = size.unknowns if size.unknowns <= FULL_SOLVE else size.channels
+            needed = max(needed, -(-unknowns // min(size.places, MOST_PLACES)))
 
     before = _module_state(model)
     handles = [module.register_forward_hook(partial(look, name)) for name, module in model.named_modules()]
@@ -81,7 +78,11 @@ def probe(model: nn.Module, call: Call) -> Probe:
         for handle in handles:
             handle.remove()
     keeps_state = _module_state(model) != before
-    layers = tuple(replace(size, summed=name in readers.sums) for name, size in sizes.items())
+    layers = tuple(
+        replace(size, summed=name in readers.sums)
+        for name, size in sizes.items()
+        if readers.calls.get(name) == 1
+    )
     return Probe(readers, widest, *_live_memory(model, call), needed, keeps_state, layers)
 
 
@@ -89,11 +90,12 @@ def _live_memory(model: nn.Module, call: Call) -> tuple[int, int]:
     """Bytes of one input where it waits for others, which is at layers and norms, and at the worst moment."""
     waiting = 0
     args, kwargs = part_of(call, slice(2))
-    live = LiveMemory()
+    # Weights and inputs are there anyway: a view of one keeps all of it alive, however many inputs are given.
+    live = LiveMemory([*model.parameters(), *model.buffers(), *tensors_in(call)])
 
     def wait(*_: Any) -> None:
         nonlocal waiting
-        waiting = max(waiting, live.now())
+        waiting = max(waiting, live.now() - live.held)
 
     places = [module for module in model.modules() if isinstance(module, (*LAYERS, _BatchNorm))]
     handles = [module.register_forward_pre_hook(wait) for module in places]
@@ -103,7 +105,26 @@ def _live_memory(model: nn.Module, call: Call) -> tuple[int, int]:
     finally:
         for handle in handles:
             handle.remove()
-    return waiting // 2, live.peak // 2
+    return waiting // 2, (live.peak - live.held) // 2
+
+
+def _size_of_solvable(module: nn.Module, output: Tensor) -> LayerSize | None:
+    """The size of a layer that a refit may solve; None for other modules, and for layers left as cut."""
+    if not isinstance(module, LAYERS) or isinstance(module, _ConvTransposeNd):
+        return None
+    weight = module.weight
+    if not isinstance(weight, Tensor) or weight.shape[1] > MOST_UNKNOWNS or output.dim() < 2:
+        return None
+    filters, channels = weight.shape[:2]
+    return LayerSize(
+        unknowns=math.prod(weight.shape[1:]),
+        channels=channels,
+        groups=getattr(module, "groups", 1),
+        filters=filters,
+        places=max(1, math.prod(output.shape[1:]) // max(1, filters)),  # no operation of its own
+        bytes=output.element_size(),
+        summed=False,
+    )
 
 
 def _module_state(model: nn.Module) -> dict[tuple[int, str], Any]:

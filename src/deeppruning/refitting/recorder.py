@@ -14,12 +14,10 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils.hooks import RemovableHandle
 
 from deeppruning.errors import InputError
-from deeppruning.refitting.memory import Density
+from deeppruning.refitting.memory import MOST_UNKNOWNS, Density
 from deeppruning.refitting.patches import Places, answers_at, patches_at
 from deeppruning.refitting.readers import LAYERS, Readers
 from deeppruning.refitting.records import LayerRecord, Moments, Partner
-
-MOST_UNKNOWNS = 8192  # channels above which a layer is left as cut
 
 
 class Recorder:

@@ -72,10 +72,11 @@ class Fit:
         """Replace the rows by the sums of their products."""
         if self._gram is None:
             self._gram = torch.zeros(*self._leading, self._inputs, self._inputs, dtype=torch.float64)
-        for x, y in self._held:
+        if self._held:
+            x, y = (torch.cat(pieces, -2) for pieces in zip(*self._held, strict=True))
             self._gram += products_of_columns(x).double().cpu()
             self._cross += (x.mT @ y).double().cpu()
-        self._held = []
+            self._held = []
         return self._gram
 
     @property

@@ -12,18 +12,21 @@ from deeppruning.config import SearchConfig
 from deeppruning.errors import Diverged
 from deeppruning.genome import Genome, candidate_seed
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.calls import as_call, batch_size
 from deeppruning.latency import LatencyPlan
 from deeppruning.objectives import Objective, as_objective
 from deeppruning.refitting import Reference, refit_in_place
 from deeppruning.refitting.memory import THOROUGH
 from deeppruning.refitting.reference import probe_original
 from deeppruning.runs.records import Evaluation, Status, now
+from deeppruning.searching.events import Remark
 from deeppruning.searching.task import Judgement, Task
 from deeppruning.system.allocator import release_freed_memory
+from deeppruning.system.device import device_or_cpu
 
 Value = TypeVar("Value")
 SEARCH_REFERENCE, FINAL_REFERENCE = "reference", "final reference"
-ROOM_FOR_MANY = 5000  # inputs: more than most people give
+WORTH_SAYING = 0.1  # of the memory that a refit may take
 
 
 @dataclass(frozen=True)
@@ -68,18 +71,28 @@ class Context:
 
         return self.once(FINAL_REFERENCE if final else SEARCH_REFERENCE, compute)
 
-    def memory_line(self) -> str:
-        """How many inputs a refit has room for, if they are large enough for that to matter."""
-        inputs = self.task.refit_inputs()
+    def memory_remark(self) -> Remark | None:
+        """What the refit of a network that is handed out takes, if that is much, or that it is too much."""
+        inputs = self.task.refit_inputs(final=True)
         if inputs is None:
-            return ""
-        shown = probe_original(self.graph, inputs, self.device)
-        room = shown.room(int(self.memory * 1e9), ROOM_FOR_MANY, THOROUGH)
-        if room >= ROOM_FOR_MANY:
-            return ""
-        return (
-            f"a refit has room for {room:,} inputs like these in the {self.memory:g} GB of memory that it "
-            "may take (--memory); each worker may take as much, and the inputs themselves come on top"
+            return None
+        count = batch_size(as_call(inputs))
+        shown = probe_original(self.graph, inputs, str(device_or_cpu(self.device)))
+        limit = int(self.memory * 1e9)
+        room, needed = shown.room(limit, count, THOROUGH), shown.memory(count, THOROUGH)
+        beside = "each worker may take as much, and the inputs themselves come on top"
+        if room < count:
+            return Remark(
+                "sample",
+                f"a refit uses {room:,} of the {count:,} inputs: more have no room in the {self.memory:g} GB "
+                f"that it may take (--memory); {beside}",
+            )
+        if needed < WORTH_SAYING * limit:
+            return None
+        return Remark(
+            "memory",
+            f"a refit on {count:,} inputs takes up to {needed / 1e9:.1f} GB, of the {self.memory:g} that it "
+            f"may take (--memory); {beside}",
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -45,8 +45,8 @@ def search(
     """
     original_flops = context.graph.flops(context.graph.full_genome())
     candidates: dict[int, Candidate] = {}
-    if memory := context.memory_line():
-        observer(Remark("memory", memory))
+    if memory := context.memory_remark():
+        observer(memory)
     session: Session[Any, Any] = backend.open(work, context, kind=type)
     with session:
         look = partial(losses_by_workers, session, history, observer)
@@ -59,6 +59,7 @@ def search(
             history.record_generation(generation, zip(ids, genomes, strict=True), origins)
 
             def tell(rows: Sequence[int], evaluation: Evaluation, attempts: int | None) -> None:
+                budget.fresh |= attempts is not None
                 for row in rows:
                     candidate = Candidate(ids[row], generation, genomes[row], evaluation, *origins[row])
                     candidates[candidate.id] = candidate
@@ -187,10 +188,9 @@ class TimeBudget:
 
     def __init__(self, minutes: float | None, history: History) -> None:
         self.minutes = minutes
+        self.fresh = False  # whether anything was evaluated since `is_over` was asked
         self._history = history
-        self._before = history.get_fact(facts.SPENT) or 0.0
-        self._began = time.monotonic()
-        self._last = self._before
+        self._asked = time.monotonic()
 
     def is_over(self, generation: int) -> bool:
         """Whether the search ends here: another generation as long as this one would end too late."""
@@ -199,8 +199,12 @@ class TimeBudget:
         ended = self._history.get_fact(facts.ENDED)
         if ended is not None:
             return generation >= ended
-        spent = self._before + time.monotonic() - self._began
-        took, self._last = spent - self._last, spent
+        fresh, self.fresh = self.fresh, False
+        began, self._asked = self._asked, time.monotonic()
+        if not fresh:  # repeated from the history: its time is counted already
+            return False
+        took = self._asked - began
+        spent = (self._history.get_fact(facts.SPENT) or 0.0) + took
         self._history.set_fact(facts.SPENT, spent)
         if spent + took <= 60 * self.minutes:
             return False
@@ -209,7 +213,8 @@ class TimeBudget:
 
     def line(self, generation: int, planned: int | None, improved: int, ranges: int) -> str:
         """What people are told, with what more time might bring."""
-        after = f"{generation} generations" if planned is None else f"{generation} of {planned} generations"
+        of = "" if planned is None else f" of {planned}"
+        after = f"{generation}{of} generation{'s' if (planned or generation) > 1 else ''}"
         return (
             f"the budget of {self.minutes:g} minutes is spent: the search ends after {after}; the last one "
             f"improved {improved} of {ranges} cost ranges, which more time might improve further"

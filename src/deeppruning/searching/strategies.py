@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from deeppruning.config import SearchConfig
+from deeppruning.config import USUAL_GENERATIONS, SearchConfig
 from deeppruning.evolution.generations import Generations
 from deeppruning.evolution.guided import GuidedStrategy
 from deeppruning.evolution.strategy import EvolutionStrategy
@@ -40,7 +40,7 @@ def paper_strategy(context: Context, config: SearchConfig) -> EvolutionStrategy:
     return EvolutionStrategy(
         context.graph.num_genes,
         offspring=config.offspring,
-        generations=config.generations or ENDLESS,
+        generations=config.generations or USUAL_GENERATIONS,
         mutation=config.mutation,
         selection=config.selection,
         parents=config.parents,

@@ -8,6 +8,8 @@ network and machine: compare benchmarks/training.py with and without --no-alloca
 
 import ctypes
 import os
+import platform
+import re
 import sys
 from typing import Any
 
@@ -15,7 +17,21 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 _LARGEST_INT = 2**31 - 1
-_LARGEST_BLOCK = 2**30
+
+
+def largest_block(library: str, version: str) -> int:
+    """The largest block that a C library can be told to keep: glibc before 2.35 refuses more than 32 MB.
+
+    >>> largest_block("glibc", "2.31") // 2**20, largest_block("glibc", "2.36") // 2**20
+    (32, 1024)
+    """
+    old = library == "glibc" and [int(number) for number in re.findall(r"\d+", version)[:2]] < [2, 35]
+    return 2**25 if old else 2**30
+
+
+_LARGEST_BLOCK = largest_block(*platform.libc_ver())
+
+
 # The same for a process that is to be started.
 ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(_LARGEST_INT),
@@ -34,8 +50,7 @@ def keep_freed_memory() -> bool:
     mallopt = _of_glibc("mallopt")
     if mallopt is None or configured:
         return False
-    # glibc before 2.35 refuses more than 32 MB here.
-    accepted = mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK) or mallopt(_M_MMAP_THRESHOLD, 2**25)
+    accepted = mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK)
     return bool(accepted and mallopt(_M_TRIM_THRESHOLD, _LARGEST_INT) and mallopt(_M_ARENA_MAX, 1))
 
 

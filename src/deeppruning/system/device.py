@@ -15,6 +15,7 @@ from deeppruning.errors import InputError
 
 MOST_AT_ONCE = 128  # inputs
 BYTES_AT_ONCE = 2**22  # of inputs on a CPU; their activations are several times as large
+BYTES_AT_ONCE_ON_GPU = 2**25  # 55 photographs of 224 pixels: enough to keep a GPU busy
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -58,9 +59,8 @@ def inputs_at_once(bytes_each: int, device: str | torch.device = "cpu") -> int:
     >>> inputs_at_once(4 * 3 * 32 * 32), inputs_at_once(4 * 3 * 224 * 224)
     (128, 6)
     """
-    if torch.device(device).type != "cpu":
-        return MOST_AT_ONCE
-    return min(max(BYTES_AT_ONCE // max(bytes_each, 1), 1), MOST_AT_ONCE)
+    most = BYTES_AT_ONCE if torch.device(device).type == "cpu" else BYTES_AT_ONCE_ON_GPU
+    return min(max(most // max(bytes_each, 1), 1), MOST_AT_ONCE)
 
 
 def _why_absent(device: torch.device) -> str:

@@ -7,6 +7,7 @@ What a library takes for its own workspace inside an operation is not in it.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -28,9 +29,10 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, own: Iterable[Tensor] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        held = {tensor.untyped_storage().data_ptr(): tensor for tensor in own}
+        storages = [tensor.untyped_storage() for tensor in own if _has_storage(tensor)]
+        held = {storage.data_ptr(): storage for storage in storages}
         self.own = set(held)  # counted from the start, and for good
-        self.held = sum(tensor.untyped_storage().nbytes() for tensor in held.values())
+        self.held = sum(storage.nbytes() for storage in held.values())
         self.peak = self.held
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
 
@@ -52,9 +54,16 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage().data_ptr() not in self.own:
-                storage = tensor.untyped_storage()
+            if not isinstance(tensor, Tensor) or not _has_storage(tensor):
+                continue
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in self.own:
                 watch = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
                 self._alive[storage._cdata] = (watch, storage.nbytes())
         self.peak = max(self.peak, self.now())
         return out
+
+
+def _has_storage(tensor: Tensor) -> bool:
+    """Whether the numbers of a tensor lie in one piece of memory: those of a sparse one do not."""
+    return tensor.layout == torch.strided

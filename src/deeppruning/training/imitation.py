@@ -86,10 +86,7 @@ def imitation_loss(outputs: Any, expected: Any, temperature: float) -> Tensor:
     Class scores, a single (inputs, classes), are compared as probabilities softened by `temperature`; other
     outputs by `relative_distance`.
     """
-    new, old = (
-        [leaf.float() for leaf in tensors_in(tree) if leaf.is_floating_point()]
-        for tree in (outputs, expected)
-    )
+    new, old = _float_outputs(outputs), _float_outputs(expected)
     if [leaf.shape for leaf in new] != [leaf.shape for leaf in old] or not new:
         shapes = " and ".join(str([tuple(leaf.shape) for leaf in leaves]) for leaves in (new, old))
         raise InputError(f"the network and its teacher have different outputs: {shapes}")

@@ -1,7 +1,6 @@
 """The options of the search, its target and fine-tuning on the command line, and the configs they make."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -13,11 +12,8 @@ from deeppruning.objectives import OBJECTIVES
 from deeppruning.options import FINETUNING, SEARCH
 from deeppruning.searching.evaluations import EVALUATIONS
 
-# What each preset starts from; options that are given change it.
-_PRESETS = {
-    "guided": (SearchConfig(), FinetuneConfig()),
-    "paper": (SearchConfig.paper(), FinetuneConfig.paper()),
-}
+_SEARCHES: dict[str, Callable[..., SearchConfig]] = {"guided": SearchConfig, "paper": SearchConfig.paper}
+_FINETUNINGS = {"guided": FinetuneConfig(), "paper": FinetuneConfig.paper()}
 _PREFIX = "finetune_"
 
 search_options = together(
@@ -25,7 +21,7 @@ search_options = together(
         "--preset",
         heading=SEARCH,
         common=True,
-        type=click.Choice(list(_PRESETS)),
+        type=click.Choice(list(_SEARCHES)),
         help="Defaults of the search and of fine-tuning: our own (guided) or the paper's (paper); options "
         "that you give override them. [guided]",
     ),
@@ -75,7 +71,7 @@ def search_config(settings: Mapping[str, Any]) -> tuple[SearchConfig, str | None
     """The search that the options ask for, and the function that is its objective, if one is named."""
     given = given_options(SearchConfig, settings)
     function = given.pop("objective") if ":" in given.get("objective", "") else None
-    search = replace(_PRESETS[_preset_of_flags(settings)][0], **given)
+    search = _SEARCHES[_preset_of_flags(settings)](**given)
     OBJECTIVES.find(search.objective)
     EVALUATIONS.find(search.evaluation)
     return search, function
@@ -83,7 +79,7 @@ def search_config(settings: Mapping[str, Any]) -> tuple[SearchConfig, str | None
 
 def finetune_config(settings: Mapping[str, Any], seed: int) -> FinetuneConfig:
     """The fine-tuning that the options ask for."""
-    return _PRESETS[_preset_of_flags(settings)][1].changed_by({**finetune_settings(settings), "seed": seed})
+    return _FINETUNINGS[_preset_of_flags(settings)].changed_by({**finetune_settings(settings), "seed": seed})
 
 
 def finetune_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,4 +90,4 @@ def finetune_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _preset_of_flags(settings: Mapping[str, Any]) -> str:
     """The preset to start from; --strategy alone brings its own."""
     preset = settings.get("preset") or settings.get("strategy")
-    return preset if preset in _PRESETS else "guided"  # the config refuses an unknown strategy
+    return preset if preset in _SEARCHES else "guided"  # the config refuses an unknown strategy
