@@ -31,14 +31,23 @@ from deeppruning.data.images import ImageSet
 from deeppruning.data.registry import load_data
 from deeppruning.data.sample import balanced_indices
 from deeppruning.graph import ChannelGraph
+from deeppruning.graph.calls import as_call
+from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.models import create_model
 from deeppruning.system.allocator import keep_freed_memory
 from deeppruning.training.evaluate import evaluate
+from deeppruning.training.inside import Inside
 from deeppruning.training.loop import fit
 from deeppruning.training.planning import usual_rate
 from deeppruning.training.weights import load_weights, normalization_for
 
-BEFORE: dict[str, Any] = {"schedule": "cosine", "temperature": 4.0, "batch_size": 128, "lr": 0.01}
+BEFORE: dict[str, Any] = {
+    "schedule": "cosine",
+    "temperature": 4.0,
+    "batch_size": 128,
+    "lr": 0.01,
+    "features": 0.0,
+}
 SAMPLE = 1000  # images to search and refit with
 
 
@@ -61,8 +70,8 @@ def parsed(text: str) -> Any:
 
 def starting_point(
     model: nn.Module, train: ImageSet, share: float, seed: int, folder: Path
-) -> tuple[nn.Module, float]:
-    """A refitted network within this share of the FLOPs, and its share; each search is done once."""
+) -> tuple[nn.Module, float, Recipe]:
+    """A refitted network within this share of the FLOPs, its share and cut; each search is done once."""
     example = torch.zeros(1, *train.image_shape)
     sample = train.subset(balanced_indices(train, SAMPLE, seed))
     inputs = normalize(sample.images, sample.normalization)
@@ -83,7 +92,7 @@ def starting_point(
     within = [row for row in json.loads(path.read_text()) if row[1] <= share]
     best = min(within, key=lambda row: row[2])
     genome = np.array([bit == "1" for bit in best[0]])
-    return dp.refit(graph, genome, inputs), best[1]
+    return dp.refit(graph, genome, inputs), best[1], graph.recipe(genome)
 
 
 def main() -> None:
@@ -120,14 +129,16 @@ def main() -> None:
                     if key in done:
                         continue
                     if thin is None:
-                        thin, left = starting_point(model, data.train, share, seed, options.folder)
+                        thin, left, cut = starting_point(model, data.train, share, seed, options.folder)
                         before = evaluate(thin, data.test).error
                     lr = usual_rate(config) if config.lr is None else config.lr
                     config = replace(config, epochs=epochs, lr=lr, seed=seed)
                     tuned, start = deepcopy(thin), time.process_time()
+                    some = as_call(torch.zeros(2, *data.train.image_shape))
+                    inside = Inside.of(tuned, model, cut, some, config.features) if config.features else None
                     fit(
                         tuned, data.train, config, teacher=model, distill=config.distill,
-                        temperature=config.temperature,
+                        temperature=config.temperature, inside=inside,
                     )  # fmt: skip
                     spent = time.process_time() - start
                     row = {

@@ -204,6 +204,7 @@ def _finetune_by_imitation(
         done = imitate(
             solution.model,
             original_network(solution.search),
+            solution.recipe,
             gather_inputs(inputs, MOST_IMITATED),
             checked(FinetuneConfig, finetune),
             device=str(choose_device(device)),

@@ -322,6 +322,11 @@ class FinetuneConfig(TrainConfig):
         16.0, "Distillation temperature; a high one approaches matching the logits.",
         low=0.1, paper=4.0, stated=False, unprefixed=True,
     )  # fmt: skip
+    features: float = _finetune(
+        1.0, "Distillation: how much activations at one place inside the network count beside the outputs; "
+        "0 compares outputs alone.",
+        paper=0.0, stated=False,
+    )  # fmt: skip
     from_scratch: bool = _finetune(
         False,
         "Reinitialise the weights before fine-tuning, as in the paper's last experiment.",
@@ -343,6 +348,11 @@ class FinetuneConfig(TrainConfig):
             raise InputError(
                 f"epochs ({self.epochs:g}) and minutes ({self.minutes:g}) both limit the training: give one"
             )
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> "FinetuneConfig":
+        """The options in a TOML table; runs of version 1.0.0, without features, compare outputs alone."""
+        return super().from_table({"features": 0.0, **table})
 
     @property
     def trains(self) -> bool:

@@ -47,7 +47,7 @@ def run(path: Path) -> Result:
         train,
         run_dir=path,
         search=quick_search(generations=1, mutation=0.4),
-        finetune=quick_finetune(epochs=EPOCHS, distill=0.9),
+        finetune=quick_finetune(epochs=EPOCHS, distill=0.9, features=0.0),
         workers=1,
         report=False,
     )
@@ -75,7 +75,7 @@ def test_the_teacher_is_asked_once_and_the_networks_are_those_of_a_teacher_asked
 )
 def test_answers_are_kept_for_candidates_trained_later_and_asked_for_again_if_damaged(tmp_path, damage):
     ids = [one.id for one in run(tmp_path / "run").candidates[1:3]]
-    options = quick_finetune(epochs=1, distill=0.9)
+    options = quick_finetune(epochs=1, distill=0.9, features=0.0)
     train = digits()[0]
 
     def tune(id_):

@@ -12,7 +12,16 @@ from torch import nn
 
 from deeppruning.config import FinetuneConfig
 from deeppruning.errors import DAMAGE, Diverged, InputError, RunError
-from deeppruning.graph.calls import Call, as_call, batch_size, check_finite, part_of, run_in_portions
+from deeppruning.graph.calls import (
+    Call,
+    as_call,
+    batch_size,
+    check_finite,
+    onto,
+    part_of,
+    run_in_portions,
+)
+from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.searching.unlabelled import CHUNK, drift
 from deeppruning.system.files import write_atomically
@@ -20,6 +29,7 @@ from deeppruning.training.checkpoint import EpochReport
 from deeppruning.training.evaluate import mode
 from deeppruning.training.finite import check_learnt
 from deeppruning.training.imitation import Imitation
+from deeppruning.training.inside import Inside
 from deeppruning.training.loop import teach
 from deeppruning.training.planning import Plan, plan_training
 
@@ -56,6 +66,7 @@ class Imitated:
 def imitate(
     thin: nn.Module,
     original: nn.Module,
+    recipe: Recipe,
     inputs: Any,
     config: FinetuneConfig,
     *,
@@ -65,7 +76,8 @@ def imitate(
 ) -> Imitated:
     """Train a copy of `thin` to give the outputs of `original`; of both, the one with less drift.
 
-    With `checkpoint`, a call that was stopped continues after its last epoch, by the plan it had.
+    By the `recipe` of its cut, activations are compared as well. With `checkpoint`, a call that was stopped
+    continues after its last epoch, by the plan it had.
     """
     call = as_call(inputs)
     count = batch_size(call)
@@ -76,8 +88,12 @@ def imitate(
     judge = _Judge(original.to(device), part_of(call, aside), torch.device(device))
     used = part_of(call, ~aside)
     config = _with_fitting_batches(config.settled(), used)
-    lesson = Imitation(used[1] or used[0], original, config, judge.device, config.temperature)
     refitted = deepcopy(thin).to(device).eval()
+    inside = None
+    if config.features:
+        some = onto(part_of(used, slice(2)), judge.device)
+        inside = Inside.of(refitted, original, recipe, some, config.features)
+    lesson = Imitation(used[1] or used[0], original, config, judge.device, config.temperature, inside)
     before = judge(refitted)
     plan = _plan_of_imitation(refitted, lesson, config, judge.device, checkpoint)
     for factor in SLOWER if plan.epochs else ():

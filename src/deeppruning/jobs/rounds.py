@@ -66,6 +66,7 @@ def _run_round_unguarded(context: Context, item: Round) -> RoundDone:
     if task is not None and item.lr_factor != 1.0:
         task = task.slower(item.lr_factor)
     assert task is not None
+    task = task.of_network(context.graph.recipe(item.genome))
     thin = context.graph.prune(item.genome)
     report = None
     if item.state is None:

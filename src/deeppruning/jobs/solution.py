@@ -110,6 +110,14 @@ class Solution:
         setattr(thin, CANDIDATE_MARK, self.id)  # copied with the network, and not one of its weights
         return thin.eval()
 
+    @property
+    def recipe(self) -> Recipe:
+        """The cut that made it from the original, in plain numbers."""
+        if self.search is not None:
+            return self.search.graph.recipe(self.genome)
+        assert self.path is not None
+        return Recipe.from_json(read_solution(self.path)[0]["cut"])
+
     def __repr__(self) -> str:  # without the network itself, which would fill pages
         error = "" if self.test_error is None else f", test error {self.test_error:.4g}"
         cost = f"{self.flops:,} FLOPs (-{percent(self.flops_pruned, 1)}), {self.params:,} parameters"

@@ -114,11 +114,7 @@ class Sweep:
 
     def _kept_positions(self, name: str, dimension: int, width: int) -> Tensor:
         """The original's positions that stay along a dimension of a parameter."""
-        name = self.recipe.aliases.get(name, name)
-        for place, strip in self.recipe.parameters.get(name, ()):
-            if place == dimension:
-                return torch.as_tensor(self.recipe.kept[strip])
-        return torch.arange(width)
+        return torch.as_tensor(self.recipe.kept_along(name, dimension, width))
 
     def _missing_in_sum(
         self, name: str, record: LayerRecord, filters: Tensor, *, linear: bool

@@ -24,11 +24,14 @@ from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import split_balanced
 from deeppruning.data.stream import Images
+from deeppruning.graph.calls import as_call
+from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.searching.evaluations import EVALUATIONS, EvaluationKind, Trial
 from deeppruning.system.device import device_or_cpu, precision_of
 from deeppruning.training.checkpoint import EpochReport
 from deeppruning.training.distillation import MOST_BYTES, CachedTeacher, Loss, distillation_loss
 from deeppruning.training.evaluate import evaluate, guessing_note, outputs_on
+from deeppruning.training.inside import Inside
 from deeppruning.training.labelled import Labelled
 from deeppruning.training.loop import fit
 from deeppruning.training.planning import leaves_open, plan_training
@@ -115,6 +118,10 @@ class Task(ABC):
         """The same task for the rounds of a network with this plan."""
         return self
 
+    def of_network(self, recipe: Recipe) -> "Task":
+        """The same task for the fine-tuning of one network, by the cut that made it."""
+        return self
+
     def finetune(self, model: nn.Module, *, round: int, seed: int, checkpoint: Path) -> EpochReport | None:
         """One round of fine-tuning a pick, in place; rounds count from 1.
 
@@ -171,6 +178,7 @@ class Classification(Task):
     refitted: ImageSet | None = None  # the sample without its held-out images, if there are any
     tuning: FinetuneConfig | None = None
     teacher: nn.Module | None = None
+    recipe: Recipe | None = None  # of the network that is fine-tuned
     identity: str = ""  # of training data that is not in memory
     # Looked up where the task is made: workers need not know every name that this process knows.
     evaluation: EvaluationKind | None = None
@@ -272,7 +280,8 @@ class Classification(Task):
         if self.train is None or tuning is None or not tuning.trains:
             return {}
         teacher = self.teacher if tuning.distill > 0 else None
-        loss = Loss(tuning.label_smoothing, teacher, tuning.distill, tuning.temperature)
+        inside = self._inside(model)
+        loss = Loss(tuning.label_smoothing, teacher, tuning.distill, tuning.temperature, inside)
         device, options = torch.device(self.device), replace(tuning, seed=seed)
         lesson = Labelled(self.train, options, loss, device, precision_of(model))
         if not leaves_open(lesson, options, device):
@@ -289,17 +298,36 @@ class Classification(Task):
         )  # fmt: skip
         return replace(self, tuning=tuning)
 
+    def of_network(self, recipe: Recipe) -> "Classification":
+        """The same, with which activations of the network and its original can be compared."""
+        return replace(self, recipe=recipe)
+
+    def _inside(self, model: nn.Module) -> Inside | None:
+        """Where activations are compared with the original's, if they are."""
+        tuning = self.tuning
+        if self.recipe is None or self.teacher is None or self.train is None or tuning is None:
+            return None
+        if not tuning.distill * tuning.features:
+            return None
+        some = torch.randn(2, *self.train.image_shape, generator=torch.Generator().manual_seed(0))
+        call = as_call(some.to(self.device, precision_of(model)))
+        networks = model.to(self.device), self.teacher.to(self.device)
+        inside = Inside.of(*networks, self.recipe, call, tuning.features)
+        return inside if inside.places else None
+
     def finetune(self, model: nn.Module, *, round: int, seed: int, checkpoint: Path) -> EpochReport | None:
         """Training on all training images that are not held out, with distillation if asked for.
 
-        The teacher's answers in this round are read from a file beside the checkpoint, or written there.
+        Unless its activations are needed, the teacher's answers in this round are read from a file beside the
+        checkpoint, or written there.
         """
         assert self.train is not None
         assert self.tuning is not None
-        teaching = None
-        if self.teacher is not None and self.tuning.distill > 0:
+        inside = self._inside(model)
+        teaching = self.teacher if self.tuning.distill > 0 else None
+        if teaching is not None and inside is None:
             most = MOST_BYTES // max(1, self.rounds)
-            teaching = CachedTeacher(self.teacher, answers_beside(checkpoint), most)
+            teaching = CachedTeacher(teaching, answers_beside(checkpoint), most)
         reports = fit(
             model,
             self.train,
@@ -310,9 +338,10 @@ class Classification(Task):
             teacher=teaching,
             distill=self.tuning.distill,
             temperature=self.tuning.temperature,
+            inside=inside,
             stop_after=1,
         )
-        if teaching is not None:
+        if isinstance(teaching, CachedTeacher):
             teaching.write()
         return reports[-1]
 

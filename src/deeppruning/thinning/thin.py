@@ -230,8 +230,9 @@ class _Job:
         name = f"tune-{hashlib.sha256(described.encode()).hexdigest()[:8]}"
         checkpoint = folder_within(self.folder, self.folder / FINETUNE) / name
         return imitate(
-            solution.model, self.network, self.task.inputs, tuning, device=device, checkpoint=checkpoint
-        )
+            solution.model, self.network, solution.recipe, self.task.inputs, tuning,
+            device=device, checkpoint=checkpoint,
+        )  # fmt: skip
 
     def _refuse_other(self, searched: SearchConfig, given: SearchConfig | None) -> None:
         """Refuse options that the search in the folder did not have."""

@@ -7,6 +7,7 @@ generator of its own: outputs for other images are never reused.
 """
 
 import zlib
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +16,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deeppruning.errors import InputError, WeightsError
+from deeppruning.training.inside import Inside, Seen
 from deeppruning.training.tensors import read_tensors, tensor_bytes
 
 MOST_BYTES = 2**28  # of the outputs of all epochs of a training; more are not worth the disk space
 PIXELS = 64  # of each image, by which a batch is recognised
 _OUTPUTS, _MARKS = "answers", "marks"
+
+
+def scale_of_scores(scores: Tensor) -> Tensor:
+    """What `distillation_loss` at a high temperature comes to for a student that gives all classes one score.
+
+    >>> scores = 10 * torch.eye(3)
+    >>> equal = distillation_loss(torch.zeros(3, 3), scores, 1000.0)
+    >>> bool(torch.isclose(scale_of_scores(scores), equal, rtol=0.01))
+    True
+    """
+    return scores.var(dim=1, correction=0).mean() / 2
 
 
 def distillation_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -35,12 +48,16 @@ def distillation_loss(student: Tensor, teacher: Tensor, temperature: float) -> T
 
 @dataclass(frozen=True)
 class Loss:
-    """(1 - distill) x cross-entropy with label smoothing + distill x distillation from the teacher."""
+    """(1 - distill) x cross-entropy with label smoothing + distill x distillation from the teacher.
+
+    With `inside`, distillation compares activations, too: each place counts in proportion to the outputs.
+    """
 
     label_smoothing: float = 0.0
     teacher: nn.Module | None = None
     distill: float = 0.0
     temperature: float = 4.0
+    inside: Inside | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.distill <= 1.0:
@@ -50,7 +67,13 @@ class Loss:
         if self.distill > 0.0 and self.teacher is None:
             raise InputError(f"distill is {self.distill} but there is no teacher; give one or set it to 0")
 
-    def __call__(self, images: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:
+    def watch(self, student: nn.Module) -> AbstractContextManager[Seen | None]:
+        """Keeps activations of student and teacher inside the block, if they are compared."""
+        if self.inside is None or self.teacher is None:
+            return nullcontext()
+        return self.inside.watch(student, self.teacher)
+
+    def __call__(self, images: Tensor, outputs: Tensor, labels: Tensor, seen: Seen | None = None) -> Tensor:
         """The loss of one batch; the teacher sees the same augmented images."""
         outputs = _at_least_single(outputs)
         hard = F.cross_entropy(outputs, labels, label_smoothing=self.label_smoothing)
@@ -59,6 +82,8 @@ class Loss:
         with torch.no_grad():
             targets = _at_least_single(self.teacher(images))
         soft = distillation_loss(outputs, targets, self.temperature)
+        if seen is not None:
+            soft = soft + scale_of_scores(targets) * seen.distance()
         return (1.0 - self.distill) * hard + self.distill * soft
 
 

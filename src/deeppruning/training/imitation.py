@@ -6,7 +6,8 @@
 [0.0, 0.0]
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,8 @@ from deeppruning.errors import InputError
 from deeppruning.genome import derived_seed
 from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.graph.trace.follow import tensors_in
-from deeppruning.training.distillation import distillation_loss
+from deeppruning.training.distillation import distillation_loss, scale_of_scores
+from deeppruning.training.inside import Inside
 from deeppruning.training.lesson import Lesson, Taught
 
 _TINY = 1e-12
@@ -33,6 +35,7 @@ class Imitation(Lesson):
     config: TrainConfig
     device: torch.device
     temperature: float = 4.0
+    inside: Inside | None = None  # where activations are compared, too
 
     def batches(self, epoch: int) -> "_Shuffled":
         """The inputs in an order by seed and epoch."""
@@ -44,12 +47,15 @@ class Imitation(Lesson):
     def taught(self, model: nn.Module, batch: Call) -> Taught:
         """The distance of the outputs from the teacher's."""
         args, kwargs = batch
-        with torch.no_grad():
-            expected = self.original(*args, **kwargs)
-        outputs = model(*args, **kwargs)
-        count = batch_size(batch)
+        with nullcontext() if self.inside is None else self.inside.watch(model, self.original) as seen:
+            with torch.no_grad():
+                expected = self.original(*args, **kwargs)
+            outputs = model(*args, **kwargs)
+            loss = imitation_loss(outputs, expected, self.temperature)
+            if seen is not None:
+                loss = loss + scale_of_outputs(expected) * seen.distance()
         wrong = torch.zeros((), dtype=torch.int64, device=self.device)
-        return Taught(imitation_loss(outputs, expected, self.temperature), count, wrong)
+        return Taught(loss, batch_size(batch), wrong)
 
     @property
     def teacher(self) -> nn.Module | None:
@@ -59,7 +65,11 @@ class Imitation(Lesson):
     def description(self) -> dict[str, Any]:
         """Options, and what the inputs look like."""
         shapes = [list(leaf.shape) for leaf in tensors_in(as_call(self.inputs))]
-        return {**self.config.to_table(), "temperature": self.temperature, "inputs": shapes}
+        options = self.config.to_table()
+        options.pop("features", None)
+        if self.inside is not None:
+            options["features"] = self.inside.weight
+        return {**options, "temperature": self.temperature, "inputs": shapes}
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +100,21 @@ def imitation_loss(outputs: Any, expected: Any, temperature: float) -> Tensor:
     if [leaf.shape for leaf in new] != [leaf.shape for leaf in old] or not new:
         shapes = " and ".join(str([tuple(leaf.shape) for leaf in leaves]) for leaves in (new, old))
         raise InputError(f"the network and its teacher have different outputs: {shapes}")
-    if len(new) == 1 and new[0].dim() == 2 and new[0].shape[1] > 1:
+    if _are_scores(new):
         return distillation_loss(new[0], old[0], temperature)
     distances = [relative_distance(theirs, ours) for ours, theirs in zip(new, old, strict=True)]
     return torch.stack(distances).mean()
+
+
+def scale_of_outputs(expected: Any) -> Tensor | float:
+    """What `imitation_loss` is for outputs that follow nothing of the expected ones, about."""
+    outputs = _float_outputs(expected)
+    return scale_of_scores(outputs[0]) if _are_scores(outputs) else 1.0
+
+
+def _are_scores(outputs: Sequence[Tensor]) -> bool:
+    """Whether outputs are the scores of classes."""
+    return len(outputs) == 1 and outputs[0].dim() == 2 and outputs[0].shape[1] > 1
 
 
 def _float_outputs(nested: Any) -> list[Tensor]:

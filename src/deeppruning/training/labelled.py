@@ -45,9 +45,10 @@ class Labelled(Lesson):
     def taught(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Taught:
         """The loss against labels and teacher."""
         images, labels = batch
-        outputs = model(images)
-        check_outputs(outputs, len(labels), self.train.num_classes)
-        loss = self.loss(images, outputs, labels)
+        with self.loss.watch(model) as seen:
+            outputs = model(images)
+            check_outputs(outputs, len(labels), self.train.num_classes)
+            loss = self.loss(images, outputs, labels, seen)
         if self.penalty is not None:
             loss = loss + self.penalty(model)
         return Taught(loss, len(labels), (outputs.detach().argmax(dim=1) != labels).sum())
@@ -69,4 +70,8 @@ class Labelled(Lesson):
         loss = self.loss
         distilled = loss.teacher is not None and loss.distill > 0.0
         distillation = {"distill": loss.distill, "temperature": loss.temperature} if distilled else {}
-        return {**self.config.fitted(self.train.image_shape).to_table(), **distillation, **data}
+        options = self.config.fitted(self.train.image_shape).to_table()
+        options.pop("features", None)
+        if distilled and loss.inside is not None:
+            distillation["features"] = loss.inside.weight
+        return {**options, **distillation, **data}

@@ -30,6 +30,7 @@ from deeppruning.training.checkpoint import BatchReport, EpochReport, load_check
 from deeppruning.training.distillation import Loss
 from deeppruning.training.evaluate import evaluate, mode
 from deeppruning.training.finite import check_learnt
+from deeppruning.training.inside import Inside
 from deeppruning.training.labelled import Labelled
 from deeppruning.training.lesson import Lesson, Taught
 from deeppruning.training.muon import Muon
@@ -50,6 +51,7 @@ def fit(
     teacher: nn.Module | None = None,
     distill: float = 0.0,
     temperature: float = 4.0,
+    inside: Inside | None = None,
     penalty: Callable[[nn.Module], Tensor] | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
     on_batch: Callable[[BatchReport], None] | None = None,
@@ -61,11 +63,12 @@ def fit(
     as it was. With `checkpoint`, the state is written after every epoch (before `on_epoch` is called), and a
     later call with the same options resumes from it: on a CPU with the same number of threads, the weights
     are bit for bit those of a run without interruption. Model and teacher are moved to `device` and stay
-    there. `penalty`, a regulariser of the weights, is added to the loss of every batch. With `stop_after`,
-    this call ends after that many further epochs. Raises Diverged if the loss or the weights overflow.
+    there; `inside` says where their activations are compared, too. `penalty`, a regulariser of the weights,
+    is added to the loss of every batch. With `stop_after`, this call ends after that many further epochs.
+    Raises Diverged if the loss or the weights overflow.
     """
     device = torch.device(device)
-    loss = Loss(config.label_smoothing, teacher, distill, temperature)
+    loss = Loss(config.label_smoothing, teacher, distill, temperature, inside)
     lesson = Labelled(train, config, loss, device, precision_of(model), penalty)
     return teach(
         model,

@@ -52,6 +52,13 @@ class Recipe:
     def __hash__(self) -> int:
         return hash(self.to_json())
 
+    def kept_along(self, parameter: str, dimension: int, width: int) -> Positions:
+        """The original's positions that stay along a dimension of a parameter, which has this width uncut."""
+        for place, strip in self.parameters.get(self.aliases.get(parameter, parameter), ()):
+            if place == dimension:
+                return np.asarray(self.kept[strip])
+        return np.arange(width)
+
     def to_json(self) -> str:
         """As text, the same for equal recipes."""
         table = {each.name: getattr(self, each.name) for each in fields(self)}
