@@ -33,7 +33,7 @@ from deeppruning.exporting.bench import keep_figures
 from deeppruning.exporting.networks import run_of
 from deeppruning.exporting.parity import TOLERANCE
 from deeppruning.jobs.identity import check_same_network, is_same_network
-from deeppruning.jobs.imitating import imitate
+from deeppruning.jobs.imitating import imitate, refit_again
 from deeppruning.jobs.prepare import Compute, Job, checked, prepare
 from deeppruning.jobs.result import Result
 from deeppruning.jobs.run import finetune_one, pick_one, run
@@ -51,6 +51,7 @@ from deeppruning.system.device import available_threads, choose_device, torch_th
 from deeppruning.tracking import Track, Tracking
 
 MOST_IMITATED = 100_000  # inputs of a data set without labels that a network is tuned on
+MOST_IMITATED_BYTES = 2**32  # of them together
 
 
 def resume(
@@ -200,19 +201,24 @@ def _finetune_by_imitation(
         )
     if inputs is None:
         raise InputError("inputs are needed to learn from: dp.finetune(front.at(flops=0.4), inputs)")
-    with torch_threads(threads or available_threads()):
+    options = checked(FinetuneConfig, finetune)
+    if not options.trains:
+        return solution
+    context, genome = solution.search, solution.genome
+    with torch_threads(SearchConfig(threads=threads).threads if threads is not None else available_threads()):
         done = imitate(
             solution.model,
-            original_network(solution.search),
+            original_network(context),
             solution.recipe,
-            gather_inputs(inputs, MOST_IMITATED),
-            checked(FinetuneConfig, finetune),
+            lambda some: refit_again(context.graph, genome, some, context.memory),
+            gather_inputs(inputs, MOST_IMITATED, MOST_IMITATED_BYTES),
+            options,
             device=str(choose_device(device)),
         )
     if not done.helped:
-        warnings.warn(f"{done}. More inputs may help", stacklevel=3)
+        warnings.warn(f"{done}; {done.advice}", stacklevel=3)
     setattr(done.model, CANDIDATE_MARK, solution.id)
-    return changed(solution, network=done.model, refitted=not done.helped)
+    return changed(solution, network=done.model, refitted=not done.helped, lr_factor=done.lr_factor)
 
 
 @contextmanager

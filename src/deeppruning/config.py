@@ -51,7 +51,7 @@ class TrainConfig(Options):
     batch_size: int = _train(128, "Batch size.", low=1)
     momentum: float = _train(0.9, "Momentum of SGD.", high=1.0)
     nesterov: bool = _train(True, "Use Nesterov momentum.")
-    weight_decay: float = _train(5e-4, "Weight decay (L2 penalty).")
+    weight_decay: float = _train(5e-4, "Weight decay of SGD (L2 penalty).")
     label_smoothing: float = _train(
         0.0, "Label smoothing: fraction of the target spread over all classes.", high=1.0, unprefixed=True
     )
@@ -103,8 +103,13 @@ class TrainConfig(Options):
         return self.lr
 
     def steps(self, batches: int) -> int:
-        """The number of steps of the whole training, if an epoch has this many."""
-        return max(1, round(self.length * batches)) if self.length else 0
+        """The number of steps of the whole training, if an epoch has this many; each epoch has one at least.
+
+        >>> [TrainConfig(epochs=epochs).steps(4) for epochs in (0, 0.01, 0.5, 1.1)]
+        [0, 1, 2, 5]
+        """
+        begun = self.rounds - 1  # epochs before the last
+        return begun * batches + max(1, round((self.length - begun) * batches)) if self.length else 0
 
     def fitted(self, image_shape: tuple[int, int, int]) -> "TrainConfig":
         """The same options with crop and flip, where they are None, chosen for these images."""
@@ -348,6 +353,11 @@ class FinetuneConfig(TrainConfig):
             raise InputError(
                 f"epochs ({self.epochs:g}) and minutes ({self.minutes:g}) both limit the training: give one"
             )
+
+    @classmethod
+    def paper(cls, **changes: Any) -> "FinetuneConfig":
+        """The paper's options, with these changes; minutes take the place of its epochs."""
+        return super().paper().changed_by(changes)
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> "FinetuneConfig":

@@ -1,20 +1,25 @@
 """The search by inputs alone: no labels, no training, thin networks for any limit."""
 
+import warnings
 from copy import deepcopy
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import deeppruning as dp
 from deeppruning.data.batches import normalize
-from deeppruning.errors import InputError, RunError
+from deeppruning.errors import Diverged, InputError, RunError
+from deeppruning.jobs import imitating
+from deeppruning.jobs.imitating import imitate, refit_again
 from deeppruning.jobs.solution import read_solution
 from deeppruning.searching.unlabelled import Unlabelled, drift, gather_inputs
+from deeppruning.training.loop import teach
 from search_helpers import digits
 
 QUICK = dp.SearchConfig(offspring=6, generations=3, low=0.1, high=0.9, bins=6)
@@ -261,3 +266,76 @@ def test_inputs_that_cannot_be_searched_by_say_what_they_are() -> None:
         dp.search(network, "photos/")
     with pytest.raises(InputError, match=r"must be a torch\.nn\.Module, got type"):
         dp.search(nn.ReLU, images)  # type: ignore[arg-type]
+
+
+def test_a_data_set_is_read_as_far_as_there_is_room() -> None:
+    class Entries(Dataset):
+        def __len__(self) -> int:
+            return 100
+
+        def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+            return torch.full((5,), float(number)), 0
+
+    size = 5 * 4
+    assert gather_inputs(Entries(), 50, 10 * size)[:, 0].tolist() == [*range(0, 100, 10)]
+    assert len(gather_inputs(Entries(), 50)) == 50
+    assert len(gather_inputs(DataLoader(Entries(), batch_size=4), 50, 10 * size)) == 12
+    streamed = gather_inputs(iter_of(Entries()), 50, 10 * size)
+    assert streamed[:, 0].tolist() == [*range(10)]
+
+
+def iter_of(entries: Dataset) -> IterableDataset:
+    class Streamed(IterableDataset):
+        def __iter__(self):
+            return (entries[number] for number in range(len(entries)))
+
+    return Streamed()
+
+
+def test_tuning_is_judged_by_inputs_that_no_refit_has_seen() -> None:
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(64, 3))
+    network = nn.Sequential(*layers).eval()
+    inputs = torch.randn(200, 1, 8, 8, dtype=torch.float64)  # of another precision than the network
+    options = dp.SearchConfig(offspring=2, generations=1, round_to=1)
+    solution = dp.search(network, inputs, search=options, workers=1).at(flops=0.8)
+    context, seen = solution.search, []
+
+    def refitted_on(some: tuple[torch.Tensor]) -> nn.Module:
+        seen.append(some[0])
+        return refit_again(context.graph, solution.genome, some, 8.0)
+
+    done = imitate(
+        solution.model, network, solution.recipe, refitted_on, inputs, dp.FinetuneConfig(epochs=1, lr=1e-9)
+    )
+    kept = [row for row in range(200) if row % 10 != 9]
+    assert [some.shape[0] for some in seen] == [180] and torch.equal(seen[0], inputs[kept].float())
+    held = inputs[9::10].float()
+    with torch.no_grad():
+        alone = drift(network(held), refit_again(context.graph, solution.genome, seen[0], 8.0)(held))
+    assert done.before == pytest.approx(alone.judged, rel=1e-4)
+    short = dp.finetune(solution, inputs, finetune=dp.FinetuneConfig(epochs=0))
+    assert short is solution
+    with pytest.raises(InputError, match="threads must be"):
+        dp.finetune(solution, inputs, threads=-1)
+
+
+def test_a_retry_at_a_lower_rate_is_told(monkeypatch) -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 3)).eval()
+    inputs = torch.randn(200, 1, 8, 8)
+    options = dp.SearchConfig(offspring=2, generations=1, round_to=1)
+    solution = dp.search(network, inputs, search=options, workers=1).at(flops=0.8)
+    rates: list[float] = []
+
+    def diverges_at_first(model: nn.Module, lesson: Any, config: dp.FinetuneConfig, **where: Any) -> Any:
+        rates.append(config.lr)
+        if len(rates) == 1:
+            raise Diverged("the loss is inf")
+        return teach(model, lesson, config, **where)
+
+    monkeypatch.setattr(imitating, "teach", diverges_at_first)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tuned = dp.finetune(solution, inputs, finetune=dp.FinetuneConfig(epochs=1, lr=0.01))
+    assert rates == pytest.approx([0.01, 0.001]) and tuned.lr_factor == 0.1

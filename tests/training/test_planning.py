@@ -1,6 +1,7 @@
 """Epochs that fit into a time, and a learning rate found by trial."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from deeppruning.config import FinetuneConfig, TrainConfig
 from deeppruning.data.images import ImageSet
 from deeppruning.errors import Diverged, InputError
+from deeppruning.training import planning
 from deeppruning.training.distillation import Loss
 from deeppruning.training.labelled import Labelled
 from deeppruning.training.loop import fit, rate
@@ -57,6 +59,65 @@ def test_part_of_an_epoch():
     seen: list[tuple[int, int, int]] = []
     fit(network(), DATA, config, on_batch=lambda r: seen.append((r.epoch, r.batch, r.batches)))
     assert seen == [(1, n, 8) for n in range(1, 9)] + [(2, n, 4) for n in range(1, 5)]
+
+
+@given(st.floats(0.001, 30), st.integers(1, 500))
+def test_every_epoch_has_a_step_and_only_the_last_is_a_part(epochs: float, batches: int):
+    config = TrainConfig(epochs=epochs)
+    last = config.steps(batches) - (config.rounds - 1) * batches
+    assert 1 <= last <= batches
+    assert abs(config.steps(batches) - epochs * batches) <= 1
+
+
+def test_a_part_of_an_epoch_that_is_less_than_a_step_is_one():
+    reports = fit(network(), DATA, TrainConfig(epochs=1.01, lr=0.1, batch_size=8, crop=0))
+    assert [report.epoch for report in reports] == [1, 2]
+
+
+def test_bursts_of_batches_that_are_read_ahead_do_not_hide_the_wait():
+    clock = [0.0]
+
+    def step() -> None:
+        waited = steps[0] % 4 == 0  # four batches arrive together
+        steps[0] += 1
+        clock[0] += 0.4 if waited else 0.001
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning.time, "perf_counter", lambda: clock[0])
+        steps = [0]
+        assert planning.time_of_step(step) == pytest.approx(0.001)
+        steps = [0]
+        assert planning.time_of_step(step, ahead=13) == pytest.approx(0.1, rel=0.15)
+
+
+@given(st.floats(1, 1e5), st.floats(1e-3, 1), st.integers(1, 1000), st.floats(0, 100))
+def test_the_steps_and_the_tests_take_no_longer_than_the_time(
+    seconds: float, step: float, batches: int, test: float
+):
+    epochs = epochs_within(seconds, step, batches, test)
+    assert epochs * batches * step + math.ceil(epochs) * test <= seconds * (1 + 1e-6) or epochs == 0
+
+
+def test_a_norm_that_averages_over_all_batches_follows_a_training():
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(16, momentum=None)
+    norm.num_batches_tracked.fill_(10**6)
+    model = nn.Sequential(nn.Flatten(), norm, nn.Linear(16, 2))
+    fit(model, replace(DATA, images=DATA.images + 3.0), TrainConfig(epochs=10, lr=0.01, batch_size=8, crop=0))
+    assert norm.momentum is None
+    assert (norm.running_mean - 3.0).abs().max() < 0.5
+
+
+def test_steps_of_a_slice_are_those_of_the_same_numbers_side_by_side():
+    weights = []
+    for dense in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(16, 2))
+        sliced = model[0].weight.detach()[:, :1]
+        model[0].weight = nn.Parameter(sliced.contiguous() if dense else sliced)
+        fit(model, DATA, TrainConfig(epochs=3, lr=0.1, batch_size=8, crop=0, flip=False))
+        weights.append(model[0].weight.detach())
+    assert torch.allclose(*weights, atol=1e-6)
 
 
 @given(st.integers(1, 500))

@@ -92,6 +92,11 @@ class ImageStream:
         return len(self.classes)
 
     @property
+    def reader_count(self) -> int:
+        """The number of processes that read ahead in a pass over all images, at most."""
+        return _usual_reader_count(len(self)) if self.readers is None else self.readers
+
+    @property
     def image_bytes(self) -> int:
         """The size of one image in memory."""
         return prod(self.image_shape) * self.dtype.itemsize

@@ -1,6 +1,7 @@
 """Tune a thin network without labels: it learns its original's outputs, and the better weights are kept."""
 
 import json
+import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
@@ -12,18 +13,24 @@ from torch import nn
 
 from deeppruning.config import FinetuneConfig
 from deeppruning.errors import DAMAGE, Diverged, InputError, RunError
+from deeppruning.genome import Genome
+from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import (
     Call,
     as_call,
     batch_size,
     check_finite,
+    in_precision,
     onto,
     part_of,
     run_in_portions,
 )
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.graph.trace.follow import tensors_in
+from deeppruning.jobs.finetuning import LR_FACTORS
+from deeppruning.refitting import refit
 from deeppruning.searching.unlabelled import CHUNK, drift
+from deeppruning.system.device import precision_of
 from deeppruning.system.files import write_atomically
 from deeppruning.training.checkpoint import EpochReport
 from deeppruning.training.evaluate import mode
@@ -37,7 +44,6 @@ FEWEST = 64  # inputs to learn from
 HELD_OUT, MOST_HELD_OUT = 10, 500  # every tenth input decides whether training helped; at most so many
 NUMBERS = 2**23  # in a batch, at most: the activations of large images would not fit into memory
 SMALLEST_BATCH = 8
-SLOWER = (1.0, 0.1, 0.01)  # of the learning rate, where training diverges
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,21 +51,29 @@ class Imitated:
     """A network after tuning, with the drift of its outputs on held-out inputs before and after."""
 
     model: nn.Module
-    before: float
+    before: float  # of a network that was not refitted on these inputs either
     after: float | None  # None if training diverged at every learning rate
     plan: Plan
+    lr_factor: float = 1.0  # of the learning rate of the attempt that succeeded
 
     @property
     def helped(self) -> bool:
         """Whether the tuned weights are kept."""
         return self.after is not None and self.after < self.before
 
+    @property
+    def advice(self) -> str:
+        """What to try where it did not help."""
+        if not self.plan.epochs:
+            return "give more minutes"
+        return "give a lower learning rate (lr)" if self.after is None else "more inputs may help"
+
     def __str__(self) -> str:
         if not self.plan.epochs:
             return f"the time is too short for training: a step takes {self.plan.step_seconds or 0:.2g} s"
         after = "diverged" if self.after is None else f"{self.after:.4g}"
         kept = "the tuned weights are kept" if self.helped else "the refitted weights are kept"
-        length = f"{self.plan.epochs:.3g} epochs at a learning rate of {self.plan.lr:g}"
+        length = f"{self.plan.epochs:.3g} epochs at a learning rate of {self.plan.lr * self.lr_factor:g}"
         return f"tuned for {length}: drift on held-out inputs {self.before:.4g} -> {after}; {kept}"
 
 
@@ -67,6 +81,7 @@ def imitate(
     thin: nn.Module,
     original: nn.Module,
     recipe: Recipe,
+    refitted_on: Callable[[Any], nn.Module],
     inputs: Any,
     config: FinetuneConfig,
     *,
@@ -74,12 +89,14 @@ def imitate(
     checkpoint: Path | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
 ) -> Imitated:
-    """Train a copy of `thin` to give the outputs of `original`; of both, the one with less drift.
+    """Train a network to give the outputs of `original`; `thin` itself where that does not help.
 
-    By the `recipe` of its cut, activations are compared as well. With `checkpoint`, a call that was stopped
-    continues after its last epoch, by the plan it had.
+    Inputs are held out to decide that. `thin` may have been refitted on them: what is trained, and compared
+    before and after, is the same network `refitted_on` the others. By the `recipe` of its cut, activations
+    are compared as well. With `checkpoint`, a call that was stopped continues after its last epoch, by the
+    plan it had.
     """
-    call = as_call(inputs)
+    call = in_precision(as_call(inputs), precision_of(original))
     count = batch_size(call)
     check_enough(count)
     check_finite(call)
@@ -88,7 +105,7 @@ def imitate(
     judge = _Judge(original.to(device), part_of(call, aside), torch.device(device))
     used = part_of(call, ~aside)
     config = _with_fitting_batches(config.settled(), used)
-    refitted = deepcopy(thin).to(device).eval()
+    refitted = refitted_on(used[1] or used[0]).to(device).eval()
     inside = None
     if config.features:
         some = onto(part_of(used, slice(2)), judge.device)
@@ -96,7 +113,7 @@ def imitate(
     lesson = Imitation(used[1] or used[0], original, config, judge.device, config.temperature, inside)
     before = judge(refitted)
     plan = _plan_of_imitation(refitted, lesson, config, judge.device, checkpoint)
-    for factor in SLOWER if plan.epochs else ():
+    for factor in LR_FACTORS if plan.epochs else ():
         tuned = deepcopy(refitted)
         options = replace(
             config, epochs=plan.epochs, minutes=None, lr=plan.lr * factor, precision=plan.precision
@@ -109,9 +126,15 @@ def imitate(
             after = judge(tuned)
         except Diverged:
             continue
-        better = tuned if after < before else refitted
-        return Imitated(better.eval(), before, after, replace(plan, lr=plan.lr * factor))
-    return Imitated(refitted, before, None, plan)
+        return Imitated(tuned.eval().cpu() if after < before else thin, before, after, plan, factor)
+    return Imitated(thin, before, None, plan)
+
+
+def refit_again(graph: ChannelGraph, genome: Genome, inputs: Any, memory: float) -> nn.Module:
+    """A network cut and refitted on other inputs; what there is to say was said at the first time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return refit(graph, genome, inputs, memory=memory)
 
 
 def check_enough(inputs: int) -> None:

@@ -38,6 +38,7 @@ from deeppruning.training.planning import leaves_open, plan_training
 from deeppruning.training.tensors import hash_tensors
 
 FEWEST_REFITTED, MOST_REFITTED = 128, 500  # inputs that candidates are refitted on, and judged by
+TIMED_TEST = 512  # test images by which the time of a whole test is estimated
 NUMBERS = (
     2**21
 )  # in these inputs together, between the limits: large images have more positions to learn from
@@ -286,7 +287,12 @@ class Classification(Task):
         lesson = Labelled(self.train, options, loss, device, precision_of(model))
         if not leaves_open(lesson, options, device):
             return {}
-        return asdict(plan_training(model, lesson, options, device))
+        each_epoch = 0.0
+        if tuning.minutes is not None and self.test is not None:
+            some = self.test.subset(torch.arange(min(len(self.test), TIMED_TEST)))
+            speed = evaluate(model, some, device=device).images_per_second
+            each_epoch = len(self.test) / speed
+        return asdict(plan_training(model, lesson, options, device, each_epoch))
 
     def planned(self, plan: Mapping[str, Any]) -> "Classification":
         """The same with these epochs, this learning rate and this number format."""

@@ -6,7 +6,8 @@ Judgement(error=0.0, score=0.0)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset
 
 from deeppruning.config import SearchConfig
@@ -182,36 +184,51 @@ def _output_pairs(expected: Any, outputs: Any) -> list[tuple[Tensor, Tensor]]:
     return pairs
 
 
-def gather_inputs(inputs: Any, most: int) -> Any:
+def gather_inputs(inputs: Any, most: int, most_bytes: int = 2**63) -> Any:
     """Inputs as one batch: of a Dataset at most `most` entries, evenly spread, without their labels.
 
-    Of a DataLoader and of an IterableDataset the first ones are taken.
+    They take no more than `most_bytes`, about. Of a DataLoader and of an IterableDataset the first are taken.
     """
     if isinstance(inputs, (ImageSet, ImageStream)):
+        most = min(most, most_bytes // (4 * math.prod(inputs.image_shape)))  # in single precision
         some = inputs.subset(_spread_indices(len(inputs), most)).in_memory()
         return normalize(some.images, some.normalization)
     if isinstance(inputs, DataLoader):
-        return _joined_batches(inputs, most)
+        return _joined_batches(inputs, most, most_bytes)
     if isinstance(inputs, IterableDataset):
-        return _stacked_entries(list(islice(inputs, most)))
+        entries = iter(inputs)
+        begun = list(islice(entries, 1))
+        return _stacked_entries([*begun, *islice(entries, min(most, _room_for(begun, most_bytes)) - 1)])
     is_batch = isinstance(inputs, (Tensor, tuple, list, Mapping, str, bytes))  # a text is refused there
     if is_batch or not hasattr(inputs, "__getitem__") or not hasattr(inputs, "__len__"):
         batch_size(as_call(inputs))  # raises an error if there is no batch
         return inputs
-    return _stacked_entries([inputs[number] for number in _spread_indices(len(inputs), most).tolist()])
+    first = [inputs[0]] if len(inputs) else []
+    chosen = _spread_indices(len(inputs), min(most, _room_for(first, most_bytes)))
+    return _stacked_entries([*first, *(inputs[number] for number in chosen[1:].tolist())])
 
 
 def _spread_indices(count: int, most: int) -> Tensor:
     return torch.arange(0, count, max(1, count // most))[:most]
 
 
-def _joined_batches(loader: Iterable[Any], most: int) -> Any:
+def _room_for(first: Sequence[Any], most_bytes: int) -> int:
+    """How many entries like the first one, if there is any, take so many bytes."""
+    return most_bytes // max(1, _bytes_of(first))
+
+
+def _bytes_of(entries: Any) -> int:
+    return sum(getattr(leaf, "nbytes", 0) for leaf in tree_leaves(entries))
+
+
+def _joined_batches(loader: Iterable[Any], most: int, most_bytes: int) -> Any:
     """The first batches as one."""
-    batches, count = [], 0
+    batches, count, taken = [], 0, 0
     for batch in loader:
         batches.append(_without_labels(batch))
         count += batch_size(as_call(batches[-1]))
-        if count >= most:
+        taken += _bytes_of(batches[-1])
+        if count >= most or taken >= most_bytes:
             break
     whole = _combine_nested(batches, torch.cat)
     args, kwargs = part_of(as_call(whole), slice(most))

@@ -20,7 +20,8 @@ from deeppruning.importing.building import SUPPORTED
 from deeppruning.importing.file import OnnxFile, read_onnx
 from deeppruning.importing.network import OnnxNetwork
 from deeppruning.importing.onnx import from_file
-from deeppruning.jobs.imitating import Imitated, check_enough, imitate
+from deeppruning.jobs.imitating import Imitated, check_enough, imitate, refit_again
+from deeppruning.jobs.prepare import prunable_graph
 from deeppruning.jobs.result import Result
 from deeppruning.jobs.solution import Solution
 from deeppruning.jobs.targeting import Unmet
@@ -226,12 +227,17 @@ class _Job:
 
     def tuned(self, solution: Solution, tuning: FinetuneConfig, device: str) -> Imitated:
         """The network after tuning; a call that was stopped continues it."""
+        with RunFolder.open(self.folder, read_only=True) as run:
+            searched = SearchConfig.from_table(run.config["search"])
+        # The widths are settled: no multiples are measured.
+        graph = prunable_graph(self.network, self.example, replace(searched, round_to=1))
         described = json.dumps([solution.id, tuning.to_table()], sort_keys=True)
         name = f"tune-{hashlib.sha256(described.encode()).hexdigest()[:8]}"
         checkpoint = folder_within(self.folder, self.folder / FINETUNE) / name
         return imitate(
-            solution.model, self.network, solution.recipe, self.task.inputs, tuning,
-            device=device, checkpoint=checkpoint,
+            solution.model, self.network, solution.recipe,
+            lambda inputs: refit_again(graph, solution.genome, inputs, searched.memory),
+            self.task.inputs, tuning, device=device, checkpoint=checkpoint,
         )  # fmt: skip
 
     def _refuse_other(self, searched: SearchConfig, given: SearchConfig | None) -> None:

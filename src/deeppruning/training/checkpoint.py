@@ -73,7 +73,8 @@ def save_checkpoint(
 
 def _checkpoint_tensors(model: nn.Module, optimizer: torch.optim.Optimizer | Muon) -> dict[str, Tensor]:
     """The tensors of a checkpoint."""
-    tensors = {_MODEL + name: tensor for name, tensor in model.state_dict().items()}
+    state = model.state_dict().items()  # with whatever modules add to it
+    tensors = {_MODEL + name: tensor for name, tensor in state if isinstance(tensor, Tensor)}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             tensors[f"{_OPTIMIZER}{key}.{name}"] = value

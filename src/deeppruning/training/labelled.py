@@ -58,6 +58,11 @@ class Labelled(Lesson):
         """The one whose outputs are distilled."""
         return self.loss.teacher
 
+    @property
+    def readers(self) -> int:
+        """Those of streamed images."""
+        return self.train.reader_count if isinstance(self.train, ImageStream) else 0
+
     def description(self) -> dict[str, Any]:
         """Options, distillation and data."""
         data: dict[str, Any] = {

@@ -43,6 +43,11 @@ class Lesson(ABC):
         """A network whose outputs are imitated; it is kept in evaluation mode."""
         return None
 
+    @property
+    def readers(self) -> int:
+        """The number of processes that read batches ahead."""
+        return 0
+
     @abstractmethod
     def description(self) -> dict[str, Any]:
         """What of it decides the result, as JSON types: a checkpoint belongs to one lesson."""

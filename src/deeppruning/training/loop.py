@@ -9,8 +9,8 @@
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import unwrap
 from itertools import islice
@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD
 
 from deeppruning.config import SCHEDULES, TrainConfig
@@ -38,6 +39,7 @@ from deeppruning.training.muon import Muon
 Optimizer = SGD | Muon
 # How often the loss is checked for overflow: each check makes a GPU wait until its queue is empty.
 _CHECK_EVERY = 16
+USUAL_MOMENTUM = 0.1  # of batch norms
 
 
 def fit(
@@ -130,7 +132,12 @@ class Epochs:
         """Train for one epoch, then test."""
         start = time.perf_counter()
         # Dropout draws from the global generator: seeded here, restored afterwards.
-        with forked_random_state(self.device), mode(self.model, training=True):
+        with (
+            torch.enable_grad(),
+            forked_random_state(self.device),
+            mode(self.model, training=True),
+            forgetting_norms(self.model),
+        ):
             torch.manual_seed(derived_seed(self.config.seed, epoch, "layers"))
             report = self._train_epoch(epoch, start)
         # No loss of this epoch shows its last step.
@@ -238,13 +245,36 @@ def make_optimizer(model: nn.Module, config: TrainConfig, device: torch.device) 
         momentum=config.momentum,
         nesterov=config.nesterov,
         weight_decay=config.weight_decay,
-        fused=True if device.type in ("cpu", "cuda") else None,
+        fused=True if device.type in ("cpu", "cuda") and all(map(_is_dense, trained)) else None,
     )
     # SGD creates its momentum at the first step, and the fused form only for all parameters at once: a
     # layer skipped in that step (stochastic depth) would break it. Zeros give the same first step.
     for parameter in trained:
         optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimizer
+
+
+def _is_dense(parameter: Tensor) -> bool:
+    """Whether the numbers lie side by side: the fused steps are wrong for others, such as slices."""
+    last = parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last)
+    return last or parameter.is_contiguous()
+
+
+@contextmanager
+def forgetting_norms(model: nn.Module) -> Iterator[None]:
+    """Batch norms without a momentum get the usual one inside the block.
+
+    They average over all batches since they were made: after a long training, those of a fine-tuning would
+    hardly count, while the weights move.
+    """
+    averaging = [each for each in model.modules() if isinstance(each, _BatchNorm) and each.momentum is None]
+    try:
+        for norm in averaging:
+            norm.momentum = USUAL_MOMENTUM
+        yield
+    finally:
+        for norm in averaging:
+            norm.momentum = None
 
 
 def rate(schedule: str, peak: float, step: int, steps: int) -> float:

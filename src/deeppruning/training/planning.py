@@ -22,7 +22,14 @@ from deeppruning.genome import derived_seed
 from deeppruning.system.device import precision_of
 from deeppruning.training.evaluate import mode
 from deeppruning.training.lesson import Lesson
-from deeppruning.training.loop import Epochs, forked_random_state, in_evaluation, make_optimizer, rate
+from deeppruning.training.loop import (
+    Epochs,
+    forgetting_norms,
+    forked_random_state,
+    in_evaluation,
+    make_optimizer,
+    rate,
+)
 
 USUAL_RATES = {"sgd": 0.005, "muon": 0.005}  # by optimizer, for batches of 64
 FACTORS = (0.4, 1.0, 2.5)  # of the usual rate, that are tried where a training is long enough for a trial
@@ -30,6 +37,7 @@ USUAL_BATCH = 64
 TRIAL_SHARE = 0.1  # of the steps of a training that all trials together may take
 FEWEST_TRIED, MOST_TRIED = 16, 64  # steps of the trial of one rate
 TIMED, WARM = 6, 2  # steps that are timed, after those that are not
+READ_AHEAD = 4  # batches that a process reads ahead, at most; those that wait already take no time
 JUDGED = 8  # batches by which rates are compared
 FEWEST_STEPS = 10  # of a training; fewer are not worth it
 FEWEST_FORMATTED = 480  # steps of a training whose number format is worth measuring
@@ -47,14 +55,19 @@ class Plan:
     precision: str = "auto"
 
 
-def plan_training(model: nn.Module, lesson: Lesson, config: FinetuneConfig, device: torch.device) -> Plan:
-    """The plan of a training with these options; the network stays as it is."""
+def plan_training(
+    model: nn.Module, lesson: Lesson, config: FinetuneConfig, device: torch.device, each_epoch: float = 0.0
+) -> Plan:
+    """The plan of a training with these options; the network stays as it is.
+
+    What is done after `each_epoch`, in seconds, is part of a time that is given.
+    """
     trainer = _Trainer(model, lesson, config, device)
     batches = len(lesson.batches(0))
     epochs, seconds, precision = config.epochs, None, config.precision
     if config.minutes is not None:
         seconds = trainer.seconds()
-        epochs = epochs_within(60 * config.minutes, seconds, batches)
+        epochs = epochs_within(60 * config.minutes, seconds, batches, each_epoch)
     assert epochs is not None
     if format_is_open(config, device, round(epochs * batches)):
         ratio = trainer.time_of_bfloat16()
@@ -62,7 +75,7 @@ def plan_training(model: nn.Module, lesson: Lesson, config: FinetuneConfig, devi
         trainer = replace(trainer, config=replace(config, precision=precision))
         if config.minutes is not None and seconds is not None and precision == "bfloat16":
             seconds *= ratio
-            epochs = epochs_within(60 * config.minutes, seconds, batches)
+            epochs = epochs_within(60 * config.minutes, seconds, batches, each_epoch)
     if config.lr is not None:
         return Plan(epochs, config.lr, None, seconds, precision)
     usual = usual_rate(config)
@@ -114,7 +127,9 @@ class _Trainer:
         batches = self._endless_batches()
         with self._trial_copy() as epochs:
             # A number of the loss, so that a GPU is waited for.
-            return time_of_step(lambda: float(epochs.step(next(batches), 0.0).loss))
+            return time_of_step(
+                lambda: float(epochs.step(next(batches), 0.0).loss), ahead=READ_AHEAD * self.lesson.readers
+            )
 
     def time_of_bfloat16(self) -> float:
         """Processor time of a step in bfloat16, as a share of one in float32; infinite if it cannot be."""
@@ -128,7 +143,7 @@ class _Trainer:
                     [_processor_seconds(each, batch) for each in (single, half)]
                     for batch in islice(batches, WARM + TIMED)
                 ][WARM:]
-        except (RuntimeError, TypeError):  # of code that insists on float32
+        except Exception:  # of code that insists on float32: no reason to stop
             return math.inf
         ratios = sorted(halved / whole for whole, halved in times)
         return ratios[len(ratios) // 2]
@@ -160,21 +175,26 @@ class _Trainer:
         )
         optimizer = make_optimizer(model, config, self.device)
         with (
+            torch.enable_grad(),
             forked_random_state(self.device),
             mode(model, training=True),
+            forgetting_norms(model),
             in_evaluation(self.lesson.teacher, self.device),
         ):
             torch.manual_seed(derived_seed(self.config.seed, 0, "layers"))
             yield Epochs(model, optimizer, self.lesson, config, self.device)
 
 
-def epochs_within(seconds: float, step_seconds: float, batches: int) -> float:
+def epochs_within(seconds: float, step_seconds: float, batches: int, each_epoch: float = 0.0) -> float:
     """How many epochs of so many batches fit into a time; none if that is hardly any step.
 
-    >>> epochs_within(60.0, 0.1, 400), epochs_within(0.5, 0.1, 400)
-    (1.5, 0.0)
+    >>> epochs_within(60.0, 0.1, 400), epochs_within(60.0, 0.1, 400, each_epoch=5.0)
+    (1.5, 1.25)
+    >>> epochs_within(0.5, 0.1, 400)
+    0.0
     """
-    steps = int(seconds / step_seconds)
+    rounds = math.ceil(seconds / (batches * step_seconds + each_epoch))
+    steps = int((seconds - rounds * each_epoch) / step_seconds)
     return steps / batches if steps >= FEWEST_STEPS else 0.0
 
 
@@ -185,15 +205,18 @@ def _processor_seconds(training: Epochs, batch: Any) -> float:
     return time.process_time() - start
 
 
-def time_of_step(step: Callable[[], object]) -> float:
-    """The median seconds of a step."""
+def time_of_step(step: Callable[[], object], ahead: int = 0) -> float:
+    """The median seconds of a step, or the mean where so many batches are read `ahead`.
+
+    These come in bursts, so that only many steps together show how long one waits.
+    """
     times = []
-    for number in range(WARM + TIMED):
+    for number in range(WARM + TIMED + 2 * ahead):
         start = time.perf_counter()
         step()
-        if number >= WARM:
+        if number >= WARM + ahead:
             times.append(time.perf_counter() - start)
-    return sorted(times)[len(times) // 2]
+    return sum(times) / len(times) if ahead else sorted(times)[len(times) // 2]
 
 
 def trial_steps(steps: int, rates: int) -> int:
