@@ -8,7 +8,7 @@ last layer that reads activations of each of the last two sizes. More places cos
 >>> with torch.no_grad():
 ...     _ = original[0].weight.copy_(torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
 ...     _ = thin[0].weight.copy_(torch.tensor([[1.0, 0.0]]))
->>> inside = Inside(1.0, (Place("1", 1, torch.tensor([1])),))
+>>> inside = Inside(1.0, (LayerInput("1", 1, torch.tensor([1])),))
 >>> with inside.watch(thin, original) as seen:  # what the second layer reads of the second unit
 ...     _ = thin(torch.eye(2)), original(torch.eye(2))
 >>> round(seen.distance().item(), 3)  # 1, 0 instead of 2, 0
@@ -36,7 +36,7 @@ _TINY = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class LayerInput:
     """A layer whose input is compared: where its channels lie, and which of the original's stay."""
 
     layer: str
@@ -49,7 +49,7 @@ class Inside:
     """Where a thin network and its original are compared, and how much a place counts beside the outputs."""
 
     weight: float
-    places: tuple[Place, ...]
+    places: tuple[LayerInput, ...]
 
     @classmethod
     def of(cls, thin: nn.Module, original: nn.Module, recipe: Recipe, call: Call, weight: float) -> Inside:
@@ -61,7 +61,7 @@ class Inside:
                 args, kwargs = call
                 with mode(network, training=False):
                     network(*args, **kwargs)
-        last: dict[tuple[int, ...], Place] = {}
+        last: dict[tuple[int, ...], LayerInput] = {}
         for layer, ours in seen.ours.items():
             axis, theirs = layers[layer], seen.theirs.get(layer)
             if theirs is None or ours.dim() != theirs.dim() or ours.dim() < 2:
@@ -71,7 +71,7 @@ class Inside:
             if due.shape == ours.shape:
                 extents = ours.shape[2:] if axis == 1 else ours.shape[1:-1]
                 last.pop(tuple(extents), None)  # in the order of execution
-                last[tuple(extents)] = Place(layer, axis, kept)
+                last[tuple(extents)] = LayerInput(layer, axis, kept)
         return cls(weight, tuple(last.values())[-PLACES:])
 
     @contextmanager
@@ -95,7 +95,7 @@ class Seen:
         distances = [self._distance_at(place) for place in self.inside.places]
         return self.inside.weight * torch.stack(distances).sum() if distances else torch.zeros(())
 
-    def _distance_at(self, place: Place) -> Tensor:
+    def _distance_at(self, place: LayerInput) -> Tensor:
         ours, theirs = self.ours[place.layer], self.theirs[place.layer]
         due = theirs.detach().index_select(place.axis, place.kept.to(theirs.device)).float()
         return (ours.float() - due).square().mean() / due.square().mean().clamp_min(_TINY)
