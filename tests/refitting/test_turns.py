@@ -75,7 +75,8 @@ class Residual(nn.Module):
 
 
 def look_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At all places of each input, so that all see the same however inputs are divided."""
+    """At all places of each input, so that all see the same however they are divided; parts of any size."""
+    monkeypatch.setattr(probing, "FEWEST_AT_ONCE", 1)
     monkeypatch.setattr(reference, "CANDIDATES", replace(CANDIDATES, fewest_places=144))
     monkeypatch.setattr(memory, "MOST_PLACES", 144)
 

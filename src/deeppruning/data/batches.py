@@ -91,6 +91,8 @@ def leaves_one_image(images: int, batch_size: int) -> bool:
 class Batches:
     """One epoch of (images, labels int64) each time it is iterated over, the images in `precision`.
 
+    They lie in `memory_format`: `image_format_for` a network.
+
     The order of the epoch is drawn first, then the augmentation batch by batch, both from `generator` (by
     default one seeded with 0): the same generator state gives the same epoch. An ImageSet is moved to
     `device` once, before it is converted to float. An ImageStream is read ahead and moved batch by batch; the
@@ -109,6 +111,7 @@ class Batches:
         device: str | torch.device = "cpu",
         drop_last: bool = False,
         precision: torch.dtype = torch.float32,
+        memory_format: torch.memory_format = torch.channels_last,
     ) -> None:
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
@@ -126,6 +129,7 @@ class Batches:
         self.generator = generator if generator is not None else torch.Generator().manual_seed(0)
         self.drop_last = drop_last
         self.precision = precision
+        self.memory_format = memory_format
         self._device = torch.device(device)
         self._set = None
         if isinstance(data, ImageSet):
@@ -143,7 +147,7 @@ class Batches:
             images = normalize(images, self.data.normalization)
             if self.augment is not None:
                 images = self.augment(images, self.generator)
-            yield images.to(self.precision).contiguous(memory_format=torch.channels_last), labels
+            yield images.to(self.precision).contiguous(memory_format=self.memory_format), labels
 
     def _shuffled_order(self) -> Tensor | None:
         if not self.shuffle:

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from deeppruning.errors import InputError
 from deeppruning.system.device import inputs_at_once
+from deeppruning.system.memory_format import laid_out, memory_format_for
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -71,8 +72,10 @@ def run_in_portions(network: nn.Module, call: Call, device: torch.device | str =
     Nested outputs are joined leaf by leaf. Where they cannot be, all inputs run at once.
     """
 
+    memory_format = memory_format_for(network, *onto(part_of(call, slice(2)), device))
+
     def run(rows: slice) -> Any:
-        args, kwargs = onto(part_of(call, rows), device)
+        args, kwargs = laid_out(onto(part_of(call, rows), device), memory_format)
         return network(*args, **kwargs)
 
     rows = portions(call, device)

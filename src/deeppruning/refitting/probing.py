@@ -18,10 +18,12 @@ from deeppruning.graph.calls import Call, part_of
 from deeppruning.graph.trace.follow import tensors_in
 from deeppruning.refitting.memory import FULL_SOLVE, MOST_PLACES, MOST_UNKNOWNS, Density, LayerSize
 from deeppruning.refitting.readers import LAYERS, ReaderRun, Readers
+from deeppruning.system.device import FEWEST_AT_ONCE
 from deeppruning.system.live_memory import LiveMemory
 
 FEWEST = 16  # inputs below which nothing can be said about a layer
 PART = 2**27  # bytes of the widest activation of one part of the batch; fits into caches, more or less
+ROOM_FOR_FEWEST = 2**31  # bytes of all activations of the fewest inputs that run fast together
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,18 @@ class Probe:
         """Bytes that a refit takes at most, beside its inputs; more of these never take less."""
         recorded = sum(layer.recorded(count, density) for layer in self.layers)
         solved = max((layer.solved(count, density) for layer in self.layers), default=0)
-        at_once = count if self.keeps_state else min(count, -(-PART // self.widest))
-        return self.waiting * count + self.working * at_once + recorded + solved
+        return self.waiting * count + self.working * min(count, self._at_once(count)) + recorded + solved
 
     def parts(self, count: int) -> int:
         """In how many parts so many inputs run."""
-        return 1 if self.keeps_state else -(-count * self.widest // PART)
+        return -(-count // self._at_once(count))
+
+    def _at_once(self, count: int) -> int:
+        """How many inputs of so many run at once, at most."""
+        if self.keeps_state:
+            return count
+        fewest = FEWEST_AT_ONCE if FEWEST_AT_ONCE * self.working <= ROOM_FOR_FEWEST else 1
+        return max(PART // self.widest, fewest)
 
     def room(self, memory: int, most: int, density: Density) -> int:
         """How many of `most` inputs a refit has room for."""

@@ -23,6 +23,7 @@ from deeppruning.refitting.projections import projections_called
 from deeppruning.refitting.readers import LAYERS
 from deeppruning.refitting.recorder import Recorder
 from deeppruning.refitting.records import LayerRecord
+from deeppruning.system.memory_format import laid_out, memory_format_for
 
 MEMORY = 8 * 10**9  # bytes that a refit may take beside its inputs
 MOST_NUMBERS = 2**22  # kept of each output
@@ -36,6 +37,7 @@ class Reference:
     parts: list[Call]  # the inputs, in parts that run one after another
     rows: list[slice]  # the inputs of each part
     density: Density
+    memory_format: torch.memory_format = torch.contiguous_format  # in which they run
     needed: int = FEWEST  # inputs that would give every layer an equation for each of its unknowns
     layers: dict[str, LayerRecord] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)  # layers that cannot be refitted, with the reason
@@ -74,7 +76,9 @@ class Reference:
             parts = shown.parts(count)
             bounds = [count * part // parts for part in range(parts + 1)]
             rows = [slice(first, last) for first, last in pairwise(bounds)]
-            reference = cls(model, [part_of(call, some) for some in rows], rows, density, shown.needed)
+            memory_format = memory_format_for(model, *part_of(call, slice(2)))
+            parts_of_call = [part_of(call, some) for some in rows]
+            reference = cls(model, parts_of_call, rows, density, memory_format, shown.needed)
             generator = torch.Generator().manual_seed(seed)
             reference._record_run(Recorder(model, count, shown.readers, generator, density))
         return reference
@@ -89,12 +93,15 @@ class Reference:
         """The number of inputs."""
         return int(self.rows[-1].stop)
 
+    def run(self, network: nn.Module, part: int) -> Any:
+        """The outputs of a network for one part of the inputs."""
+        args, kwargs = laid_out(self.parts[part], self.memory_format)
+        return network(*args, **kwargs)
+
     def gap(self, thin: nn.Module) -> float:
         """The squared distance between the outputs of a thin network and those of the original."""
         with torch.no_grad():
-            return sum(
-                self.gap_of(thin(*args, **kwargs), part) for part, (args, kwargs) in enumerate(self.parts)
-            )
+            return sum(self.gap_of(self.run(thin, part), part) for part in range(len(self.parts)))
 
     def gap_of(self, outputs: Any, part: int) -> float:
         """The same for known outputs of one part of the inputs."""
@@ -105,9 +112,9 @@ class Reference:
         """Run the original on all parts of the inputs and keep what the recorder saw."""
         handles, readers = recorder.watch(), recorder.readers
         try:
-            for (args, kwargs), some in zip(self.parts, self.rows, strict=True):
+            for part, some in enumerate(self.rows):
                 recorder.begin_part(some.stop - some.start)
-                self.outputs.append(_sampled_outputs(self.model(*args, **kwargs)))
+                self.outputs.append(_sampled_outputs(self.run(self.model, part)))
         finally:
             for handle in handles:
                 handle.remove()

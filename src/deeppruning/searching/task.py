@@ -284,7 +284,7 @@ class Classification(Task):
         inside = self._inside(model)
         loss = Loss(tuning.label_smoothing, teacher, tuning.distill, tuning.temperature, inside)
         device, options = torch.device(self.device), replace(tuning, seed=seed)
-        lesson = Labelled(self.train, options, loss, device, precision_of(model))
+        lesson = Labelled.of(model, self.train, options, loss, device)
         if not leaves_open(lesson, options, device):
             return {}
         each_epoch = 0.0

@@ -15,6 +15,8 @@ from deeppruning.errors import InputError
 
 MOST_AT_ONCE = 128  # inputs
 BYTES_AT_ONCE = 2**22  # of inputs on a CPU; their activations are several times as large
+FEWEST_AT_ONCE = 16  # torch runs 1x1 convolutions by a slower way for fewer, with one thread
+ROOM_FOR_FEWEST = 2**27  # bytes of inputs: of larger ones, fewer run at once
 BYTES_AT_ONCE_ON_GPU = 2**25  # 55 photographs of 224 pixels: enough to keep a GPU busy
 
 
@@ -53,14 +55,16 @@ def precision_of(model: nn.Module) -> torch.dtype:
 def inputs_at_once(bytes_each: int, device: str | torch.device = "cpu") -> int:
     """How many inputs of so many bytes run at once, where nothing depends on how many do.
 
-    On a CPU so few that activations stay in its caches, and in blocks that the C library reuses instead of
-    returning them to the system: with photographs of 224 pixels, batches of 32 take up to 2.6 times as long.
+    On a CPU so few that activations stay in its caches, more or less, but not fewer than run fast.
 
-    >>> inputs_at_once(4 * 3 * 32 * 32), inputs_at_once(4 * 3 * 224 * 224)
-    (128, 6)
+    >>> [inputs_at_once(4 * 3 * side * side) for side in (32, 224, 2000)]
+    [128, 16, 2]
     """
-    most = BYTES_AT_ONCE if torch.device(device).type == "cpu" else BYTES_AT_ONCE_ON_GPU
-    return min(max(most // max(bytes_each, 1), 1), MOST_AT_ONCE)
+    bytes_each = max(bytes_each, 1)
+    if torch.device(device).type != "cpu":
+        return min(max(BYTES_AT_ONCE_ON_GPU // bytes_each, 1), MOST_AT_ONCE)
+    fewest = min(max(ROOM_FOR_FEWEST // bytes_each, 1), FEWEST_AT_ONCE)
+    return min(max(BYTES_AT_ONCE // bytes_each, fewest), MOST_AT_ONCE)
 
 
 def _why_absent(device: torch.device) -> str:

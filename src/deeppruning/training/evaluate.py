@@ -16,6 +16,7 @@ from deeppruning.data.batches import Augment, Batches, leaves_one_image
 from deeppruning.data.stream import Images
 from deeppruning.errors import InputError
 from deeppruning.system.device import inputs_at_once, precision_of
+from deeppruning.system.memory_format import memory_format_for
 from deeppruning.training.finite import check_learnt, check_outputs_finite
 
 SURE = 0.01  # the significance level at which guessing is ruled out
@@ -102,7 +103,21 @@ def _batches(
     """All images in their order, in the precision of the network."""
     precision = precision_of(model)
     at_once = batch_size or inputs_at_once(math.prod(data.image_shape) * precision.itemsize, device)
-    return Batches(data, at_once, augment=augment, device=device, precision=precision)
+    memory_format = image_format_for(model, data.image_shape, device)
+    return Batches(
+        data, at_once, augment=augment, device=device, precision=precision, memory_format=memory_format
+    )
+
+
+def image_format_for(
+    model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device
+) -> torch.memory_format:
+    """How images lie in memory for a network, which is on the device."""
+    if image_shape[0] == 1:  # either format is the other
+        return torch.channels_last
+    some = torch.zeros(2, *image_shape, dtype=precision_of(model), device=device)
+    with mode(model, training=False), torch.random.fork_rng(devices=[]):
+        return memory_format_for(model, (some,))
 
 
 def check_outputs(outputs: object, batch: int, classes: int) -> None:
@@ -137,6 +152,7 @@ def recalibrate(
         check_learnt(model, "the network")
         return
     momenta = [norm.momentum for norm in norms]
+    memory_format = image_format_for(model, data.image_shape, device)
     lone = leaves_one_image(len(data), batch_size)
     try:
         with mode(model, training=False), torch.no_grad():
@@ -145,7 +161,14 @@ def recalibrate(
                 norm.momentum = None
                 norm.train()
             precision = precision_of(model)
-            for images, _ in Batches(data, batch_size, device=device, drop_last=lone, precision=precision):
+            for images, _ in Batches(
+                data,
+                batch_size,
+                device=device,
+                drop_last=lone,
+                precision=precision,
+                memory_format=memory_format,
+            ):
                 model(images)
     finally:
         for norm, momentum in zip(norms, momenta, strict=True):

@@ -11,8 +11,9 @@ from deeppruning.config import TrainConfig
 from deeppruning.data.batches import Augment, Batches, leaves_one_image
 from deeppruning.data.stream import Images, ImageStream
 from deeppruning.genome import derived_seed
+from deeppruning.system.device import precision_of
 from deeppruning.training.distillation import Loss
-from deeppruning.training.evaluate import check_outputs
+from deeppruning.training.evaluate import check_outputs, image_format_for
 from deeppruning.training.lesson import Lesson, Taught
 
 
@@ -26,6 +27,21 @@ class Labelled(Lesson):
     device: torch.device
     precision: torch.dtype = torch.float32
     penalty: Callable[[nn.Module], Tensor] | None = None  # a regulariser of the weights
+    memory_format: torch.memory_format = torch.channels_last  # of the images
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        train: Images,
+        config: TrainConfig,
+        loss: Loss,
+        device: torch.device,
+        penalty: Callable[[nn.Module], Tensor] | None = None,
+    ) -> "Labelled":
+        """For a network, which is moved to the device: images in its precision, as its code takes them."""
+        memory_format = image_format_for(model.to(device), train.image_shape, device)
+        return cls(train, config, loss, device, precision_of(model), penalty, memory_format)
 
     def batches(self, epoch: int) -> Batches:
         """The images in an order, and augmented, by seed and epoch."""
@@ -40,6 +56,7 @@ class Labelled(Lesson):
             device=self.device,
             drop_last=leaves_one_image(len(self.train), config.batch_size),
             precision=self.precision,
+            memory_format=self.memory_format,
         )
 
     def taught(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Taught:

@@ -26,7 +26,6 @@ from deeppruning.config import SCHEDULES, TrainConfig
 from deeppruning.data.stream import Images
 from deeppruning.errors import Diverged, InputError, unknown
 from deeppruning.genome import derived_seed
-from deeppruning.system.device import precision_of
 from deeppruning.training.checkpoint import BatchReport, EpochReport, load_checkpoint, save_checkpoint
 from deeppruning.training.distillation import Loss
 from deeppruning.training.evaluate import evaluate, mode
@@ -71,7 +70,7 @@ def fit(
     """
     device = torch.device(device)
     loss = Loss(config.label_smoothing, teacher, distill, temperature, inside)
-    lesson = Labelled(train, config, loss, device, precision_of(model), penalty)
+    lesson = Labelled.of(model, train, config, loss, device, penalty)
     return teach(
         model,
         lesson,

@@ -39,6 +39,7 @@ FEWEST_TRIED, MOST_TRIED = 16, 64  # steps of the trial of one rate
 TIMED, WARM = 6, 2  # steps that are timed, after those that are not
 READ_AHEAD = 4  # batches that a process reads ahead, at most; those that wait already take no time
 JUDGED = 8  # batches by which rates are compared
+ALIKE = 1.05  # times the lowest loss, which is about as low
 FEWEST_STEPS = 10  # of a training; fewer are not worth it
 FEWEST_FORMATTED = 480  # steps of a training whose number format is worth measuring
 CLEARLY_FASTER = 0.85  # of the time of float32: bfloat16 rounds, and a busy machine measures badly
@@ -230,10 +231,12 @@ def trial_steps(steps: int, rates: int) -> int:
 
 
 def best_rate(rates: Sequence[float], trial: Callable[[float], float]) -> tuple[float, dict[str, float]]:
-    """The rate after whose trial the loss is lowest, and all losses; a rate that diverges is out.
+    """The highest rate after whose trial the loss is about the lowest, and all losses.
 
-    >>> best_rate([0.1, 1.0], lambda rate: abs(rate - 0.9))[0]
-    1.0
+    A training goes on for longer than a trial, and there higher rates gain more. One that diverges is out.
+
+    >>> [best_rate([0.1, 0.2, 0.9], lambda rate: 1 + abs(rate - due))[0] for due in (0.1, 0.15, 0.8)]
+    [0.1, 0.2, 0.9]
     """
     losses = {}
     for lr in rates:
@@ -241,5 +244,6 @@ def best_rate(rates: Sequence[float], trial: Callable[[float], float]) -> tuple[
             losses[lr] = trial(lr)
         except Diverged:
             losses[lr] = math.inf
-    best = min(losses, key=lambda lr: (losses[lr], lr))
+    least = min(losses.values())
+    best = max(lr for lr in losses if losses[lr] <= ALIKE * least) if least < math.inf else min(losses)
     return best, {f"{lr:g}": loss for lr, loss in losses.items() if loss < math.inf}

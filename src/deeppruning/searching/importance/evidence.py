@@ -18,7 +18,7 @@ from deeppruning.graph import ChannelGraph
 from deeppruning.graph.calls import Call, as_call, batch_size, onto, part_of
 from deeppruning.searching.importance.elimination import Reader, gather_readers
 from deeppruning.system.device import inputs_at_once, precision_of
-from deeppruning.training.evaluate import mode
+from deeppruning.training.evaluate import image_format_for, mode
 
 Scores = NDArray[np.float64]  # one per gene; the lowest is removed first
 Values = NDArray[np.float64]
@@ -94,14 +94,18 @@ def gather_activations(graph: ChannelGraph, images: ImageSet, device: str = "cpu
     through (a DenseNet has several), or of the convolution itself if there is none.
     """
     network = graph.prune(graph.full_genome()).to(device)
+    memory_format = image_format_for(network, images.image_shape, device)
     recorder = _Recorder(graph.num_genes, len(images), carriers(graph, network))
     hooks = [
         network.get_submodule(name).register_forward_hook(partial(recorder.record, name))
         for name in recorder.genes
     ]
     at_once = inputs_at_once(images.images[0].numel() * precision_of(network).itemsize, device)
+    batches = Batches(
+        images, at_once, device=device, precision=precision_of(network), memory_format=memory_format
+    )
     with mode(network, training=False), torch.inference_mode():
-        for batch, _ in Batches(images, at_once, device=device, precision=precision_of(network)):
+        for batch, _ in batches:
             recorder.images = len(batch)
             network(batch)
             recorder.first += len(batch)
