@@ -56,8 +56,8 @@ def part_of(call: Call, rows: slice) -> Call:
 def portions(call: Call, device: torch.device | str = "cpu") -> list[slice]:
     """The inputs of a call, as many at once as run fast, where nothing depends on how many do.
 
-    >>> portions(as_call(torch.zeros(8, 3, 224, 224)))
-    [slice(0, 6, None), slice(6, 8, None)]
+    >>> portions(as_call(torch.zeros(20, 3, 224, 224)))
+    [slice(0, 16, None), slice(16, 20, None)]
     """
     count = batch_size(call)
     tensors = [value for value in tree_leaves(call) if isinstance(value, Tensor)]
