@@ -158,9 +158,9 @@ def finetune(
 
     Without labels: `dp.finetune(front.at(flops=0.4), inputs)` trains a network of `dp.search` to give the
     outputs of its original, on inputs as `dp.search` takes them, and returns it as a solution that is not
-    saved. On every tenth input nothing is learnt: if the outputs there drift no less than before, the
-    network keeps its weights, and `refitted` is true. Of `finetune`, what concerns labels and augmentation
-    is not used. It takes thousands of inputs to improve on a refit.
+    saved. Every tenth input is held out, from a refit before the training as well: if the outputs there drift
+    no less after the training, the network keeps its weights, and `refitted` is true. Of `finetune`, what
+    concerns labels and augmentation is not used. It takes thousands of inputs to improve on a refit.
     """
     if isinstance(run_dir, Solution):
         return _finetune_by_imitation(run_dir, model, finetune, device, threads)
@@ -179,7 +179,9 @@ def finetune(
         }
         code = {"task": task, "objective": objective, "example_input": example_input}
         table = options.to_table()
-        described = json.dumps([table, cores], sort_keys=True)
+        # Version 1.0.0 named folders by tables without features.
+        named = {name: value for name, value in table.items() if (name, value) != ("features", 0.0)}
+        described = json.dumps([named, cores], sort_keys=True)
         digest = hashlib.sha256(described.encode()).hexdigest()[:8]
         variant = "" if (options, cores) == (recorded, search.threads) else digest
         with _prepared_again(folder, model, train, test, watch, compute, **changes, **code) as job:

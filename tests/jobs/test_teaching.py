@@ -11,6 +11,7 @@ from torch import nn
 import deeppruning as dp
 from deeppruning.jobs.result import Result
 from deeppruning.searching import task
+from deeppruning.searching.events import EpochDone
 from deeppruning.training.distillation import CachedTeacher
 from search_helpers import digits, outcome, quick_finetune, quick_search, tiny_net
 
@@ -129,3 +130,35 @@ def test_nothing_is_written_where_nothing_was_asked(tmp_path, asked):
         one(torch.zeros(2, 4))
     one.write()
     assert (tmp_path / "answers").exists() == bool(asked)
+
+
+def test_activations_are_compared_alike_by_any_number_of_workers_and_after_a_stop(tmp_path):
+    train, _ = digits()
+
+    class Stopped(Exception):
+        pass
+
+    def stop(event) -> None:
+        if isinstance(event, EpochDone) and event.report.epoch == 1:
+            raise Stopped
+
+    def prune(path: Path, workers: int, observer=lambda event: None) -> None:
+        dp.prune(
+            tiny_net(), train, run_dir=path, workers=workers, report=False, observer=observer,
+            search=quick_search(generations=1, mutation=0.4),
+            finetune=quick_finetune(epochs=EPOCHS, distill=0.9, features=1.0),
+        )  # fmt: skip
+
+    prune(tmp_path / "one", 1)
+    prune(tmp_path / "two", 2)
+    with pytest.raises(Stopped):
+        prune(tmp_path / "stopped", 1, stop)
+    dp.resume(tmp_path / "stopped", tiny_net(), train, workers=1, report=False)
+    assert outcome(tmp_path / "one") == outcome(tmp_path / "two") == outcome(tmp_path / "stopped")
+    plain = tmp_path / "plain"
+    dp.prune(
+        tiny_net(), train, run_dir=plain, workers=1, report=False,
+        search=quick_search(generations=1, mutation=0.4),
+        finetune=quick_finetune(epochs=EPOCHS, distill=0.9, features=0.0),
+    )  # fmt: skip
+    assert outcome(plain) != outcome(tmp_path / "one")

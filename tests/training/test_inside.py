@@ -65,7 +65,8 @@ def test_the_distance_is_that_of_the_channels_that_stay_relative_to_their_square
     due = read["original"][:, :3]
     expected = (read["thin"] - due).square().mean() / due.square().mean()
     assert seen._distance_at(inside.places[-1]).item() == pytest.approx(expected.item(), rel=1e-4)
-    assert seen.distance().item() > 0.5 * expected.item()
+    both = sum(seen._distance_at(place).item() for place in inside.places)
+    assert seen.distance().item() == pytest.approx(0.5 * both, rel=1e-5)
     assert not ORIGINAL.head._forward_pre_hooks and not thin.head._forward_pre_hooks
     with inside.watch(ORIGINAL, ORIGINAL) as seen, torch.no_grad():
         ORIGINAL(IMAGES)
@@ -75,6 +76,36 @@ def test_the_distance_is_that_of_the_channels_that_stay_relative_to_their_square
             for place in inside.places
         }
     )
+    assert seen.distance().item() == 0.0
+
+
+class Dropping(nn.Module):
+    """In training a layer is skipped, and another one reads half of the positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.skipped = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 1)
+        self.stride, self.head = nn.Conv2d(8, 8, 3, stride=2, padding=1), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stride(torch.relu(self.first(x))))
+        x = x[:, :, ::2] if self.training else self.skipped(x)
+        return self.head(x.mean((2, 3)))
+
+
+def test_what_training_skips_or_reads_otherwise_is_not_compared():
+    original = Dropping().eval()
+    graph = dp.ChannelGraph(original, IMAGES[:1], round_to=1)
+    genome = graph.full_genome()
+    genome[list(graph.groups[0].genes[:2])] = False
+    thin = graph.prune(genome)
+    inside = Inside.of(thin, original, graph.recipe(genome), as_call(IMAGES[:2]), 1.0)
+    assert [place.layer for place in inside.places] == ["skipped", "head"]
+    with torch.no_grad(), inside.watch(thin.train(), original) as seen:
+        thin(IMAGES), original(IMAGES)
+    assert seen._distance_at(inside.places[0]) is None
+    assert seen.distance().item() == pytest.approx(seen._distance_at(inside.places[1]).item())
+    seen.ours["head"] = seen.ours["head"][:5]
     assert seen.distance().item() == 0.0
 
 

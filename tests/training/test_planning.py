@@ -52,6 +52,7 @@ def test_a_rate_that_diverges_is_not_chosen():
         return 1 - lr
 
     assert best_rate([0.1, 0.3, 0.9], trial) == (0.3, {"0.1": 0.9, "0.3": 0.7})
+    assert best_rate([0.1, 0.3], lambda lr: -1e-8 * lr)[0] == 0.3  # a divergence that rounds below zero
 
 
 def test_part_of_an_epoch():
@@ -95,7 +96,10 @@ def test_the_steps_and_the_tests_take_no_longer_than_the_time(
     seconds: float, step: float, batches: int, test: float
 ):
     epochs = epochs_within(seconds, step, batches, test)
-    assert epochs * batches * step + math.ceil(epochs) * test <= seconds * (1 + 1e-6) or epochs == 0
+    taken = epochs * batches * step + math.ceil(epochs) * test
+    assert taken <= seconds * (1 + 1e-6) or epochs * batches * step <= seconds < test + FEWEST_STEPS * step
+    assert epochs > 0 or seconds < (FEWEST_STEPS + 1) * step or batches < FEWEST_STEPS
+    assert epochs_within(1.1 * seconds, step, batches, test) >= epochs or seconds < 2 * test + 20 * step
 
 
 def test_a_norm_that_averages_over_all_batches_follows_a_training():

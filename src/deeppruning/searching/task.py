@@ -10,6 +10,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -24,6 +25,7 @@ from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import split_balanced
 from deeppruning.data.stream import Images
+from deeppruning.errors import Diverged
 from deeppruning.graph.calls import as_call
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.searching.evaluations import EVALUATIONS, EvaluationKind, Trial
@@ -290,8 +292,8 @@ class Classification(Task):
         each_epoch = 0.0
         if tuning.minutes is not None and self.test is not None:
             some = self.test.subset(torch.arange(min(len(self.test), TIMED_TEST)))
-            speed = evaluate(model, some, device=device).images_per_second
-            each_epoch = len(self.test) / speed
+            with suppress(Diverged):  # before training; afterwards it may be another network
+                each_epoch = len(self.test) / evaluate(model, some, device=device).images_per_second
         return asdict(plan_training(model, lesson, options, device, each_epoch))
 
     def planned(self, plan: Mapping[str, Any]) -> "Classification":

@@ -214,7 +214,7 @@ def _spread_indices(count: int, most: int) -> Tensor:
 
 def _room_for(first: Sequence[Any], most_bytes: int) -> int:
     """How many entries like the first one, if there is any, take so many bytes."""
-    return most_bytes // max(1, _bytes_of(first))
+    return max(1, most_bytes // max(1, _bytes_of(first)))
 
 
 def _bytes_of(entries: Any) -> int:

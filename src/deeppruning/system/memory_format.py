@@ -38,6 +38,8 @@ def memory_format_for(
         try:
             args, kwargs = laid_out((tuple(args), dict(kwargs)), torch.channels_last)
             network(*args, **kwargs)
-        except RuntimeError:
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:  # whatever a network's own code raises: plain images are what it knows
             return torch.contiguous_format
     return torch.channels_last

@@ -73,7 +73,7 @@ def thin(
     latency, the latter as a time or as a share of the file's own, "latency=60%".
 
     With `tune_minutes` the chosen network is then trained for that long to give the outputs of the original;
-    it keeps its refitted weights if that does not help on every tenth input, from which nothing is learnt.
+    it keeps its refitted weights if that does not help on every tenth input, which is held out from it.
     That takes thousands of inputs.
 
     Every fifth input is held out: the drift of the outputs is measured on those, in onnxruntime, and the

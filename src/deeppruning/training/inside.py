@@ -93,11 +93,17 @@ class Seen:
     def distance(self) -> Tensor:
         """Squared distances as shares of the original's squares, added up over the places."""
         distances = [self._distance_at(place) for place in self.inside.places]
-        return self.inside.weight * torch.stack(distances).sum() if distances else torch.zeros(())
+        known = [distance for distance in distances if distance is not None]
+        return self.inside.weight * torch.stack(known).sum() if known else torch.zeros(())
 
-    def _distance_at(self, place: LayerInput) -> Tensor:
-        ours, theirs = self.ours[place.layer], self.theirs[place.layer]
+    def _distance_at(self, place: LayerInput) -> Tensor | None:
+        """None where a network in training skips the layer, or reads another number of positions there."""
+        ours, theirs = self.ours.get(place.layer), self.theirs.get(place.layer)
+        if ours is None or theirs is None:
+            return None
         due = theirs.detach().index_select(place.axis, place.kept.to(theirs.device)).float()
+        if ours.shape != due.shape:
+            return None
         return (ours.float() - due).square().mean() / due.square().mean().clamp_min(_TINY)
 
 

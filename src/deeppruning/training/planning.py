@@ -39,7 +39,8 @@ FEWEST_TRIED, MOST_TRIED = 16, 64  # steps of the trial of one rate
 TIMED, WARM = 6, 2  # steps that are timed, after those that are not
 READ_AHEAD = 4  # batches that a process reads ahead, at most; those that wait already take no time
 JUDGED = 8  # batches by which rates are compared
-ALIKE = 1.05  # times the lowest loss, which is about as low
+ALIKE = 0.05  # of the lowest loss: those that are no further above it are about as low
+TIMING_SHARE = 0.1  # of a time that is given, which measuring a step may take where batches are read ahead
 FEWEST_STEPS = 10  # of a training; fewer are not worth it
 FEWEST_FORMATTED = 480  # steps of a training whose number format is worth measuring
 CLEARLY_FASTER = 0.85  # of the time of float32: bfloat16 rounds, and a busy machine measures badly
@@ -129,7 +130,9 @@ class _Trainer:
         with self._trial_copy() as epochs:
             # A number of the loss, so that a GPU is waited for.
             return time_of_step(
-                lambda: float(epochs.step(next(batches), 0.0).loss), ahead=READ_AHEAD * self.lesson.readers
+                lambda: float(epochs.step(next(batches), 0.0).loss),
+                ahead=READ_AHEAD * self.lesson.readers,
+                most=TIMING_SHARE * 60 * (self.config.minutes or math.inf),
             )
 
     def time_of_bfloat16(self) -> float:
@@ -194,8 +197,13 @@ def epochs_within(seconds: float, step_seconds: float, batches: int, each_epoch:
     >>> epochs_within(0.5, 0.1, 400)
     0.0
     """
-    rounds = math.ceil(seconds / (batches * step_seconds + each_epoch))
-    steps = int((seconds - rounds * each_epoch) / step_seconds)
+    whole = int(seconds / (batches * step_seconds + each_epoch))
+    steps = max(
+        min(int((seconds - rounds * each_epoch) / step_seconds), rounds * batches)
+        for rounds in (whole, whole + 1)
+    )
+    if steps < FEWEST_STEPS:  # a test takes about as long as there is: it comes on top
+        steps = min(int(seconds / step_seconds), batches)
     return steps / batches if steps >= FEWEST_STEPS else 0.0
 
 
@@ -206,16 +214,21 @@ def _processor_seconds(training: Epochs, batch: Any) -> float:
     return time.process_time() - start
 
 
-def time_of_step(step: Callable[[], object], ahead: int = 0) -> float:
+def time_of_step(step: Callable[[], object], ahead: int = 0, most: float = math.inf) -> float:
     """The median seconds of a step, or the mean where so many batches are read `ahead`.
 
-    These come in bursts, so that only many steps together show how long one waits.
+    These come in bursts, so that only many steps together show how long one waits; fewer where that takes
+    more than `most` seconds.
     """
-    times = []
+    times: list[float] = []
+    began = time.perf_counter()
     for number in range(WARM + TIMED + 2 * ahead):
         start = time.perf_counter()
+        late = number >= WARM + TIMED and start - began > most
+        if late and times:
+            break
         step()
-        if number >= WARM + ahead:
+        if number >= WARM + ahead or late:
             times.append(time.perf_counter() - start)
     return sum(times) / len(times) if ahead else sorted(times)[len(times) // 2]
 
@@ -245,5 +258,6 @@ def best_rate(rates: Sequence[float], trial: Callable[[float], float]) -> tuple[
         except Diverged:
             losses[lr] = math.inf
     least = min(losses.values())
-    best = max(lr for lr in losses if losses[lr] <= ALIKE * least) if least < math.inf else min(losses)
+    alike = [lr for lr in losses if losses[lr] <= least + ALIKE * abs(least)]
+    best = max(alike) if least < math.inf else min(losses)
     return best, {f"{lr:g}": loss for lr, loss in losses.items() if loss < math.inf}
