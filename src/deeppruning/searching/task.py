@@ -10,7 +10,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -25,14 +24,13 @@ from deeppruning.data.batches import normalize
 from deeppruning.data.images import ImageSet
 from deeppruning.data.sample import split_balanced
 from deeppruning.data.stream import Images
-from deeppruning.errors import Diverged
 from deeppruning.graph.calls import as_call
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.searching.evaluations import EVALUATIONS, EvaluationKind, Trial
 from deeppruning.system.device import device_or_cpu, precision_of
 from deeppruning.training.checkpoint import EpochReport
 from deeppruning.training.distillation import MOST_BYTES, CachedTeacher, Loss, distillation_loss
-from deeppruning.training.evaluate import evaluate, guessing_note, outputs_on
+from deeppruning.training.evaluate import evaluate, guessing_note, outputs_on, seconds_of_test
 from deeppruning.training.inside import Inside
 from deeppruning.training.labelled import Labelled
 from deeppruning.training.loop import fit
@@ -40,7 +38,6 @@ from deeppruning.training.planning import leaves_open, plan_training
 from deeppruning.training.tensors import hash_tensors
 
 FEWEST_REFITTED, MOST_REFITTED = 128, 500  # inputs that candidates are refitted on, and judged by
-TIMED_TEST = 512  # test images by which the time of a whole test is estimated
 NUMBERS = (
     2**21
 )  # in these inputs together, between the limits: large images have more positions to learn from
@@ -291,9 +288,7 @@ class Classification(Task):
             return {}
         each_epoch = 0.0
         if tuning.minutes is not None and self.test is not None:
-            some = self.test.subset(torch.arange(min(len(self.test), TIMED_TEST)))
-            with suppress(Diverged):  # before training; afterwards it may be another network
-                each_epoch = len(self.test) / evaluate(model, some, device=device).images_per_second
+            each_epoch = seconds_of_test(model, self.test, device)
         return asdict(plan_training(model, lesson, options, device, each_epoch))
 
     def planned(self, plan: Mapping[str, Any]) -> "Classification":

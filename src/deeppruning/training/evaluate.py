@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import torch
@@ -14,12 +14,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from deeppruning.amounts import percent
 from deeppruning.data.batches import Augment, Batches, leaves_one_image
 from deeppruning.data.stream import Images
-from deeppruning.errors import InputError
+from deeppruning.errors import Diverged, InputError
 from deeppruning.system.device import inputs_at_once, precision_of
 from deeppruning.system.memory_format import memory_format_for
 from deeppruning.training.finite import check_learnt, check_outputs_finite
 
 SURE = 0.01  # the significance level at which guessing is ruled out
+TIMED_IMAGES = 512  # by which the time of a whole test is estimated
 HARDLY = 0.9  # of the error of guessing: a network above it was not trained, or gets the wrong input
 
 
@@ -75,6 +76,14 @@ def evaluate(
     seconds = time.perf_counter() - start
     count = len(data)
     return Performance(int(wrong) / count, loss / count, count / seconds, count)
+
+
+def seconds_of_test(model: nn.Module, data: Images, device: str | torch.device) -> float:
+    """About how long `evaluate` takes, by some images; 0 if its outputs are not finite."""
+    some = data.subset(torch.arange(min(len(data), TIMED_IMAGES)))
+    with suppress(Diverged):
+        return len(data) / evaluate(model, some, device=device).images_per_second
+    return 0.0
 
 
 def outputs_on(model: nn.Module, data: Images, *, device: str | torch.device = "cpu") -> torch.Tensor:

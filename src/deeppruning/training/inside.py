@@ -31,7 +31,7 @@ from deeppruning.graph.calls import Call
 from deeppruning.graph.cut.recipe import Recipe
 from deeppruning.training.evaluate import mode
 
-PLACES = 2
+PLACES = 2  # that are compared
 _TINY = 1e-12
 
 
